@@ -80,13 +80,13 @@ class MessageCodec:
 
     def build(self, columns: dict[str, list[Any]]) -> tuple[list[Any], dict[int, str]]:
         """Return the messages, one per row, and the rows that the message type refuses, with the reasons."""
-        record = self._record
-        rows = (dict(zip(self.names, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        record, names = self._record, self.names
         if record is None:
-            return list(rows), {}
+            return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
         try:
             return self._make(*columns.values()), {}
         except Exception:  # noqa: BLE001 - the type's own checks may raise anything: then each row for itself
+            rows = (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
             made = [_attempted(record, row) for row in rows]
             return made, {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
 
