@@ -20,7 +20,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost, SetupError
-from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked
+from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, noted
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -199,7 +199,7 @@ class IdempotencyMiddleware:
             await self._app(own_scope, _replayed(body, receive), taken.take)
         except BaseException as error:
             if not taken.is_finished:
-                with _noted(error):
+                with noted(error):
                     await self._keys.release.aio_to_the_end(request.lock)
             if not _is_ours(error):
                 raise
@@ -344,12 +344,3 @@ async def _send(send: Send, response: StoredResponse, *headers: tuple[bytes, byt
     sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
     await send({"type": "http.response.start", "status": response.status, "headers": [*sent, *headers]})
     await send({"type": "http.response.body", "body": response.body})
-
-
-@contextlib.contextmanager
-def _noted(error: BaseException) -> Any:
-    """Add an error of the release to the error that is raised, as a note."""
-    try:
-        yield
-    except InturnError as other:
-        error.add_note(f"its idempotency key was not released: {other}")

@@ -11,15 +11,16 @@ match keys.try_lock("tx-77"):
 ```
 """
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InputError, KeyConflict, LockLost
+from inturn.core.errors import InputError, InturnError, KeyConflict, LockLost
 from inturn.core.idempotency_keys import AcceptKey, ExtendKey, KeyAnswer, KeyRequest, KeyResult, LockKey, ReleaseKey
 from inturn.core.identity import digest
 from inturn.core.queue.messages import checked_name
@@ -216,6 +217,15 @@ def encoded(result: Any) -> str:
     if len(data) > limits.BODY_BYTES:
         raise InputError(f"a result of {len(data):,} bytes of JSON cannot be kept: {limits.BODY_BYTES:,} is the most")
     return data.decode()
+
+
+@contextlib.contextmanager
+def noted(error: BaseException) -> Iterator[None]:
+    """Add an error of the release to the error that is being raised, as a note."""
+    try:
+        yield
+    except InturnError as other:
+        error.add_note(f"its idempotency key was not released: {other}")
 
 
 def _milliseconds(what: str, seconds: float, most_s: int) -> int:

@@ -4,18 +4,17 @@ It calls the verbs in the right order, which is easy to get wrong. Side effects 
 least once: the process may die between the handler and the accept.
 """
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InputError, InturnError, KeyInProgress
-from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, encoded
+from inturn.core.errors import InputError, KeyInProgress
+from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, encoded, noted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,7 +145,7 @@ class _Once:
                 _refuse(result)
         except BaseException as error:
             if not isinstance(error, self.hold_on):
-                with _beside(error):
+                with noted(error):
                     self.store.release(attempt)
             raise
         kept, result, wrong = self._kept(result)
@@ -166,7 +165,7 @@ class _Once:
             result = await self.handler(*args, **kwargs)
         except BaseException as error:
             if not isinstance(error, self.hold_on):
-                with _beside(error):
+                with noted(error):
                     await self.store.release.aio_to_the_end(attempt)
             raise
         kept, result, wrong = self._kept(result)
@@ -223,12 +222,3 @@ def _refuse(result: Awaitable[Any]) -> None:
         result.close()
     msg = "a plain handler returned something to be awaited, which would run without the lock: make it async def"
     raise InputError(msg)
-
-
-@contextlib.contextmanager
-def _beside(error: BaseException) -> Iterator[None]:
-    """Add an error of the release to the error being raised, as a note."""
-    try:
-        yield
-    except InturnError as other:
-        error.add_note(f"its idempotency key was not released: {other}")
