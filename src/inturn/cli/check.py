@@ -120,7 +120,7 @@ def _showing(spark: "SparkSession | None", title: str, *, quiet: bool) -> Iterat
 
 def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[Any]:
     from inturn.testing import disorder
-    from inturn.testing.history import value_of
+    from inturn.testing.engine_input import value_of
 
     name = pipeline.arrival
     given = {type(value_of(each, name)) for each in messages} if name else set()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import InputError, InturnError, SetupError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.testing.history import History
+from inturn.testing.engine_input import EngineInput
 from inturn.testing.outcome import Difference, Different, EngineResult, differences
 from inturn.testing.replayed import replayed
 from inturn.testing.worked import worked
@@ -130,7 +130,7 @@ def compare(
         from inturn.testing.rows import as_rows
 
         given = as_rows(pipeline, given)
-    history, found = History.of(pipeline, given, seed), Comparison()
+    history, found = EngineInput.of(pipeline, given, seed), Comparison()
     _take(found, "replay", lambda: replayed(history), around)
     if "worker" in engines:
         _take(found, "worker", lambda: worked(history, seed), around)

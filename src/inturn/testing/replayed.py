@@ -16,7 +16,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.handler import wrong_result
 from inturn.core.pipeline.replay import Replay
-from inturn.testing.history import PASSES, History, group_of, value_of
+from inturn.testing.engine_input import PASSES, EngineInput, group_of, value_of
 from inturn.testing.outcome import EngineResult, NotDeterministic, plain, plain_output, record
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -24,7 +24,7 @@ ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin w
 """A field that messages do not have, so that they are taken in the order of the list."""
 
 
-def replayed(history: History) -> EngineResult:
+def replayed(history: EngineInput) -> EngineResult:
     """Return the result of the pure timeline.
 
     Raises:
@@ -50,7 +50,7 @@ def in_list_order(pipeline: Pipeline) -> Pipeline:
     return pipeline if pipeline.arrival is not None else replace(pipeline, arrival=ARRIVAL)
 
 
-def _story(history: History, result: Replay, total: Counts) -> EngineResult:
+def _story(history: EngineInput, result: Replay, total: Counts) -> EngineResult:
     story = EngineResult(counts=total)
     for group, state in result.states.items():
         line = result.timelines[group]
@@ -68,7 +68,7 @@ def _story(history: History, result: Replay, total: Counts) -> EngineResult:
     return story
 
 
-def _note_forgotten(history: History, column: str, result: Replay, story: EngineResult) -> None:
+def _note_forgotten(history: EngineInput, column: str, result: Replay, story: EngineResult) -> None:
     """Count the conflicts that lie further back than a group remembers from step to step."""
     pipeline, greatest = history.pipeline, dict[Any, int]()
 

@@ -15,7 +15,7 @@ from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
 from inturn.spark.columns.records import record_fields
-from inturn.testing.history import value_of, values_of
+from inturn.testing.engine_input import value_of, values_of
 
 _KINDS: Final[dict[Any, pa.DataType]] = {
     bool: pa.bool_(),

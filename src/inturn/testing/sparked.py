@@ -24,7 +24,7 @@ from inturn.spark.driver.stream import stream
 from inturn.spark.local.following import stream_error_text
 from inturn.spark.local.session import local_session
 from inturn.spark.tables.manifest import SparkStore
-from inturn.testing.history import PASSES, History, cuts
+from inturn.testing.engine_input import PASSES, EngineInput, cuts
 from inturn.testing.outcome import EngineResult, plain
 from inturn.testing.replayed import ARRIVAL, DAWN, in_list_order
 from inturn.testing.rows import table
@@ -51,14 +51,16 @@ class OnSpark:
     """
 
     spark: "SparkSession"
-    history: History
+    history: EngineInput
     oracle: EngineResult
     seed: int
     folder: Path
 
     @classmethod
     @contextlib.contextmanager
-    def on(cls, spark: "SparkSession | None", history: History, oracle: EngineResult, seed: int) -> "Iterator[OnSpark]":
+    def on(
+        cls, spark: "SparkSession | None", history: EngineInput, oracle: EngineResult, seed: int
+    ) -> "Iterator[OnSpark]":
         """Yield the engines on the given session, or on a local one, which is stopped at the end."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inturn-check-"))

@@ -12,7 +12,7 @@ from inturn.core.texts import name_fault
 from inturn.database import open as open_database
 from inturn.queue import draft
 from inturn.store.writer.group_commit import wall_clock_ms
-from inturn.testing.history import PASSES, History, group_of, values_of
+from inturn.testing.engine_input import PASSES, EngineInput, group_of, values_of
 from inturn.testing.outcome import EngineResult, plain, record
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec, place
@@ -24,7 +24,7 @@ _AS_THEY_ARE = (Decimal, dt.timedelta)
 _PASSES_MS = PASSES.days * 86_400_000
 
 
-def worked(history: History, seed: int) -> EngineResult:
+def worked(history: EngineInput, seed: int) -> EngineResult:
     """Return the result of a worker.
 
     Args:

@@ -26,7 +26,7 @@ _MOST_PARTS: Final = 3
 
 
 @dataclass(frozen=True)
-class History:
+class EngineInput:
     """Messages in order of arrival.
 
     Attributes:
@@ -46,7 +46,7 @@ class History:
         return [message for part in self.parts for message in part]
 
     @classmethod
-    def of(cls, pipeline: Pipeline, messages: Sequence[Any], seed: int) -> "History":
+    def of(cls, pipeline: Pipeline, messages: Sequence[Any], seed: int) -> "EngineInput":
         """Put messages in order, and decide when time passes.
 
         A wait that ends the run (``then="fail"``) never ends here: a run that fails has no result.
