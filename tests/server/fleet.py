@@ -21,8 +21,8 @@ import boto3
 import psycopg
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from programs.history import Event, check, read
 
+from inturn.testing.history import Event, check, read
 from postgres_started import start
 
 CLIENTS = Path(__file__).parent / "programs" / "clients.py"
@@ -299,4 +299,4 @@ def left(server: Server, queue: str) -> int:
 
 def faults(events: Sequence[Event]) -> list[str]:
     """What is wrong in what clients have seen."""
-    return check(events, VISIBILITY_S)[:20]
+    return [str(each) for each in check(events, visibility_s=VISIBILITY_S)[:20]]

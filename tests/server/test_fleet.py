@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fleet import Commits, Postgres, Proxy, Server, faults, load, until
-from programs.history import OK, UNASKED, UNKNOWN, Event, figures
+
+from inturn.testing.history import OK, UNASKED, UNKNOWN, Event, figures
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 from botocore.exceptions import ClientError
 from fleet import Postgres, Server, faults, load, until
-from programs.history import OK, UNKNOWN, figures
 
 import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
+from inturn.testing.history import OK, UNKNOWN, figures
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,8 @@ import boto3
 import msgspec
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError, EndpointConnectionError
-from history import OK, UNASKED, UNKNOWN, Delivery, Event, Receive, Send, Settle
+
+from inturn.testing.history import OK, UNASKED, UNKNOWN, Event, ReceiveCall, ReceivedMessage, SendCall, SettleCall
 
 GROUPS = [f"g{number}" for number in range(20)]
 REMEMBERED_S = 240
@@ -82,7 +83,7 @@ class Client:
 
 def produce(client: Client) -> None:
     chance = client.chance
-    recent: deque[tuple[float, list[Send]]] = deque(maxlen=30)
+    recent: deque[tuple[float, list[SendCall]]] = deque(maxlen=30)
     number = 0
     while not stopping.is_set():
         at, messages = chance.choice(recent) if recent and chance.random() < 0.1 else (0.0, [])
@@ -93,7 +94,7 @@ def produce(client: Client) -> None:
                 number += 1
                 dedup_id = f"{client.name}-{number}"
                 body = f"{dedup_id} {'x' * chance.choice((0, 10, 200))}"
-                messages.append(Send(client="", asked=0, answered=0, dedup_id=dedup_id, group=group, body=body))
+                messages.append(SendCall(client="", asked=0, answered=0, dedup_id=dedup_id, group=group, body=body))
                 if chance.random() < 0.3:
                     group = chance.choice(GROUPS)
         while not send(client, messages):
@@ -102,7 +103,7 @@ def produce(client: Client) -> None:
         stopping.wait(chance.uniform(0, 0.04))
 
 
-def send(client: Client, messages: Sequence[Send]) -> bool:
+def send(client: Client, messages: Sequence[SendCall]) -> bool:
     """Whether all of them are acknowledged."""
     entries = [
         {"MessageBody": each.body, "MessageGroupId": each.group, "MessageDeduplicationId": each.dedup_id}
@@ -116,7 +117,7 @@ def send(client: Client, messages: Sequence[Send]) -> bool:
     for message, (answer, known) in zip(messages, answers, strict=True):
         number = answer.get("SequenceNumber")
         known |= {"dedup_id": message.dedup_id, "group": message.group, "body": message.body}
-        told.append(Send(**known, number=None if number is None else int(number)))
+        told.append(SendCall(**known, number=None if number is None else int(number)))
     client.write(told)
     return all(each.outcome == OK for each in told)
 
@@ -134,7 +135,7 @@ def consume(client: Client) -> None:
             MessageSystemAttributeNames=["All"],
         )
         deliveries = [delivery(message) for message in answer.get("Messages", ())]
-        client.write([Receive(**known, deliveries=deliveries)])
+        client.write([ReceiveCall(**known, deliveries=deliveries)])
         fate = chance.random()
         if not deliveries:
             stopping.wait(0.02)
@@ -144,9 +145,9 @@ def consume(client: Client) -> None:
             give_back(client, chance.sample(deliveries, len(deliveries)))
 
 
-def delivery(message: dict[str, Any]) -> Delivery:
+def delivery(message: dict[str, Any]) -> ReceivedMessage:
     known = message["Attributes"]
-    return Delivery(
+    return ReceivedMessage(
         int(known["SequenceNumber"]),
         known["MessageDeduplicationId"],
         known["MessageGroupId"],
@@ -155,7 +156,7 @@ def delivery(message: dict[str, Any]) -> Delivery:
     )
 
 
-def delete(client: Client, deliveries: Sequence[Delivery]) -> None:
+def delete(client: Client, deliveries: Sequence[ReceivedMessage]) -> None:
     """All at once or one by one; what is not answered is asked again, or not."""
     left = list(deliveries)
     while left:
@@ -166,7 +167,7 @@ def delete(client: Client, deliveries: Sequence[Delivery]) -> None:
             asked, left = left[:1], left[1:]
             answers = [client.ask("delete_message", ReceiptHandle=asked[0].handle)]
         told = [
-            Settle(**known, number=each.number, handle=each.handle)
+            SettleCall(**known, number=each.number, handle=each.handle)
             for each, (_, known) in zip(asked, answers, strict=True)
         ]
         client.write(told)
@@ -174,10 +175,10 @@ def delete(client: Client, deliveries: Sequence[Delivery]) -> None:
             left += [each for each, one in zip(asked, told, strict=True) if one.outcome in {UNKNOWN, UNASKED}]
 
 
-def give_back(client: Client, deliveries: Iterable[Delivery]) -> None:
+def give_back(client: Client, deliveries: Iterable[ReceivedMessage]) -> None:
     for each in deliveries:
         _, known = client.ask("change_message_visibility", ReceiptHandle=each.handle, VisibilityTimeout=0)
-        client.write([Settle(**known, number=each.number, handle=each.handle, deletes=False)])
+        client.write([SettleCall(**known, number=each.number, handle=each.handle, deletes=False)])
 
 
 def main(verb: str, endpoint: str, url: str, directory: Path, first: int, count: int, seed: str) -> None:

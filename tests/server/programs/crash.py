@@ -22,9 +22,9 @@ from typing import Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from history import check, figures, read
 
 from inturn.faults import OF_A_TRANSACTION
+from inturn.testing.history import check, figures, read
 
 HERE = Path(__file__).parent
 PROCESSES, THREADS = 2, 8
@@ -173,7 +173,7 @@ def main(directory: Path, kills: int, seed: str) -> None:
     told = {
         "deaths": shop.deaths,
         "figures": figures(events),
-        "faults": check(events, VISIBILITY_S)[:20],
+        "faults": [str(each) for each in check(events, visibility_s=VISIBILITY_S)[:20]],
         "left": left,
         "last_status": status,
         "sound": sound,

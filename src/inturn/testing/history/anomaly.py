@@ -1,0 +1,67 @@
+"""An anomaly of a history: its kind, a sentence, and the events that prove it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inturn.testing.history.events import NEVER, OK, AppliedEffect, Event, ReceiveCall, SendCall
+
+
+class AnomalyKind(StrEnum):
+    """The kinds of anomaly, the worst first."""
+
+    LOST = "lost"
+    """An acknowledged message never came, or was never applied."""
+    TWICE = "twice"
+    """A message came again after its acknowledgement, or was applied again."""
+    OVERTAKEN = "overtaken"
+    """A message came, or was applied, before its predecessor in the group was done."""
+    TWO_HOLDERS = "two holders"
+    """Two receivers had messages of one group at the same time."""
+    DEDUP = "dedup broken"
+    """One deduplication id became two messages."""
+    TOTAL_ORDER = "total order broken"
+    """Sequence numbers contradict the order of the sends, or one number names two messages."""
+    CHANGED = "changed"
+    """A message came otherwise than it was sent, or nobody had sent it."""
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """An anomaly; ``str`` gives the sentence and the events.
+
+    Attributes:
+        kind: the kind.
+        text: what is wrong, in one sentence.
+        events: the shortest counterexample: the events that prove it by themselves; without any one of them
+            they would not. For a message that is missing they are its send alone.
+    """
+
+    kind: AnomalyKind
+    text: str
+    events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the sentence and, below it, the events in the order of time."""
+        began = min((each.asked for each in self.events), default=0)
+        lines = [_line(each, began) for each in sorted(self.events, key=lambda each: each.asked)]
+        return "\n".join([f"{self.kind}: {self.text}", *lines])
+
+
+def _line(event: Event, began: int) -> str:
+    since = f"{(event.asked - began) / 1e9:.3f}"
+    until = "never" if event.answered == NEVER else f"{(event.answered - began) / 1e9:.3f}"
+    if isinstance(event, SendCall):
+        act = f"send {event.dedup_id} to {event.group}: {_answer(event, f'number {event.number}')}"
+    elif isinstance(event, ReceiveCall):
+        came = ", ".join(f"{each.dedup_id} ({each.group} {each.number})" for each in event.deliveries) or "nothing"
+        act = f"receive: {_answer(event, came)}"
+    elif isinstance(event, AppliedEffect):
+        act = f"apply {event.dedup_id} ({event.group} {event.number}) at place {event.place}"
+    else:
+        verb = "delete" if event.deletes else "give back"
+        act = f"{verb} {event.number}: {_answer(event, 'done')}"
+    return f"  {since} to {until} s  {event.client}  {act}"
+
+
+def _answer(event: Event, done: str) -> str:
+    return done if event.outcome == OK else event.outcome

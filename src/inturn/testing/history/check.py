@@ -1,0 +1,109 @@
+"""The check of a history: all anomalies, each with the shortest events that prove it."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from inturn.testing.history import rules
+from inturn.testing.history.anomaly import Anomaly, AnomalyKind
+from inturn.testing.history.events import UNASKED, AppliedEffect, Event, ReceiveCall, SendCall, SettleCall
+
+_SHOWN: Final = 10
+
+
+def check(
+    events: Iterable[Event],
+    *,
+    visibility_s: float | None = None,
+    slack_s: float = 0.05,
+    is_drained: bool = True,
+    is_total: bool = False,
+) -> list[Anomaly]:
+    """Return the anomalies of a history; none if a correct queue could have given it.
+
+    Args:
+        events: the events, those of each client in its order.
+        visibility_s: the length of a lease, in seconds; None: leases are not checked.
+        slack_s: the greatest lead of the queue's clock before the clients', in seconds.
+        is_drained: whether the queue was empty at the end, so that what never came is lost.
+        is_total: whether sequence numbers follow the order of sends in the whole queue, as inturn's do, and not only
+            within a group, as those of SQS.
+    """
+    lease_ns = None if visibility_s is None else round((visibility_s - slack_s) * 1e9)
+    found = list(_anomalies(list(events), lease_ns, is_drained=is_drained, is_total=is_total))
+    return [_shortened(each, lease_ns, is_total=is_total) for each in found]
+
+
+def check_or_raise(
+    events: Iterable[Event],
+    *,
+    visibility_s: float | None = None,
+    slack_s: float = 0.05,
+    is_drained: bool = True,
+    is_total: bool = False,
+) -> None:
+    """Check a history as :func:`check` does.
+
+    Raises:
+        AssertionError: if there is an anomaly; the text has the worst ten, each with its events.
+    """
+    found = check(events, visibility_s=visibility_s, slack_s=slack_s, is_drained=is_drained, is_total=is_total)
+    if found:
+        kinds = list(AnomalyKind)
+        found.sort(key=lambda each: (kinds.index(each.kind), len(each.events)))
+        rest = f"\n… and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise AssertionError("\n".join(str(each) for each in found[:_SHOWN]) + rest)
+
+
+def _anomalies(events: Sequence[Event], lease_ns: int | None, *, is_drained: bool, is_total: bool) -> Iterator[Anomaly]:
+    sends = [each for each in events if isinstance(each, SendCall)]
+    receives = [each for each in events if isinstance(each, ReceiveCall)]
+    settles = [each for each in events if isinstance(each, SettleCall) and each.outcome != UNASKED]
+    effects = [each for each in events if isinstance(each, AppliedEffect)]
+    yield from rules.one_message_for_each_id(sends, receives)
+    yield from rules.numbers_in_the_order_of_sends(sends, is_total=is_total)
+    yield from rules.delivered_as_sent(sends, receives)
+    if is_drained:
+        yield from rules.nothing_is_lost(sends, receives, effects)
+    yield from rules.groups_in_order(receives, settles)
+    yield from rules.deleted_is_gone(receives, settles)
+    if lease_ns is not None:
+        yield from rules.one_holder_of_a_group(receives, settles, lease_ns)
+    yield from rules.effects_in_order_and_once(effects)
+
+
+def _shortened(found: Anomaly, lease_ns: int | None, *, is_total: bool) -> Anomaly:
+    """Return the anomaly with no event, and no message within a receive, that its proof does not need."""
+
+    def is_proof(events: Sequence[Event]) -> bool:
+        again = _anomalies(events, lease_ns, is_drained=found.kind is AnomalyKind.LOST, is_total=is_total)
+        return any((each.kind, each.text) == (found.kind, found.text) for each in again)
+
+    events = _without(found.events, is_proof)
+    for at, event in enumerate(events):
+        if isinstance(event, ReceiveCall):
+            events[at] = _with_fewer(event, lambda fewer, at=at: is_proof([*events[:at], fewer, *events[at + 1 :]]))  # type: ignore[misc]
+    return Anomaly(found.kind, found.text, tuple(events))
+
+
+def _without(events: Sequence[Event], is_proof: Callable[[Sequence[Event]], bool]) -> list[Event]:
+    left = list(events)
+    for event in events:
+        fewer = [each for each in left if each is not event]
+        if is_proof(fewer):
+            left = fewer
+    return left
+
+
+def _with_fewer(receive: ReceiveCall, is_proof: Callable[[ReceiveCall], bool]) -> ReceiveCall:
+    for message in list(receive.deliveries):
+        left = [each for each in receive.deliveries if each is not message]
+        fewer = ReceiveCall(
+            client=receive.client,
+            asked=receive.asked,
+            answered=receive.answered,
+            outcome=receive.outcome,
+            deliveries=left,
+        )
+        if is_proof(fewer):
+            receive = fewer
+    return receive

@@ -1,0 +1,172 @@
+"""The events of a history: the calls of clients with their answers, one line of JSON each.
+
+All times are nanoseconds of one monotonic clock, which the processes of a machine share.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from inturn.queue.message import Message as QueueMessage
+
+OK: Final = "ok"
+"""The outcome of a call that was answered."""
+UNKNOWN: Final = "unknown"
+"""No answer came: the call may have been carried out, now or later."""
+UNASKED: Final = "unasked"
+"""The call never reached anybody, such as a refused connection."""
+NEVER: Final = 2**63 - 1
+"""The time of an answer that did not come."""
+
+
+class ClientCall(msgspec.Struct, kw_only=True):
+    """A call of a client. An outcome other than :data:`OK` and :data:`UNASKED` may have been carried out.
+
+    Attributes:
+        client: the client, which makes one call after the other.
+        asked: the time just before the call.
+        answered: the time just after the answer; :data:`NEVER` if the client died before.
+        outcome: OK, UNKNOWN, UNASKED, or the name of an error.
+    """
+
+    client: str
+    asked: int
+    answered: int = NEVER
+    outcome: str = OK
+
+
+class SendCall(ClientCall, tag="send", kw_only=True):
+    """The send of a message; each message of a batch is one event, in the order of the batch.
+
+    Attributes:
+        dedup_id: the message's identity; sends with the same one are the same message.
+        group: its group.
+        body: its body, or a digest of it.
+        number: the answered sequence number.
+    """
+
+    dedup_id: str
+    group: str
+    body: str
+    number: int | None = None
+
+
+class ReceivedMessage(msgspec.Struct):
+    """A received message; ``handle`` names the lease."""
+
+    number: int
+    dedup_id: str
+    group: str
+    body: str
+    handle: str
+
+    @classmethod
+    def of(cls, message: "QueueMessage") -> Self:
+        """Return a message that ``Queue.receive`` of inturn gave; messages without an id are known by their number."""
+        number = message.sequence_number
+        return cls(
+            number,
+            message.dedup_id or str(number),
+            message.group or "",
+            str(message.body),
+            f"{number}/{message.fencing_token}",
+        )
+
+
+class ReceiveCall(ClientCall, tag="receive", kw_only=True):
+    """A receive, with the messages in the order in which they came."""
+
+    deliveries: list[ReceivedMessage] = []
+
+
+class SettleCall(ClientCall, tag="settle", kw_only=True):
+    """The acknowledgement of a message (``deletes``), or its return; each message of a batch is one event."""
+
+    number: int
+    handle: str
+    deletes: bool = True
+
+
+class AppliedEffect(ClientCall, tag="apply", kw_only=True):
+    """The effect of a message, read from where effects are kept, such as a table.
+
+    Attributes:
+        dedup_id: the identity of the message.
+        group: its group.
+        number: its place in the source.
+        place: the place of the effect among those of its group.
+    """
+
+    dedup_id: str
+    group: str
+    number: int
+    place: int
+
+
+Event: TypeAlias = SendCall | ReceiveCall | SettleCall | AppliedEffect
+_decode = msgspec.json.Decoder(Event).decode
+
+
+def read(*paths: str | Path) -> list[Event]:
+    """Return the events of history files, and of all ``*.jsonl`` in directories.
+
+    A call that its client began and did not survive is in the result with the outcome UNKNOWN. A torn last line is
+    left out.
+    """
+    found: list[Event] = []
+    for path in map(Path, paths):
+        for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+            found += _calls(file.read_bytes())
+    return found
+
+
+def _calls(data: bytes) -> list[Event]:
+    """Return the events of one file; the line with the answer replaces the line that was written before the call."""
+    found: list[Event] = []
+    begun: dict[tuple[object, ...], int] = {}
+    for line in data.split(b"\n")[:-1]:  # what follows the last line feed is empty, or torn
+        event = _decode(line)
+        which = event.number if isinstance(event, SettleCall) else getattr(event, "dedup_id", None)
+        key = (type(event), event.client, event.asked, which)
+        if event.answered == NEVER and not isinstance(event, AppliedEffect):
+            begun[key] = len(found)
+            found.append(event)
+        elif (at := begun.pop(key, None)) is not None:
+            found[at] = event
+        else:
+            found.append(event)
+    return found
+
+
+def figures(events: Iterable[Event]) -> Counter[str]:
+    """Return how many calls had each outcome, the number of messages, and of repeated sends and deliveries."""
+    counts: Counter[str] = Counter()
+    acknowledged: set[str] = set()
+    received: set[int] = set()
+    for each in events:
+        verb = each.__struct_config__.tag
+        if isinstance(each, SettleCall):
+            verb = "delete" if each.deletes else "give back"
+        counts[f"{verb} {each.outcome}"] += 1
+        if isinstance(each, SendCall) and each.outcome == OK:
+            counts["acknowledged again"] += each.dedup_id in acknowledged
+            acknowledged.add(each.dedup_id)
+        elif isinstance(each, ReceiveCall):
+            counts["delivered"] += len(each.deliveries)
+            counts["delivered again"] += sum(one.number in received for one in each.deliveries)
+            received.update(one.number for one in each.deliveries)
+    counts["messages"] = len(acknowledged)
+    return counts
+
+
+def acknowledged(sends: Sequence[SendCall]) -> dict[str, SendCall]:
+    """Return the first acknowledged send of each message."""
+    told: dict[str, SendCall] = {}
+    for send in sends:
+        if send.outcome == OK and send.number is not None:
+            told.setdefault(send.dedup_id, send)
+    return told
