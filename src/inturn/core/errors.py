@@ -25,6 +25,8 @@ InturnError
 │   ├── QueueFull      the limit of waiting tasks is reached
 │   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
 │   └── BrokerStopped  the broker was stopped
+├── SourceError        a source of records cannot be read
+│   └── PositionGone   it does not have the remembered position any more
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
 └── Retryable          raised by a handler: try this message again before its group is parked
 ```
@@ -136,6 +138,14 @@ class TurnTimeout(TurnError, TimeoutError):
 
 class BrokerStopped(TurnError):
     """A stop of the broker while the task waited, or before it was offered."""
+
+
+class SourceError(InturnError):
+    """A source of records that cannot be read."""
+
+
+class PositionGone(SourceError):
+    """A position that the source does not have any more; nothing is read until a person decides where to go on."""
 
 
 class SetupError(InturnError):

@@ -39,6 +39,7 @@ from inturn.store.records import (
     Spot,
 )
 from inturn.store.servers import ServerStore
+from inturn.store.sources import SourceStore
 
 
 def no_such_queue(name: str, there: Iterable[str]) -> NoSuchQueue:
@@ -329,6 +330,11 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
 
     def lasting(self) -> AbstractContextManager[None]:
         """Open a transaction of the caller, which may be long and waits for other long ones."""
+        ...
+
+    @property
+    def sources(self) -> SourceStore:
+        """The sources whose records became messages of these queues."""
         ...
 
     @property

@@ -24,6 +24,7 @@ from inturn.store.postgres.sessions import PostgresSessions
 from inturn.store.postgres.settlements import PostgresSettlements
 from inturn.store.postgres.statements import Wire
 from inturn.store.postgres.texts import check_text
+from inturn.store.sql.sources import SqlSources
 
 
 class PostgresQueues:
@@ -61,6 +62,7 @@ class PostgresQueues:
         self.incarnation: Final = self.incarnations.of
         self.decide: Final = PostgresKeys(wire).decide
         self.pipelines: Final = PostgresPipelines(wire, names)
+        self.sources: Final = SqlSources(wire.all, wire.do)
 
     @property
     def queues(self) -> dict[str, QueueInfo]:

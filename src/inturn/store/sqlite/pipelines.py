@@ -8,16 +8,7 @@ import msgspec
 from inturn.core.override import override
 from inturn.store.records import AppliedMark, Claim, GroupRecord, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
-from inturn.store.sqlite.statements import SqliteStatements, as_list
-
-
-class _Statements(SqliteStatements):
-    """Statements under public names."""
-
-    one = SqliteStatements._one
-    read = SqliteStatements._all
-    do = SqliteStatements._do
-    do_each = SqliteStatements._do_each
+from inturn.store.sqlite.statements import NamedStatements, as_list
 
 
 class SqlitePipelines(SqlPipelines):
@@ -28,7 +19,7 @@ class SqlitePipelines(SqlPipelines):
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        statements = self._statements = _Statements(connection)
+        statements = self._statements = NamedStatements(connection)
         super().__init__(statements.read, statements.do, statements.do_each, as_list)
 
     @override

@@ -684,3 +684,48 @@ and after < (select max(after) from inturn_incarnation where queue = ?1 and afte
 
 -- name: remove_incarnations
 delete from inturn_incarnation where queue = ?;
+
+-- Sources; see store/sql/sources.py.
+
+-- name: source_names
+select distinct source from inturn_source_partition order by source;
+
+-- name: source_partitions
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note
+from inturn_source_partition where source = ? order by name;
+
+-- name: source_partition
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note
+from inturn_source_partition where source = ? and name = ?;
+
+-- name: add_source_partition
+insert into inturn_source_partition (source, name) values (?, ?) on conflict do nothing;
+
+-- name: save_source_partition
+insert or replace into inturn_source_partition
+    (source, name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: remove_source_partition
+delete from inturn_source_partition where source = ? and name = ?;
+
+-- name: source_instances
+select instance from inturn_source_instance where source = ? order by instance;
+
+-- name: save_source_instance
+insert into inturn_source_instance (source, instance, until_ms) values (?, ?, ?)
+on conflict (source, instance) do update set until_ms = excluded.until_ms;
+
+-- name: remove_source_instance
+delete from inturn_source_instance where source = ? and instance = ?;
+
+-- name: forget_source_instances
+delete from inturn_source_instance where source = ? and until_ms <= ?;
+
+-- name: add_source_rejection
+insert into inturn_source_rejection (source, name, position, reason, record_key, headers, body, rejected_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: source_rejections
+select name, position, reason, record_key, headers, body, number, rejected_ms
+from inturn_source_rejection where source = ? and number > ? order by number limit ?;

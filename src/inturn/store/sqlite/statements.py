@@ -73,6 +73,15 @@ class SqliteStatements:
             self.connection.executemany(SQL[name], rows[done:] if done else rows)
 
 
+class NamedStatements(SqliteStatements):
+    """Statements under public names, for a part that both databases share."""
+
+    one = SqliteStatements._one
+    read = SqliteStatements._all
+    do = SqliteStatements._do
+    do_each = SqliteStatements._do_each
+
+
 def as_list(values: Iterable[object]) -> str:
     """Encode values as one parameter, to be read with ``json_each``; of a list of numbers ``str`` makes the same."""
     return msgspec.json.encode(list(values)).decode()

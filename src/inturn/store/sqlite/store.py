@@ -14,6 +14,7 @@ from inturn.core.queue.delivery import Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
 from inturn.core.queue.sessions import SessionAnswer, SessionRequest
 from inturn.store.protocols import RunAgain
+from inturn.store.sql.sources import SqlSources
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.clock_skew import FutureSpans
@@ -32,6 +33,7 @@ from inturn.store.sqlite.sends import Sends
 from inturn.store.sqlite.servers import SqliteServers
 from inturn.store.sqlite.sessions import SqliteSessions
 from inturn.store.sqlite.settlements import Removals, Settlements
+from inturn.store.sqlite.statements import NamedStatements
 
 _NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
 
@@ -84,6 +86,8 @@ class SqliteStore:
         self.parked: Final = self._sessions.parked
         self.decide: Final = SqliteKeys(to).decide
         self.pipelines: Final = SqlitePipelines(to)
+        statements = NamedStatements(to)
+        self.sources: Final = SqlSources(statements.read, statements.do)
         self.servers: Final = SqliteServers(self)
 
     # --- transactions ---

@@ -1,0 +1,76 @@
+"""Sharing of a source's partitions among instances: who owns which, by leases with fencing epochs.
+
+A partition has one owner. Each claim raises its epoch, and a commit is refused unless it has the current one: an
+instance that lost a partition while it was paused writes nothing (M. Kleppmann, "How to do distributed locking", 2016).
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+
+class SourcePartition(NamedTuple):
+    """The stored record of a partition of a source.
+
+    Attributes:
+        name: the partition's name in its source.
+        position: where the next read goes on, as JSON; None: at the start.
+        incarnation: what the partition was when the position was written, such as the id of a topic.
+        owner: the instance that reads it; None: nobody.
+        epoch: the fencing epoch, raised by each claim and each change by hand.
+        until_ms: the end of the owner's lease.
+        is_paused: whether nobody may read it.
+        received: the number of records that became messages.
+        rejected: the number of records that were rejected.
+        moved_ms: when the position last changed.
+        note: why it is not read, such as a topic that was made again; None: it is.
+    """
+
+    name: str
+    position: str | None = None
+    incarnation: str = ""
+    owner: str | None = None
+    epoch: int = 0
+    until_ms: int = 0
+    is_paused: bool = False
+    received: int = 0
+    rejected: int = 0
+    moved_ms: int = 0
+    note: str | None = None
+
+    def is_owned(self, now_ms: int) -> bool:
+        """Return whether somebody's lease is valid."""
+        return self.owner is not None and self.until_ms > now_ms
+
+
+class PartitionShare(NamedTuple):
+    """The decision of an instance about its partitions.
+
+    Attributes:
+        kept: partitions whose lease it extends.
+        claimed: partitions that it claims.
+        given_up: partitions that it leaves to others.
+    """
+
+    kept: list[str]
+    claimed: list[str]
+    given_up: list[str]
+
+
+def share(partitions: Sequence[SourcePartition], instances: Collection[str], me: str, now_ms: int) -> PartitionShare:
+    """Return what an instance keeps, claims and gives up.
+
+    Each of ``k`` instances has a quota of ``n // k`` partitions, the first ``n % k`` by name one more. The quotas add
+    up to all partitions, so once each instance has had two turns, every partition has an owner within its quota.
+
+    Args:
+        partitions: those that may be read.
+        instances: the instances that live, this one too.
+        me: this instance.
+        now_ms: the time.
+    """
+    ranked = sorted({*instances, me})
+    least, more = divmod(len(partitions), len(ranked))
+    quota = least + (ranked.index(me) < more)
+    mine = [each.name for each in partitions if each.owner == me]
+    free = [each.name for each in partitions if each.owner != me and not each.is_owned(now_ms)]
+    return PartitionShare(mine[:quota], free[: max(0, quota - len(mine))], mine[quota:])

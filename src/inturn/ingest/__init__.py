@@ -1,0 +1,23 @@
+"""Ways in: the records of a source become messages of a queue, each once, in order.
+
+with inturn.open("shop.db") as db:
+    Ingest(FolderSource("events/"), db.queue("payments"), MessageMapping(group="body.account"), name="events").run()
+"""
+
+from inturn.ingest.control import SourceControl, source_names
+from inturn.ingest.host import Ingest, IngestCounts
+from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.sources.folder import FolderSource
+
+__all__ = [
+    "FolderSource",
+    "Ingest",
+    "IngestCounts",
+    "MessageMapping",
+    "Source",
+    "SourceControl",
+    "SourceRecord",
+    "Unmappable",
+    "source_names",
+]

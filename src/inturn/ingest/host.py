@@ -1,0 +1,335 @@
+"""The host of a source: it makes its records messages of a queue, each once, in the order of its partition.
+
+One transaction holds the messages of a batch and the new positions of their partitions, and is refused for partitions
+that another instance has claimed. The source hears of it after the commit. So whatever dies, nothing is lost or sent
+twice: an inbox with fencing, as in Kafka Connect's exactly-once sources (KIP-618).
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Self, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError, PositionGone, QueueError
+from inturn.core.queue.messages import Draft, checked_name
+from inturn.core.source_shares import SourcePartition, share
+from inturn.faults import reach
+from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.source import Source, SourceRecord
+from inturn.queue import Queue
+from inturn.store.commands import Ask, queue_of
+from inturn.store.protocols import SqlStore, Store
+from inturn.store.sources import RejectedRecord
+
+_log = logging.getLogger("inturn.ingest")
+
+
+class IngestCounts(NamedTuple):
+    """The counts of one run.
+
+    Attributes:
+        received: records that became messages.
+        rejected: records that were rejected, and kept.
+        ignored: records that the mapping passes over.
+    """
+
+    received: int = 0
+    rejected: int = 0
+    ignored: int = 0
+
+
+class _Batch(NamedTuple):
+    """The records of one partition, mapped.
+
+    Attributes:
+        epoch: the epoch under which they were read.
+        position: where the partition goes on after them, as JSON.
+    """
+
+    partition: str
+    epoch: int
+    drafts: list[Draft]
+    rejected: list[RejectedRecord]
+    ignored: int
+    position: str
+
+
+class Ingest:
+    """A source whose records become messages of a queue.
+
+    Any number of instances may run the same source, in any process; they share its partitions, and take over those of
+    an instance that died when its lease ends.
+
+    Args:
+        source: the source.
+        queue: the queue.
+        mapping: how a record becomes a message.
+        name: the name under which positions are kept; one source in one database.
+        instance: the name of this instance, which no other has; None: made from host, process and a random id.
+        batch: the maximum number of records in one transaction.
+        lease_s: how long the others wait for this instance if it dies, in seconds.
+
+    Raises:
+        InputError: if a name or number is not valid.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        queue: Queue,
+        mapping: MessageMapping,
+        *,
+        name: str,
+        instance: str | None = None,
+        batch: int = limits.INGEST_RECORDS,
+        lease_s: float = limits.INGEST_LEASE_S,
+    ) -> None:
+        if batch < 1 or lease_s <= 0:
+            raise InputError(f"batch is {batch!r} and lease_s {lease_s!r}; both are above zero")
+        self.counts = IngestCounts()
+        self._source, self._queue, self._name = source, queue, checked_name(name)
+        self._map = mapping.compiled()
+        self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self._batch, self._lease_s = batch, lease_s
+        self._epochs: dict[str, int] = {}  # of the open partitions
+        self._has_all = False  # no other instance has a partition
+        self._next_look = 0.0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        """Start reading, in a thread of its own."""
+        self._thread = threading.Thread(target=self._guarded, name=f"inturn-ingest-{self._name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop, and commit what was read."""
+        self.stop_soon()
+        if self._thread is not None:
+            self._thread.join()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    def stop_soon(self) -> None:
+        """Read no more; ``run`` returns once the current batch is committed."""
+        self._stopping.set()
+
+    def run(self, *, until: Literal["stopped", "caught up"] = "stopped") -> IngestCounts:
+        """Read until stopped, or until the source has nothing more.
+
+        Errors of the source and a full queue are waited out, with growing pauses. ``caught up`` waits for the lease of
+        an instance that has partitions, in case it died, and takes them over.
+
+        Raises:
+            NoSuchQueue: if the queue was deleted.
+            StoreError: if the database cannot be used when it begins.
+        """
+        if until not in ("stopped", "caught up"):
+            raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
+        pause_s, idle_since = limits.INGEST_PAUSE_S, None
+        try:
+            self._look()
+            while not self._stopping.is_set():
+                try:
+                    is_idle = not self._round()
+                    pause_s = limits.INGEST_PAUSE_S
+                    if not is_idle:
+                        idle_since = None
+                    elif until == "caught up":
+                        idle_since = idle_since or time.monotonic()
+                        if self._has_all or time.monotonic() > idle_since + self._lease_s:
+                            break
+                except QueueError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever a source or a lost database raises is waited out
+                    _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
+                    self._close_all()
+                    self._stopping.wait(pause_s)
+                    pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
+        finally:
+            self._leave()
+        return self.counts
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - told by who waits for this
+            self._error = error
+
+    # --- one round ---
+
+    def _round(self) -> bool:
+        """Read and commit once; return whether there was anything, or may be at once."""
+        if time.monotonic() >= self._next_look:
+            self._look()
+        if not self._epochs:
+            self._stopping.wait(min(limits.INGEST_POLL_S, self._lease_s / 3))
+            return False
+        records = self._source.poll(self._batch, limits.INGEST_POLL_S)
+        if not records:
+            return False
+        reach("polled")
+        batches = self._mapped(records)
+        fenced = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
+        reach("ingested")
+        for batch in batches:
+            if batch.partition in fenced:
+                _log.warning("source %s: partition %s was taken over by another instance", self._name, batch.partition)
+                self._close(batch.partition)
+                continue
+            self._source.confirm(batch.partition, msgspec.json.decode(batch.position))
+            self.counts = IngestCounts(
+                self.counts.received + len(batch.drafts),
+                self.counts.rejected + len(batch.rejected),
+                self.counts.ignored + batch.ignored,
+            )
+        return True
+
+    def _mapped(self, records: Sequence[SourceRecord]) -> list[_Batch]:
+        batches: dict[str, _Batch] = {}
+        for record in records:
+            batch = batches.get(record.partition)
+            position = msgspec.json.encode(record.position).decode()
+            if batch is None:
+                batch = _Batch(record.partition, self._epochs[record.partition], [], [], 0, position)
+            try:
+                draft = self._map(record)
+                if draft is not None:
+                    batch.drafts.append(draft)
+                batches[record.partition] = batch._replace(position=position, ignored=batch.ignored + (draft is None))
+            except Unmappable as error:
+                batch.rejected.append(_rejected(record, position, str(error)))
+                batches[record.partition] = batch._replace(position=position)
+        return list(batches.values())
+
+    def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> set[str]:
+        """Write the messages, the rejected records and the positions; return the partitions that are not ours."""
+        fenced, drafts = set[str](), list[Draft]()
+        for batch in batches:
+            row = store.sources.partition(self._name, batch.partition)
+            if row is None or row.owner != self._me or row.epoch != batch.epoch or row.is_paused:
+                fenced.add(batch.partition)
+                continue
+            drafts += batch.drafts
+            store.sources.reject(self._name, batch.rejected, now_ms)
+            moved = row._replace(
+                position=batch.position,
+                received=row.received + len(batch.drafts),
+                rejected=row.rejected + len(batch.rejected),
+                moved_ms=now_ms,
+            )
+            store.sources.save(self._name, moved)
+        if drafts:
+            store.send(queue_of(cast("Store", store), self._queue.name), drafts, now_ms)
+        return fenced
+
+    # --- partitions ---
+
+    def _look(self) -> None:
+        """Extend our leases, claim free partitions, give up those beyond our quota."""
+        names = list(self._source.partitions())
+        incarnations = {name: self._source.incarnation(name) for name in names}
+        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, now_ms))
+        self._next_look = time.monotonic() + self._lease_s / 3
+        for name in [name for name, epoch in self._epochs.items() if name not in mine or mine[name].epoch != epoch]:
+            self._close(name)
+        for name, partition in mine.items():
+            if name not in self._epochs:
+                self._open(partition)
+
+    def _shared(self, store: SqlStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
+        until_ms = now_ms + round(self._lease_s * 1000)
+        instances = store.sources.instances(self._name, self._me, until_ms, now_ms)
+        store.sources.add(self._name, incarnations)
+        readable = {}
+        for each in store.sources.partitions(self._name):
+            if each.name not in incarnations or each.is_paused or each.note is not None:
+                continue
+            if each.position is not None and each.incarnation not in ("", incarnations[each.name]):
+                note = "the partition was made again: its positions are of another history; seek says where to go on"
+                store.sources.save(self._name, each._replace(note=note, owner=None, epoch=each.epoch + 1))
+                continue
+            readable[each.name] = each
+        due = share(list(readable.values()), instances, self._me, now_ms)
+        mine = {}
+        for name in due.kept:
+            mine[name] = readable[name]._replace(until_ms=until_ms)
+        for name in due.claimed:
+            mine[name] = readable[name]._replace(
+                owner=self._me,
+                epoch=readable[name].epoch + 1,
+                until_ms=until_ms,
+                incarnation=incarnations[name],
+            )
+        for partition in mine.values():
+            store.sources.save(self._name, partition)
+        self._has_all = len(mine) == len(readable)
+        for name in due.given_up:
+            store.sources.save(self._name, readable[name]._replace(owner=None, epoch=readable[name].epoch + 1))
+        return mine
+
+    def _open(self, partition: SourcePartition) -> None:
+        position = None if partition.position is None else msgspec.json.decode(partition.position)
+        try:
+            self._source.open(partition.name, position)
+        except PositionGone as error:
+            note = str(error)
+            _log.warning("source %s: partition %s: %s", self._name, partition.name, note)
+            self._ask(
+                lambda store, _now_ms: store.sources.save(
+                    self._name, partition._replace(note=note, owner=None, epoch=partition.epoch + 1)
+                )
+            )
+            return
+        self._epochs[partition.name] = partition.epoch
+
+    def _close(self, partition: str) -> None:
+        if self._epochs.pop(partition, None) is not None:
+            self._source.close(partition)
+
+    def _close_all(self) -> None:
+        for name in list(self._epochs):
+            try:
+                self._close(name)
+            except Exception as error:  # noqa: BLE001 - it is given up in any case
+                _log.warning("source %s: partition %s: %s", self._name, name, error)
+        self._next_look = 0.0
+
+    def _leave(self) -> None:
+        """Give up all partitions, so that the others need not wait for the end of the leases."""
+        epochs = dict(self._epochs)
+        self._close_all()
+        self._source.shut()
+
+        def left(store: SqlStore, _now_ms: int) -> None:
+            for name, epoch in epochs.items():
+                row = store.sources.partition(self._name, name)
+                if row is not None and row.owner == self._me and row.epoch == epoch:
+                    store.sources.save(self._name, row._replace(owner=None))
+            store.sources.leave(self._name, self._me)
+
+        try:
+            self._ask(left)
+        except InturnError as error:  # the leases end by themselves
+            _log.warning("source %s: %s", self._name, error)
+
+    def _ask(self, function: Any) -> Any:
+        """Run a function of the store and the time in one transaction."""
+        return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+
+
+def _rejected(record: SourceRecord, position: str, why: str) -> RejectedRecord:
+    texts = {
+        name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in record.headers.items()
+    }
+    headers = msgspec.json.encode(texts).decode()
+    return RejectedRecord(record.partition, position, why, record.key, headers, record.body)

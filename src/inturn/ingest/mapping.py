@@ -1,0 +1,164 @@
+"""The mapping of records to messages: which part of a record is the group, the revision, the id and the body."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.identity import group_text
+from inturn.core.queue.messages import Content, Draft
+from inturn.core.texts import checked
+from inturn.core.values.path import joined, parts, value_at
+from inturn.ingest.source import SourceRecord
+
+_ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
+_JSON: Final = Content.JSON
+
+
+class Unmappable(InputError):
+    """A record that cannot become a message; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageMapping:
+    """A rule that makes messages of records. Each field is a path into the record.
+
+    A path begins with ``key``, ``headers``, ``body``, ``partition``, ``position`` or ``time``. What follows is a field
+    of the JSON that this part holds: ``body.after.account_id``, ``key.id``, ``headers.version``. Without a field,
+    ``key`` and a header are texts.
+
+    Args:
+        group: the message's group; None: no group.
+        revision: its revision, a whole number, also as text.
+        id: its deduplication id. None: none; each record of a source becomes a message once all the same.
+        body: its body. ``body`` alone is the record's body as it came.
+        format: ``json``: a body must be JSON; ``text``: it must be UTF-8; ``bytes``: it may be anything.
+        ignore_empty: whether records without a body, such as tombstones, are passed over; otherwise they are rejected.
+    """
+
+    group: str | None = "key"
+    revision: str | None = None
+    id: str | None = None
+    body: str = "body"
+    format: Literal["json", "text", "bytes"] = "json"
+    ignore_empty: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("group", "revision", "id", "body"):
+            path = getattr(self, name)
+            if path is not None and (not isinstance(path, str) or parts(path)[0] not in _ROOTS):
+                raise InputError(f"{name} is {path!r}; it is a path that begins with {', '.join(_ROOTS)}")
+        if self.format not in ("json", "text", "bytes"):
+            raise InputError(f"format is {self.format!r}; it is 'json', 'text' or 'bytes'")
+        if self.format != "json" and any(path and path.startswith("body.") for path in self._paths):
+            raise InputError(f"a path into the body needs format='json', not {self.format!r}")
+
+    @property
+    def _paths(self) -> tuple[str | None, ...]:
+        return (self.group, self.revision, self.id, self.body)
+
+    def compiled(self) -> Callable[[SourceRecord], Draft | None]:
+        """Return the function that maps a record; it returns None for a record that is passed over.
+
+        The function raises Unmappable.
+        """
+        group, revision, id_ = (_reader(path) for path in (self.group, self.revision, self.id))
+        body = None if self.body == "body" else _reader(self.body)
+        as_json, as_bytes = self.format == "json", self.format == "bytes"
+
+        def draft(record: SourceRecord) -> Draft | None:
+            data = record.body
+            if data is None:
+                if self.ignore_empty:
+                    return None
+                raise Unmappable("the record has no body")
+            value = _decoded("body", data) if as_json else None
+            text: str | bytes
+            if body is not None:
+                text, content = msgspec.json.encode(body(record, value)).decode(), _JSON
+            elif as_bytes:
+                text, content = data, Content.BYTES
+            else:
+                text, content = _text("body", data), _JSON if as_json else Content.TEXT
+            if len(data) > limits.BODY_BYTES:
+                raise Unmappable(f"the body has {len(data):,} bytes; {limits.BODY_BYTES:,} fit")
+            try:
+                return Draft(
+                    text,
+                    content,
+                    None if group is None else _name("group", group(record, value)),
+                    None if revision is None else _revision(revision(record, value)),
+                    None if id_ is None else _name("id", id_(record, value)),
+                )
+            except InputError as error:
+                raise Unmappable(str(error)) from error
+
+        return draft
+
+
+def _reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
+    """Return the function that reads the value at a path from a record and its decoded body."""
+    if path is None:
+        return None
+    root, *names = parts(path)
+    within = joined(names)
+    if root == "body":
+        return lambda _record, value: value_at(value, within)
+    if root == "headers":
+        return lambda record, _value: _header(record.headers, names)
+    if root == "key":
+        return lambda record, _value: _part("key", record.key, within)
+    if root == "position":
+        return lambda record, _value: value_at(record.position, within) if within else record.position
+    return _field("time_ms" if root == "time" else "partition")
+
+
+def _field(name: str) -> Callable[[SourceRecord, Any], Any]:
+    """Return the function that reads a field of a record."""
+    return lambda record, _value: getattr(record, name)
+
+
+def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
+    if not names:
+        return dict(headers)
+    return _part(f"header {names[0]!r}", headers.get(names[0]), joined(names[1:]))
+
+
+def _part(what: str, data: bytes | str | None, within: str) -> Any:
+    """Return a key or a header as text, or a field of the JSON in it."""
+    if data is None:
+        return None
+    if not within:
+        return data if isinstance(data, str) else _text(what, data)
+    return value_at(_decoded(what, data), within)
+
+
+def _decoded(what: str, data: bytes | str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unmappable(f"the {what} is not JSON: {error}") from error
+
+
+def _text(what: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Unmappable(f"the {what} is not UTF-8: {error}") from error
+
+
+def _name(what: str, value: Any) -> str:
+    if value is None:
+        raise Unmappable(f"the record has no {what}")
+    return checked(what, value if isinstance(value, str) else group_text(value))
+
+
+def _revision(value: Any) -> int:
+    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
+        raise Unmappable(f"the revision is {value!r}; it is a whole number of at most 64 bits")
+    return value

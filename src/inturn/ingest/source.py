@@ -1,0 +1,76 @@
+"""The interface of a source: partitions, each a sequence of records with positions.
+
+A source only reads. What becomes of a record, where a partition goes on after a restart, and who reads it is decided by
+:class:`inturn.ingest.Ingest`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class SourceRecord(NamedTuple):
+    """A record of a source.
+
+    Attributes:
+        partition: the partition that it comes from.
+        position: where the partition goes on after this record, as a JSON value.
+        body: its content; None: a record without one, such as a tombstone.
+        key: its key.
+        headers: its headers.
+        time_ms: its time, in milliseconds since 1970.
+    """
+
+    partition: str
+    position: Any
+    body: bytes | None
+    key: bytes | None = None
+    headers: Mapping[str, bytes | str] = {}
+    time_ms: int | None = None
+
+
+class Source(ABC):
+    """A source of records. All methods are called by one thread at a time.
+
+    Records of a partition come in its order. The same position gives the same records again, unless the source has
+    forgotten them.
+    """
+
+    @abstractmethod
+    def partitions(self) -> Sequence[str]:
+        """Return the names of the partitions that exist now."""
+
+    @abstractmethod
+    def open(self, partition: str, position: Any) -> None:
+        """Read a partition from a position on; None: from its start.
+
+        Raises:
+            inturn.core.errors.PositionGone: if the source has no such position any more; the partition is not read
+                until a person decides.
+        """
+
+    @abstractmethod
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        """Return the next records of the open partitions; wait for them if there are none.
+
+        Raises:
+            Exception: any error; all partitions are closed, and opened again after a pause.
+        """
+
+    @abstractmethod
+    def close(self, partition: str) -> None:
+        """Stop reading a partition; what was read of it and not confirmed is read again by whoever opens it next."""
+
+    def confirm(self, partition: str, position: Any) -> None:
+        """Note that everything up to a position is committed, such as by an acknowledgement to a broker."""
+
+    def incarnation(self, partition: str) -> str:  # noqa: ARG002 - a hook
+        """Return the identity of a partition's history, such as a topic's id; positions are valid within one only."""
+        return ""
+
+    def lag(self, partition: str) -> int | None:  # noqa: ARG002 - a hook
+        """Return how many records of an open partition are not read yet; None: unknown."""
+        return None
+
+    def shut(self) -> None:
+        """Release connections and files."""

@@ -1,0 +1,74 @@
+"""Records of sources: where each partition goes on, who reads it, and what could not become a message."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from inturn.core.source_shares import SourcePartition
+
+
+class RejectedRecord(NamedTuple):
+    """A record that could not become a message, kept with its bytes.
+
+    Attributes:
+        partition: the partition that it came from.
+        position: its position, as JSON.
+        reason: why it was rejected.
+        key: its key.
+        headers: its headers, as JSON.
+        body: its body.
+        number: its number; 0 before it is stored.
+        at_ms: when it was rejected.
+    """
+
+    partition: str
+    position: str
+    reason: str
+    key: bytes | None
+    headers: str
+    body: bytes | None
+    number: int = 0
+    at_ms: int = 0
+
+
+class SourceStore(Protocol):
+    """Positions, leases and rejected records of sources. All methods are called inside a transaction of the store."""
+
+    def names(self) -> list[str]:
+        """Return the names of all sources."""
+        ...
+
+    def partitions(self, source: str) -> list[SourcePartition]:
+        """Return the partitions of a source by name, locked until the end of the transaction."""
+        ...
+
+    def partition(self, source: str, name: str) -> SourcePartition | None:
+        """Return a partition, locked until the end of the transaction."""
+        ...
+
+    def add(self, source: str, names: Iterable[str]) -> None:
+        """Add those of the partitions that are not known."""
+        ...
+
+    def save(self, source: str, partition: SourcePartition) -> None:
+        """Write the record of a known partition."""
+        ...
+
+    def remove(self, source: str, name: str) -> None:
+        """Remove a partition, with its position."""
+        ...
+
+    def instances(self, source: str, me: str, until_ms: int, now_ms: int) -> list[str]:
+        """Note that an instance lives until a time, forget those that do not, and return the others with it."""
+        ...
+
+    def leave(self, source: str, me: str) -> None:
+        """Forget an instance."""
+        ...
+
+    def reject(self, source: str, rejected: Sequence[RejectedRecord], now_ms: int) -> None:
+        """Keep rejected records."""
+        ...
+
+    def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
+        """Return rejected records after a number, in order."""
+        ...

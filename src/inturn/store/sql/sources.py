@@ -1,0 +1,74 @@
+"""Positions, leases and rejected records of sources, in the same transaction as the messages that they became.
+
+Both databases have the same tables and the same names of statements.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from inturn.core.override import override
+from inturn.core.source_shares import SourcePartition
+from inturn.store.sources import RejectedRecord, SourceStore
+
+
+class SqlSources(SourceStore):
+    """The sources of one database.
+
+    Args:
+        read: runs a statement by its name, with its parameters; returns its rows.
+        do: runs a statement that has no result.
+    """
+
+    def __init__(self, read: Callable[..., list[tuple[Any, ...]]], do: Callable[..., object]) -> None:
+        self._read, self._do = read, do
+
+    def names(self) -> list[str]:
+        """Return the names of all sources."""
+        return [name for (name,) in self._read("source_names")]
+
+    @override
+    def partitions(self, source: str) -> list[SourcePartition]:
+        return [self._partition(row) for row in self._read("source_partitions", source)]
+
+    @override
+    def partition(self, source: str, name: str) -> SourcePartition | None:
+        rows = self._read("source_partition", source, name)
+        return self._partition(rows[0]) if rows else None
+
+    @override
+    def add(self, source: str, names: Iterable[str]) -> None:
+        for name in names:
+            self._do("add_source_partition", source, name)
+
+    @override
+    def save(self, source: str, partition: SourcePartition) -> None:
+        name, *values = partition
+        self._do("save_source_partition", source, name, *values)
+
+    @override
+    def remove(self, source: str, name: str) -> None:
+        self._do("remove_source_partition", source, name)
+
+    @override
+    def instances(self, source: str, me: str, until_ms: int, now_ms: int) -> list[str]:
+        self._do("save_source_instance", source, me, until_ms)
+        self._do("forget_source_instances", source, now_ms)
+        return [name for (name,) in self._read("source_instances", source)]
+
+    @override
+    def leave(self, source: str, me: str) -> None:
+        self._do("remove_source_instance", source, me)
+
+    @override
+    def reject(self, source: str, rejected: Sequence[RejectedRecord], now_ms: int) -> None:
+        for each in rejected:
+            self._do("add_source_rejection", source, *each[:6], now_ms)
+
+    @override
+    def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
+        return [RejectedRecord(*row) for row in self._read("source_rejections", source, after, limit)]
+
+    @staticmethod
+    def _partition(row: Sequence[Any]) -> SourcePartition:
+        found = SourcePartition(*row)
+        return found._replace(is_paused=bool(found.is_paused))

@@ -1,0 +1,58 @@
+"""A source in memory that tests write to, and that fails as they say."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inturn.core.errors import PositionGone
+from inturn.ingest import Source, SourceRecord
+
+
+class Log:
+    """What a broker keeps: partitions of records, which several sources read."""
+
+    def __init__(self, **partitions: list[bytes | None]) -> None:
+        self.partitions = partitions
+        self.gone_before = 0
+        self.incarnation = ""
+
+
+class Scripted(Source):
+    """A reader of a log; ``faults`` are called before each poll."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.at: dict[str, int] = {}
+        self.confirmed: list[tuple[str, Any]] = []
+        self.faults: list[Callable[[], object]] = []
+        self.is_shut = False
+
+    def partitions(self) -> Sequence[str]:
+        return list(self.log.partitions)
+
+    def incarnation(self, partition: str) -> str:
+        return self.log.incarnation
+
+    def open(self, partition: str, position: Any) -> None:
+        assert partition not in self.at
+        if (position or 0) < self.log.gone_before:
+            raise PositionGone(f"{position} is before {self.log.gone_before}, the first that is left")
+        self.at[partition] = position or 0
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        if self.faults:
+            self.faults.pop(0)()
+        found = []
+        for name in self.at:
+            for body in self.log.partitions[name][self.at[name] :][: limit - len(found)]:
+                self.at[name] += 1
+                found.append(SourceRecord(name, self.at[name], body, b"k", {"h": b"v"}, 7))
+        return found
+
+    def confirm(self, partition: str, position: Any) -> None:
+        self.confirmed.append((partition, position))
+
+    def close(self, partition: str) -> None:
+        del self.at[partition]
+
+    def shut(self) -> None:
+        self.is_shut = True

@@ -1,0 +1,205 @@
+"""Records of a source become messages once, in order, whatever happens to the source, the host or its lease."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from ingest.scripted import Log, Scripted
+from inturn.core import limits
+from inturn.core.errors import InputError, NoSuchQueue
+from inturn.database import Database
+from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
+
+BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n", id="body.id")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "INGEST_PAUSE_S", 0.01)
+
+
+def body(number: int, account: str = "a") -> bytes:
+    return json.dumps({"account": account, "n": number, "id": f"{account}-{number}"}).encode()
+
+
+def ingest(db: Database, source: Scripted, mapping: MessageMapping = BY_ACCOUNT, **more: object) -> Ingest:
+    return Ingest(source, db.queue("payments"), mapping, name="bank", **more)  # type: ignore[arg-type]
+
+
+def sent(db: Database) -> list[tuple[str | None, int | None]]:
+    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+
+
+def test_records_become_messages_with_what_the_mapping_says(db: Database) -> None:
+    source = Scripted(Log(p=[body(1), body(2, "b")]))
+    assert ingest(db, source).run(until="caught up") == (2, 0, 0)
+    one, two = db.queue("payments").peek()
+    assert (one.group, one.revision, one.dedup_id, one.body) == ("a", 1, "a-1", json.loads(body(1)))
+    assert two.group == "b"
+    assert source.confirmed == [("p", 2)]
+    assert source.is_shut
+    assert source_names(db) == ["bank"]
+    (partition,) = SourceControl(db, "bank").partitions()
+    assert (partition.position, partition.received, partition.owner) == ("2", 2, None)
+
+
+def test_a_restart_goes_on_where_the_last_commit_was(db: Database) -> None:
+    log = Log(p=[body(1), body(2)])
+    ingest(db, Scripted(log)).run(until="caught up")
+    log.partitions["p"] += [body(3)]
+    log.partitions["q"] = [body(1, "b")]
+    assert ingest(db, Scripted(log)).run(until="caught up").received == 2
+    assert sorted(sent(db)) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+def test_what_cannot_be_mapped_is_kept_with_its_bytes_and_stalls_nothing(db: Database) -> None:
+    poison = [b"\xff\xfe", b'{"n": 1}', b'{"account": "a", "n": "x"}', None, b"[" * 100_000, b'"' + b"x" * 2**21 + b'"']
+    source = Scripted(Log(p=[body(1), *poison, body(2)]))
+    assert ingest(db, source).run(until="caught up") == (2, len(poison), 0)
+    assert sent(db) == [("a", 1), ("a", 2)]
+    kept = list(SourceControl(db, "bank").rejected())
+    assert [each.body for each in kept] == poison
+    assert [each.position for each in kept] == [str(number) for number in range(2, 8)]
+    assert [each.reason.split(":")[0] for each in kept[:4]] == [
+        "the body is not JSON",
+        "the record has no group",
+        "the revision is 'x'; it is a whole number of at most 64 bits",
+        "the record has no body",
+    ]
+    assert (kept[0].key, kept[0].headers) == (b"k", '{"h":"v"}')
+    (partition,) = SourceControl(db, "bank").partitions()
+    assert (partition.received, partition.rejected, partition.position) == (2, len(poison), "8")
+
+
+def test_tombstones_are_passed_over_where_the_mapping_says_so(db: Database) -> None:
+    mapping = MessageMapping(group="key", ignore_empty=True)
+    assert ingest(db, Scripted(Log(p=[None, b"1", None])), mapping).run(until="caught up") == (1, 0, 2)
+    assert SourceControl(db, "bank").partitions()[0].position == "3"
+
+
+def test_a_source_that_fails_is_opened_again_where_the_last_commit_was(db: Database) -> None:
+    source = Scripted(Log(p=[body(number) for number in range(1, 8)]))
+
+    def fail() -> None:
+        raise ConnectionError("gone")
+
+    source.faults = [lambda: None, fail, lambda: None, fail, fail]
+    assert ingest(db, source, batch=2).run(until="caught up").received == 7
+    assert sent(db) == [("a", number) for number in range(1, 8)]
+
+
+def test_a_batch_that_did_not_commit_is_read_again(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Scripted(Log(p=[body(1), body(2)]))
+    commit, failures = Ingest._commit, [RuntimeError("the database went away")]
+
+    def failing(self: Ingest, *given: object) -> object:
+        done = commit(self, *given)  # type: ignore[arg-type]
+        if failures:
+            raise failures.pop()
+        return done
+
+    monkeypatch.setattr(Ingest, "_commit", failing)
+    ingest(db, source).run(until="caught up")
+    assert sent(db) == [("a", 1), ("a", 2)], "rolled back, then sent once"
+    assert SourceControl(db, "bank").partitions()[0].received == 2
+
+
+def test_instances_share_partitions_and_take_over(db: Database) -> None:
+    log = Log(**{f"p{number}": [] for number in range(6)})
+    first, second = Scripted(log), Scripted(log)
+    one = ingest(db, first, instance="one", lease_s=0.6)
+    two = ingest(db, second, instance="two", lease_s=0.6)
+    with one:
+        with two:
+            wait_until(lambda: len(first.at) == len(second.at) == 3)
+            assert not first.at.keys() & second.at.keys()
+        wait_until(lambda: len(first.at) == 6)  # two has left
+        for number in range(6):
+            log.partitions[f"p{number}"].append(body(1, f"a{number}"))
+        wait_until(lambda: len(sent(db)) == 6)
+
+
+def test_an_instance_that_was_paused_writes_nothing_when_it_wakes_up(db: Database) -> None:
+    log = Log(p=[body(1), body(2)])
+    asleep, awake = threading.Event(), threading.Event()
+
+    def sleep() -> None:
+        asleep.set()
+        assert awake.wait(60)
+
+    slow = Scripted(log)
+    slow.faults = [sleep]  # within the poll: it has the records when it wakes up, and its lease is over
+    with ingest(db, slow, instance="slow", lease_s=0.2):
+        assert asleep.wait(60)
+        time.sleep(0.3)
+        assert ingest(db, Scripted(log), instance="fast").run(until="caught up").received == 2
+        awake.set()
+        wait_until(lambda: SourceControl(db, "bank").partitions()[0].owner == "slow")
+    assert sent(db) == [("a", 1), ("a", 2)]
+
+
+def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
+    log, control = Log(p=[body(1)], q=[]), SourceControl(db, "bank")
+    source = Scripted(log)
+    with ingest(db, source, lease_s=0.3):
+        wait_until(lambda: len(sent(db)) == 1)
+        assert control.pause("p") == 1
+        wait_until(lambda: list(source.at) == ["q"])
+        log.partitions["p"].append(body(2))
+        assert control.resume() == 1
+        wait_until(lambda: len(sent(db)) == 2)
+        assert control.seek(0, "p") == 1
+        wait_until(lambda: SourceControl(db, "bank").partitions()[0].received == 4)
+    assert len(sent(db)) == 2, "the ids are known"
+    with pytest.raises(InputError, match=r"source 'bank' has no partition 'z'; there are: p, q"):
+        control.pause("z")
+
+
+def test_a_partition_that_was_made_again_is_refused_until_somebody_says_where_to_go_on(db: Database) -> None:
+    log, control = Log(p=[body(1)]), SourceControl(db, "bank")
+    log.incarnation = "first"
+    ingest(db, Scripted(log)).run(until="caught up")
+    log.incarnation, log.partitions["p"] = "second", [body(10), body(11)]
+    assert ingest(db, Scripted(log)).run(until="caught up").received == 0
+    assert "made again" in (control.partitions()[0].note or "")
+    control.seek(None)
+    assert ingest(db, Scripted(log)).run(until="caught up").received == 2
+    assert control.partitions()[0].incarnation == "second"
+
+
+def test_a_position_that_is_gone_is_a_named_gap(db: Database) -> None:
+    log, control = Log(p=[body(1), body(2), body(3)]), SourceControl(db, "bank")
+    ingest(db, Scripted(Log(p=[body(1)]))).run(until="caught up")
+    log.gone_before = 2
+    ingest(db, Scripted(log)).run(until="caught up")
+    assert control.partitions()[0].note == "1 is before 2, the first that is left"
+    assert control.seek(2, "p") == 1
+    ingest(db, Scripted(log)).run(until="caught up")
+    assert sent(db) == [("a", 1), ("a", 3)]
+
+
+def test_a_queue_that_is_deleted_ends_it(db: Database) -> None:
+    source = Scripted(Log(p=[body(1)]))
+    working = ingest(db, source)
+    db.queue("payments").delete()
+    with pytest.raises(NoSuchQueue):
+        working.run(until="caught up")
+    assert source.is_shut
+
+
+def test_what_is_not_valid_is_refused(db: Database) -> None:
+    with pytest.raises(InputError, match=r"group is 'account'; it is a path that begins with key, headers, body"):
+        MessageMapping(group="account")
+    with pytest.raises(InputError, match=r"needs format='json', not 'text'"):
+        MessageMapping(group="body.account", format="text")
+    with pytest.raises(InputError, match=r"batch is 0 and lease_s 10.0; both are above zero"):
+        ingest(db, Scripted(Log()), batch=0)
+
+
+def wait_until(is_so: object, timeout_s: float = 60) -> None:
+    until = time.monotonic() + timeout_s
+    while not is_so():  # type: ignore[operator]
+        assert time.monotonic() < until, "it does not come to pass"
+        time.sleep(0.01)

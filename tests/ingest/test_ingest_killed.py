@@ -1,0 +1,70 @@
+"""A host that is killed at every point loses nothing, sends nothing twice and keeps the order of each file."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import inturn
+from inturn.faults import OF_A_TRANSACTION
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+PROGRAM = Path(__file__).parent / "programs" / "folder_host.py"
+POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
+LIVES = 20
+
+
+def test_lives_that_end_at_every_point(address: str, tmp_path: Path, soak_seed: int) -> None:
+    chance = random.Random(soak_seed)
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    written = []
+    revisions: defaultdict[str, int] = defaultdict(int)
+    for file in range(4):
+        rows = []
+        for _ in range(60):
+            account = f"{file}-{chance.randrange(5)}"
+            revisions[account] += 1
+            rows.append({"account": account, "n": revisions[account]})
+        (folder / f"{file}.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+        written += rows
+    killed = 0
+    for _ in range(LIVES):
+        at = f"{chance.choice(POINTS)}@{chance.randint(1, 6)}"
+        command = [sys.executable, str(PROGRAM), address, str(folder)]
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=60)
+        assert life.returncode in (0, -signal.SIGKILL)
+        killed += life.returncode != 0
+    assert subprocess.run([sys.executable, str(PROGRAM), address, str(folder)], check=False, timeout=60).returncode == 0
+    assert killed > LIVES / 4
+    with inturn.open(address) as db:
+        messages = db.queue("payments").peek(1000)
+    names = [(each["account"], each["n"]) for each in written]
+    check_or_raise(
+        [
+            *(
+                SendCall(client="files", asked=at, answered=at, dedup_id=f"{a}/{n}", group=a, body="", number=at)
+                for at, (a, n) in enumerate(names)
+            ),
+            *(
+                AppliedEffect(
+                    client="queue",
+                    asked=at,
+                    dedup_id=f"{each.group}/{each.revision}",
+                    group=str(each.group),
+                    number=names.index((str(each.group), each.revision or 0)),
+                    place=at,
+                )
+                for at, each in enumerate(messages)
+            ),
+        ]
+    )
+    assert len(messages) == len(written)
