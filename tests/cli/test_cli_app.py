@@ -69,7 +69,7 @@ def test_a_command_reports_as_json_or_has_a_reason_not_to(name: str) -> None:
 
 
 def test_groups_of_commands_help_too() -> None:
-    for words in ([], ["queue"], ["parked"], ["keys"]):
+    for words in ([], ["ingest"], ["queue"], ["parked"], ["keys"]):
         assert run(*words, "-h").stdout == run(*words, "--help").stdout != ""
 
 

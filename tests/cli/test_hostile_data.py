@@ -52,6 +52,14 @@ def keep(state, message):
 
 ledger = Pipeline(name="[/p] [bold]", group="g", order=Gapless("r"), id="id", handler=keep)
 """
+SOURCES = r"""
+[[sources]]
+kind = "folder"
+name = "[/s] [bold]"
+queue = "shop.db#[/ingested]"
+path = "[drop] \u001b"
+mapping = { group = "body.g", id = "body.id" }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +90,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         strange.parent.mkdir(parents=True, exist_ok=True)
         strange.write_text('{"[/y]": "\\ud800"}')
         Path("lines.jsonl").write_text("\n".join(json.dumps(each) for each in messages[:10]))
+        Path("[drop] \x1b").mkdir()
+        Path("[drop] \x1b/[f] \x1b.jsonl").write_text("\n".join([*map(json.dumps, messages[:40]), "[/x] \x1b"]))
+        Path("ingest.toml").write_text(SOURCES)
         yield root
     finally:
         os.chdir(before)
@@ -163,6 +174,13 @@ CASES: dict[str, list[tuple[object, ...]]] = {
         ("ledger.py:ledger", "--from", "lines.jsonl", "--engines", "replay,worker"),
         ("[/x].py:x", "--from", "y"),
     ],
+    "ingest check": [("ingest.toml",), ("ingest.toml", "--limit", 100), ("lines.jsonl",), ("[/none].toml",)],
+    "ingest run": [("ingest.toml", "--until-caught-up"), ("ingest.toml", "--only", "[/none]"), ("lines.jsonl",)],
+    "ingest status": [("shop.db",), ("shop.db#[/none]",), ("[/none].db",)],
+    "ingest rejected": [("shop.db#[/s] [bold]",), ("shop.db#[/none]",), ("shop.db",)],
+    "ingest pause": [("shop.db#[/s] [bold]",), ("shop.db#[/none]", "--partition", "\x1b")],
+    "ingest resume": [("shop.db#[/s] [bold]",), ("shop.db#[/s] [bold]", "--partition", "\x1b")],
+    "ingest seek": [("shop.db#[/s] [bold]", "start"), ("shop.db#[/s] [bold]", "[/x]")],
     "keys add": [("shop.db", "[/x]"), ("shop.db", "\x1b")],
     "keys list": [("shop.db",)],
     "keys remove": [("shop.db", "[/x]\x1b")],

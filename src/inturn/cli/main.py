@@ -24,6 +24,7 @@ from inturn.cli.backup import backup, restore
 from inturn.cli.check import check
 from inturn.cli.definition import load
 from inturn.cli.errors import Commands, wants_all
+from inturn.cli.ingest import ingest
 from inturn.cli.keys import keys
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
@@ -59,6 +60,7 @@ app.command()(audit)
 app.command()(check)
 app.command()(serve)
 app.command()(work)
+app.add_typer(ingest, name="ingest")
 app.add_typer(queue, name="queue")
 app.add_typer(keys, name="keys")
 for _command in (send, receive, ack, nack, peek, groups, redrive, backup, restore):

@@ -135,6 +135,7 @@ class Ingest:
         """
         if until not in ("stopped", "caught up"):
             raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
+        self.counts = IngestCounts()
         pause_s, idle_since = limits.INGEST_PAUSE_S, None
         try:
             self._look()

@@ -1,0 +1,252 @@
+"""``inturn ingest``: sources whose records become messages; their positions, rejected records and control."""
+
+import json
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from inturn.cli.errors import Commands
+from inturn.cli.options import AsJson
+from inturn.cli.places import opened, parts
+from inturn.cli.texts import cell, line, plain_console, say, say_json
+from inturn.core.address import shown
+from inturn.core.errors import InputError
+
+if TYPE_CHECKING:
+    from inturn.core.source_shares import SourcePartition
+    from inturn.ingest import Ingest
+    from inturn.ingest.config import AnySource, IngestConfig
+
+ingest = Commands(help="Sources whose records become messages: run, look, control.", no_args_is_help=True)
+
+ConfigFile = Annotated[Path, typer.Argument(help="The TOML file with the sources.")]
+SourceAt = Annotated[str, typer.Argument(help="The source: DATABASE#SOURCE, such as shop.db#bank.")]
+Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition; can be repeated.")]
+
+
+@ingest.command()
+def run(
+    config: ConfigFile,
+    only: Annotated[list[str] | None, typer.Option(help="Only this source; can be repeated.")] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End once the sources have nothing more.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the records of sources messages of their queues, until SIGTERM or Ctrl-C."""
+    from inturn.worker.signals import stopped_by
+
+    with ExitStack() as stack:
+        running = _ingests(stack, config, only or [])
+        done = threading.Event()
+
+        def stop() -> None:
+            done.set()
+            for _, each in running:
+                each.stop_soon()
+
+        pool = stack.enter_context(ThreadPoolExecutor(len(running)))
+        stack.callback(stop)
+        with stopped_by(stop):
+            futures = [
+                pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for _, each in running
+            ]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            stop()
+            found = {name: future.result() for (name, _), future in zip(running, futures, strict=True)}
+    if as_json:
+        say_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
+        return
+    for name, counts in found.items():
+        say(f"{line(name)}: {counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored")
+
+
+@ingest.command()
+def check(
+    config: ConfigFile,
+    limit: Annotated[int, typer.Option(help="The number of records of each source that are shown.", min=1)] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Read the first records of each source and show the messages that they would become; nothing is written."""
+    from inturn.ingest.config import read
+
+    found = [each for table in read(config).sources for each in _checked(table, config.parent, limit)]
+    if as_json:
+        say_json(found)
+        return
+    for each in found:
+        said = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
+        kind = "rejected: " if "rejected" in each else ""
+        say(f"{line(each['source'])} {line(each['partition'])} {json.dumps(each['position'])}: {kind}{line(str(said))}")
+
+
+def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
+    from inturn.core.errors import PositionGone
+    from inturn.ingest import Unmappable
+
+    source, map_ = table.source(folder), table.message_mapping().compiled()
+    found: list[dict[str, Any]] = []
+    try:
+        for partition in source.partitions():
+            source.open(partition, None)
+        for record in source.poll(limit, 1.0):
+            known = {"source": table.name, "partition": record.partition, "position": record.position}
+            try:
+                draft = map_(record)
+            except Unmappable as error:
+                found.append(known | {"rejected": str(error)})
+                continue
+            if draft is not None:
+                found.append(known | {"group": draft.group, "revision": draft.revision, "id": draft.dedup_id})
+    except PositionGone as error:
+        raise InputError(f"{table.name}: {error}") from error
+    finally:
+        source.shut()
+    return found
+
+
+@ingest.command()
+def status(
+    database: Annotated[str, typer.Argument(help="DATABASE, or DATABASE#SOURCE for one source.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the partitions of sources: position, owner, counts, and why one is not read."""
+    from inturn.ingest import SourceControl, source_names
+
+    path, wanted = parts(database)
+    with opened(path) as db:
+        now_ms = db.writer.clock()
+        names = [wanted] if wanted else source_names(db)
+        found = [(name, each) for name in names for each in SourceControl(db, name).partitions()]
+    if wanted and not found:
+        raise InputError(f"{shown(path)} has no source {wanted!r}")
+    if as_json:
+        say_json([_row(name, each, now_ms) for name, each in found])
+        return
+    table = Table("source", "partition", "position", "received", "rejected", "moved", "status")
+    for name, each in found:
+        row = _row(name, each, now_ms)
+        moved = f"{row['moved_s']:,.0f} s ago" if row["moved_s"] is not None else ""
+        counts = (f"{each.received:,}", f"{each.rejected:,}")
+        status = f"{row['status']}: {each.note}" if each.note else row["status"]
+        table.add_row(cell(name), cell(each.name), cell(each.position or ""), *counts, moved, cell(status))
+    plain_console().print(table if found else "There is no source yet.")
+
+
+def _row(name: str, partition: "SourcePartition", now_ms: int) -> dict[str, Any]:
+    if partition.note is not None:
+        status = "refused"
+    elif partition.is_paused:
+        status = "paused"
+    else:
+        status = f"read by {partition.owner}" if partition.is_owned(now_ms) else "read by nobody"
+    return {
+        "source": name,
+        "partition": partition.name,
+        "position": None if partition.position is None else json.loads(partition.position),
+        "received": partition.received,
+        "rejected": partition.rejected,
+        "moved_s": (now_ms - partition.moved_ms) / 1000 if partition.moved_ms else None,
+        "status": status,
+        "note": partition.note,
+    }
+
+
+@ingest.command()
+def rejected(
+    source: SourceAt,
+    limit: Annotated[int, typer.Option(help="The number of records that are shown.", min=1)] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show the records that could not become messages, with the reason."""
+    from inturn.ingest import SourceControl
+
+    path, name = _split(source)
+    with opened(path) as db:
+        found = [each for each, _ in zip(SourceControl(db, name).rejected(), range(limit), strict=False)]
+    for each in found:
+        body = (each.body or b"").decode(errors="backslashreplace")
+        if as_json:
+            say_json(each._asdict() | {"key": each.key and each.key.decode(errors="backslashreplace"), "body": body})
+        else:
+            say(f"{each.number} {line(each.partition)} {line(each.position)}: {line(each.reason)}: {line(body)}")
+
+
+@ingest.command()
+def pause(source: SourceAt, partition: Partitions = None, as_json: AsJson = False) -> None:
+    """Stop reading partitions, or all of a source."""
+    _changed(source, "pause", partition or [], as_json=as_json)
+
+
+@ingest.command()
+def resume(source: SourceAt, partition: Partitions = None, as_json: AsJson = False) -> None:
+    """Go on with paused partitions."""
+    _changed(source, "resume", partition or [], as_json=as_json)
+
+
+@ingest.command()
+def seek(
+    source: SourceAt,
+    position: Annotated[str, typer.Argument(help="Where to go on, as JSON, such as 4711; start: from the beginning.")],
+    partition: Partitions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on elsewhere; also after a partition was made again, or its position is gone."""
+    try:
+        where = None if position == "start" else json.loads(position)
+    except ValueError as error:
+        raise InputError(f"the position {position!r} is not JSON: {error}; write start, or a position") from error
+    _changed(source, "seek", partition or [], where, as_json=as_json)
+
+
+def _changed(source: str, act: str, partitions: list[str], *position: Any, as_json: bool) -> None:
+    from inturn.ingest import SourceControl
+
+    path, name = _split(source)
+    with opened(path) as db:
+        count = getattr(SourceControl(db, name), act)(*position, *partitions)
+    if as_json:
+        say_json({"source": name, "action": act, "partitions": count})
+    else:
+        say(f"{act}: {count} partition{'' if count == 1 else 's'} of {line(name)} changed.")
+
+
+def _split(at: str) -> tuple[str, str]:
+    path, name = parts(at)
+    if not path or not name:
+        raise InputError(f"{shown(at)!r} names no source: write DATABASE#SOURCE, such as shop.db#bank")
+    return path, name
+
+
+def _ingests(stack: ExitStack, config: Path, only: list[str]) -> "list[tuple[str, Ingest]]":
+    """Open the databases, each once, and the sources."""
+    from inturn.ingest import Ingest
+    from inturn.ingest.config import read
+
+    tables = _chosen(read(config), only)
+    databases: dict[str, Any] = {}
+    found = []
+    for each in tables:
+        path, queue = _split(each.queue)
+        if "://" not in path:
+            path = str(config.parent / path)
+        if path not in databases:
+            databases[path] = stack.enter_context(opened(path, create=True))
+        to, mapping = databases[path].queue(queue), each.message_mapping()
+        source = each.source(config.parent)
+        found.append((each.name, Ingest(source, to, mapping, name=each.name, batch=each.batch, lease_s=each.lease_s)))
+    return found
+
+
+def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":
+    known = [each.name for each in config.sources]
+    missing = [name for name in only if name not in known]
+    if missing or not known:
+        what = f"no source {missing[0]!r}" if missing else "no sources"
+        raise InputError(f"the configuration has {what}; it has: {', '.join(known) or 'none'}")
+    return [each for each in config.sources if not only or each.name in only]

@@ -1,0 +1,100 @@
+"""The configuration of sources: one TOML file, read and checked as a whole."""
+
+import tomllib
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.ingest.mapping import MessageMapping
+from inturn.ingest.source import Source
+from inturn.ingest.sources.folder import FolderSource
+
+
+class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A ``[sources.mapping]``; the fields of :class:`MessageMapping`."""
+
+    group: str | None = "key"
+    revision: str | None = None
+    id: str | None = None
+    body: str = "body"
+    format: Literal["json", "text", "bytes"] = "json"
+    ignore_empty: bool = False
+
+
+class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
+    """A ``[[sources]]``: what all kinds have.
+
+    Attributes:
+        name: the name under which positions are kept.
+        queue: ``shop.db#payments`` or ``postgresql://…#payments``.
+        mapping: how a record becomes a message.
+        batch: the maximum number of records in one transaction.
+        lease_s: how long other instances wait for one that died, in seconds.
+    """
+
+    name: str
+    queue: str
+    mapping: MappingTable = MappingTable()
+    batch: int = limits.INGEST_RECORDS
+    lease_s: float = limits.INGEST_LEASE_S
+
+    def message_mapping(self) -> MessageMapping:
+        """Return the mapping.
+
+        Raises:
+            InputError: if a path in it is not valid.
+        """
+        return MessageMapping(**msgspec.structs.asdict(self.mapping))
+
+    def source(self, folder: Path) -> Source:
+        """Return the source; relative files are in the folder.
+
+        Raises:
+            InputError: if it cannot be opened as configured.
+        """
+        raise NotImplementedError
+
+
+class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
+    """A source of ``kind = "folder"``; see :class:`FolderSource`."""
+
+    path: str
+    pattern: str = "*"
+
+    def source(self, folder: Path) -> Source:
+        """Return the source."""
+        return FolderSource(folder / self.path, self.pattern)
+
+
+AnySource: TypeAlias = FolderTable
+
+
+class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The whole file."""
+
+    sources: tuple[AnySource, ...]
+
+
+def read(path: Path) -> IngestConfig:
+    """Read a configuration.
+
+    Raises:
+        InputError: if the file cannot be read, is not TOML, names a source twice, or has an unknown name or a wrong
+            value.
+    """
+    try:
+        config = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), IngestConfig)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: this is no TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}") from None
+    names = [(each.name, each.queue.rpartition("#")[0]) for each in config.sources]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}: the source {twice[0]!r} is there twice; give each a name of its own")
+    return config

@@ -1,0 +1,118 @@
+"""``inturn ingest`` as its users have it: a configuration, a run, a look, a mend."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from inturn.cli import app
+
+CONFIG = """
+[[sources]]
+name = "bank"
+kind = "folder"
+queue = "shop.db#payments"
+path = "drop"
+
+[sources.mapping]
+group = "body.account"
+revision = "body.n"
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    Path("ingest.toml").write_text(CONFIG)
+    Path("drop").mkdir()
+    Path("drop/1.jsonl").write_text('{"account": "a", "n": 1}\n{"n": 2}\n{"account": "a", "n": 2}\n')
+    return tmp_path
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def said(*arguments: object) -> Any:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
+    checked = run("ingest", "check", "ingest.toml").stdout.splitlines()
+    assert checked[0] == "bank 1.jsonl 1: group a, revision 1, id None"
+    assert checked[1] == "bank 1.jsonl 2: rejected: the record has no group"
+    assert not Path("shop.db").exists()
+    done = run("ingest", "run", "ingest.toml", "--until-caught-up")
+    assert done.stdout == "bank: 2 received, 1 rejected, 0 ignored\n"
+    ((one,),) = said("ingest", "status", "shop.db")
+    assert one.pop("moved_s") < 600
+    assert one == {
+        "source": "bank",
+        "partition": "1.jsonl",
+        "position": 3,
+        "received": 2,
+        "rejected": 1,
+        "status": "read by nobody",
+        "note": None,
+    }
+    (kept,) = said("ingest", "rejected", "shop.db#bank")
+    assert (kept["body"], kept["position"], kept["reason"]) == ('{"n": 2}', "2", "the record has no group")
+    assert run("ingest", "pause", "shop.db#bank").stdout == "pause: 1 partition of bank changed.\n"
+    assert "paused" in run("ingest", "status", "shop.db#bank").stdout
+    assert run("ingest", "seek", "shop.db#bank", "start", "--partition", "1.jsonl").exit_code == 0
+    assert said("ingest", "run", "ingest.toml", "--until-caught-up")[0][0]["received"] == 0
+    assert run("ingest", "resume", "shop.db#bank").exit_code == 0
+    assert said("ingest", "run", "ingest.toml", "--until-caught-up", "--only", "bank")[0][0]["received"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (("kind", '"fodler"'), "Invalid value 'fodler' - at `$.sources[0].kind`"),
+        (("path", '"nowhere"'), "is no folder; make it, or name another"),
+        (("group", '"account"'), "group is 'account'; it is a path that begins with key, headers, body"),
+        (("revision", "7"), "Expected `str | null`, got `int`"),
+        (("queue", '"shop.db"'), "names no source: write DATABASE#SOURCE"),
+        (("gruop", '"x"'), "Object contains unknown field `gruop`"),
+    ],
+)
+def test_a_wrong_configuration_is_told(change: tuple[str, str], text: str) -> None:
+    name, value = change
+    lines = [f"{name} = {value}" if line.startswith(f"{name} =") else line for line in CONFIG.splitlines()]
+    if name == "gruop":
+        lines.append(f"{name} = {value}")
+    Path("ingest.toml").write_text("\n".join(lines))
+    done = run("ingest", "run", "ingest.toml", "--until-caught-up")
+    assert done.exit_code == 1
+    assert text in done.stderr
+
+
+def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
+    Path("ingest.toml").write_text(CONFIG * 2)
+    assert "the source 'bank' is there twice" in run("ingest", "run", "ingest.toml").stderr
+    Path("ingest.toml").write_text("sources = []")
+    assert "it has: none" in run("ingest", "run", "ingest.toml").stderr
+
+
+@pytest.mark.thorough
+def test_a_signal_stops_it_in_order() -> None:
+    command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(600):
+            status = run("ingest", "status", "shop.db", "--json")
+            if status.exit_code == 0 and '"position": 3' in status.stdout:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(told) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0}]
