@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -330,7 +331,11 @@ def test_the_package_can_be_run_as_a_module() -> None:
 def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
     run("queue", "create", "shop.db#q")
     waiting = start("receive", "shop.db#q", "--wait-s", "60")
-    time.sleep(2)  # until it waits; earlier it would end with 130 as well
+    child, until = psutil.Process(waiting.pid), time.monotonic() + 60
+    while not any(each.path.endswith("shop.db") for each in child.open_files()):  # Python itself ends otherwise
+        assert time.monotonic() < until, "it does not open the queue"
+        time.sleep(0.05)
+    time.sleep(0.5)  # until it waits; earlier it would end with 130 as well
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=30)
     assert (waiting.returncode, out) == (130, "")
