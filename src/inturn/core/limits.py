@@ -84,6 +84,9 @@ KEPT_S: Final = 1_000 * 365 * 86_400
 MAX_RECEIVES: Final = 1_000
 """The most attempts that a queue can allow before a message goes to its dead-letter queue, as in SQS."""
 
+MAX_DEPTH: Final = 2**SEQUENCE_BITS
+"""The greatest ``max_depth`` of a queue: no queue can give out more sequence numbers."""
+
 BODY_BYTES: Final = 1_048_576
 """The longest body, with its attributes, as in SQS."""
 
