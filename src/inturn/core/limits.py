@@ -197,6 +197,13 @@ BROKER_ACTIVE: Final = 100
 BROKER_QUEUED: Final = 10_000
 """The most waiting tasks of a ``QueueBroker``, by default."""
 
+BROKER_REMEMBERED: Final = 100_000
+"""Number of deduplication ids that a ``QueueBroker`` remembers; beyond it the oldest is forgotten before its window
+ends."""
+
+BROKER_OVERTAKINGS: Final = 16
+"""Number of tasks without a group in a row after which one of a group has its turn, with ``ungrouped-first``."""
+
 BROKER_BURST_S: Final = 0.001
 """Time for which a worker of a ``QueueBroker`` runs one task after the other before it yields to the event loop; tasks
 that await something yield by themselves. The first two of a burst do not count."""
