@@ -1,6 +1,7 @@
 """A queue with a ``max_depth``: what counts, what is refused, who waits for room, and that nothing exceeds it."""
 
 import asyncio
+import math
 import subprocess
 import sys
 import threading
@@ -13,11 +14,12 @@ from store_harness import StoreHarness
 import inturn
 from inturn.core.errors import InputError, QueueError, QueueFull, StoreError, TurnError
 from inturn.core.queue.delivery import SettleAction
-from inturn.core.queue.messages import Draft
+from inturn.core.queue.messages import Draft, ReceiveRequest
 from inturn.core.queue.sessions import SessionVerb
 from inturn.database import Database
 from inturn.queue import Queue, QueueSettings, draft
-from inturn.store.commands import Send, WaitingSend, outcomes_within
+from inturn.store.commands import Receive, Send, WaitingSend, outcomes_within
+from inturn.store.writer.waiters import Waiter
 
 PROGRAM = Path(__file__).parent / "programs" / "bounded_sender.py"
 LONG_S = 120
@@ -292,6 +294,16 @@ def test_room_that_another_database_makes_is_found(target: str, db: Database) ->
         assert [message.body for message in other.queue("q").receive(wait_s=LONG_S)] == ["b"]
     thread.join(LONG_S)
     assert told == [False]
+
+
+def test_what_is_due_in_a_queue_is_no_reason_to_try_a_waiting_send(db: Database) -> None:
+    queue = db.queue("q", QueueSettings(max_depth=1))
+    queue.send("a", delay_s=60)
+    assert queue.receive() == []
+    send = Waiter(WaitingSend("q", list, [Draft("b")], wait_s=1))
+    receive = Waiter(Receive("q", list, ReceiveRequest(1), wait_s=1))
+    assert queue.writer._due([send]) == math.inf
+    assert queue.writer._due([send, receive]) < math.inf
 
 
 def test_a_send_waits_no_longer_than_the_database_is_open(target: str) -> None:
