@@ -136,6 +136,7 @@ EXPLAINED = [*GROUPS[::2], "nobody", "", "a\\x00b", *map("raises {}".format, lis
 CASES: dict[str, list[tuple[object, ...]]] = {
     "queue create": [("shop.db#[/new]",), (AT,), ("shop.db#\x1b",)],
     "queue list": [("shop.db",), ("[/none].db",)],
+    "queue configure": [(AT, "retention_s=null"), (AT, "[/none]=1"), ("shop.db#[/none]", "max_depth=1")],
     "queue show": [(AT,), ("shop.db#[/none]",)],
     "queue purge": [("shop.db#[/new]", "--yes")],
     "queue delete": [("shop.db#[/new]", "--yes")],

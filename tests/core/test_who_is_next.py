@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inturn.core import limits
 from inturn.core.errors import QueueFull
-from inturn.core.scheduler import Scheduler
+from inturn.core.scheduler import Fairness, Scheduler, scheduler
 
 GROUPS = [None, "a", "a", "b", "c"]
 
@@ -45,6 +46,31 @@ class Model:
             self.holds[number] = self.groups[number]
         return number
 
+    def went(self, got: int | None) -> bool:
+        """Return whether this is who is next."""
+        return got == self.next()
+
+
+class UngroupedFirstModel(Model):
+    """Who has no group is first, but not too often in a row; of the groups any may be next."""
+
+    overtakings = 0
+
+    def went(self, got: int | None) -> bool:
+        eligible = list(filter(self.may_go, self.waiting))
+        ungrouped = [each for each in eligible if self.groups[each] is None][:1]
+        grouped = [next(each for each in eligible if self.groups[each] == group) for group in self.idle(eligible)]
+        is_overtaking = bool(ungrouped) and self.overtakings < limits.BROKER_OVERTAKINGS
+        self.overtakings = self.overtakings + 1 if is_overtaking else 0
+        right = ungrouped if is_overtaking else grouped or ungrouped or [None]
+        if got is not None:
+            self.leave(got)
+            self.holds[got] = self.groups[got]
+        return got in right
+
+    def idle(self, eligible: list[int]) -> set[Hashable]:
+        return {self.groups[each] for each in eligible} - {None}
+
 
 arrivals = st.tuples(
     st.sampled_from(["arrive"]),
@@ -60,10 +86,14 @@ departures = st.tuples(
 )
 
 
+@pytest.mark.parametrize("fairness", ["oldest", "ungrouped-first"])
 @given(st.integers(1, 3), st.sampled_from([2, 5, 200]), st.lists(arrivals | departures, max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_it_does_what_a_search_does(max_active: int, max_queued: int, steps: list[tuple[str, Any, Any, int]]) -> None:
-    turns, model = Scheduler[Any](max_active, max_queued), Model(max_active, max_queued)
+def test_it_does_what_a_search_does(
+    fairness: Fairness, max_active: int, max_queued: int, steps: list[tuple[str, Any, Any, int]]
+) -> None:
+    turns = scheduler(fairness, max_active, max_queued)
+    model = (UngroupedFirstModel if fairness == "ungrouped-first" else Model)(max_active, max_queued)
     places: dict[int, Any] = {}
     told: list[int] = []
     for what, group, how, times in steps:
@@ -80,7 +110,7 @@ def test_it_does_what_a_search_does(max_active: int, max_queued: int, steps: lis
             elif what == "next" and model.holds:
                 number = sorted(model.holds)[how % len(model.holds)]
                 one = turns.next(model.holds.pop(number))
-                assert (None if one is None else one[1]) == model.next()
+                assert model.went(None if one is None else one[1])
             elif what == "clear":
                 assert sorted(one[1] for one in turns.clear()) == sorted(model.waiting)
                 model.waiting.clear()
@@ -122,6 +152,41 @@ def _arrive(
     else:
         assert not goes
         assert turns.wait(one, (lambda: told.append(number)) if how == "put" else None) is refused
+
+
+@pytest.mark.parametrize("fairness", ["oldest", "ungrouped-first"])
+@given(
+    st.integers(1, 4),
+    st.lists(st.sampled_from([None, "a", "a", "a", "b", "c", "d"]), min_size=1, max_size=60),
+    st.sampled_from([None, "e"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_nobody_starves_under_permanent_load(
+    fairness: Fairness, max_active: int, waiting: list[Hashable], load: Hashable
+) -> None:
+    """Whatever waits has its turn, though others come all the time: without a group, or of another group."""
+    turns = scheduler(fairness, max_active, 10_000)
+    holds: list[tuple[Hashable, int]] = []
+    number = 0
+
+    def arrive(group: Hashable) -> None:
+        nonlocal number
+        if turns.enter((group, number)):
+            holds.append((group, number))
+        number += 1
+
+    for _ in range(max_active):
+        arrive(None)
+    left = set(range(number, number + len(waiting)))
+    for group in waiting:
+        arrive(group)
+    for _ in range((limits.BROKER_OVERTAKINGS + 1 + max_active) * (len(waiting) + 1)):
+        arrive(load)
+        one = turns.next(holds.pop(0)[0])
+        if one is not None:
+            holds.append(one)
+            left.discard(one[1])
+    assert not left
 
 
 @pytest.mark.parametrize("max_active", [1, 2])

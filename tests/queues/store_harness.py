@@ -5,6 +5,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
+from inturn.core.errors import QueueFull
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import (
     Content,
@@ -91,6 +92,17 @@ class StoreHarness:
         drafts = [Draft(text, Content.TEXT, text[0] if group == "" else group, **more) for text in texts]
         with self.store.transaction():
             return self.store.send(self.store.queues[queue], drafts, self.now)
+
+    def offer(self, *texts: str, **more: Any) -> list[Sent] | str:
+        """Send, or return why there is no room."""
+        try:
+            return self.send(*texts, **more)
+        except QueueFull as error:
+            return str(error)
+
+    def room(self, queue: str = "q") -> int | None:
+        with self.store.transaction():
+            return self.store.room(self.store.queues[queue])
 
     def receive(
         self, limit: int = 1, *, queue: str = "q", visibility_s: float | None = None, group: str | None = None

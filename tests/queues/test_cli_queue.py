@@ -277,11 +277,11 @@ def test_a_store_that_fails_in_the_middle_of_many(payments: Queue, monkeypatch: 
         """The third batch finds the disk full."""
 
         def __get__(self, queue: Queue, owner: type) -> Any:
-            def send(drafts: list[Any]) -> Any:
+            def send(drafts: list[Any], **more: Any) -> Any:
                 calls.append(len(drafts))
                 if len(calls) == 3:
                     raise StoreError("the disk is full")
-                return sent.__get__(queue, owner)(drafts)
+                return sent.__get__(queue, owner)(drafts, **more)
 
             return send
 
@@ -457,3 +457,25 @@ def test_a_queue_is_created_with_a_retry_delay() -> None:
     kept = (settings.retry_delay_s, settings.retry_growth, settings.retry_max_s, settings.retry_jitter)
     assert kept == (60, 3, 600, 0)
     assert "retry_jitter is 2" in told("queue", "create", "shop.db#other", "--retry-jitter", 2)
+
+
+def test_a_bound_is_set_changed_and_respected() -> None:
+    out("queue", "create", "shop.db#small", "--max-depth", 3)
+    with inturn.open("shop.db") as db:
+        small = db.queue("small")
+        said = told("send", "shop.db#small", "--from", "-", typed='{"body": 1}\n' * 7, code=1)
+        assert "the queue 'small' has 3 messages and max_depth=3, so it has no room for 3 more" in said
+        assert "Lines 1 to 3 were sent before that (3 new); --start-line 4 goes on there." in said
+        said = told("send", "shop.db#small", "x", "--wait-s", 0.01)
+        assert "QueueFull" in said
+        assert "max_depth             4" in out("queue", "configure", "shop.db#small", "max_depth=4", "retention_s=9.5")
+        out("send", "shop.db#small", "x", "--wait-s", 60)
+        settings = small.info().settings
+        assert (settings.max_depth, settings.retention_s, settings.delay_s) == (4, 9.5, 0)
+        shown = json.loads(out("queue", "configure", "shop.db#small", "max_depth=null", "content_dedup=true", "--json"))
+        assert (shown["settings"]["max_depth"], shown["settings"]["content_dedup"]) == (None, True)
+    assert "max_depth is 0; it is a whole number" in told("queue", "configure", "shop.db#small", "max_depth=0")
+    assert "max_depth is 'x': " in told("queue", "configure", "shop.db#small", "max_depth=x")
+    for wrong in ("max_depth", "max-depth=3", "extra={}"):
+        expected = f"'{wrong}' is no setting; expected is SETTING=VALUE, where SETTING is one of visibility_timeout_s"
+        assert expected in told("queue", "configure", "shop.db#small", wrong)

@@ -79,7 +79,7 @@ class Stores(RuleBasedStateMachine):
         delay_ms=st.sampled_from([None, None, 0, 2_000]),
     )
     def send(self, group: str | None, texts: list[str], queue: str, dedup_id: str | None, delay_ms: int | None) -> None:
-        self.both("send", *texts, group=group, queue=queue, dedup_id=dedup_id, delay_ms=delay_ms)
+        self.both("offer", *texts, group=group, queue=queue, dedup_id=dedup_id, delay_ms=delay_ms)
 
     @rule(target=deliveries, limit=st.integers(1, 5), queue=QUEUES, group=st.sampled_from([None, None, None, "a"]))
     def receive(self, limit: int, queue: str, group: str | None) -> Any:
@@ -215,8 +215,12 @@ class Stores(RuleBasedStateMachine):
         position = None if at is None or not entries else entries[min(at, len(entries) - 1)].sequence_number
         self.both("readers", **{reader: position})
 
-    @rule(retention_s=st.sampled_from([None, 10]), retry_delay_s=st.sampled_from([0, 0, 1]))
-    def configure(self, retention_s: float | None, retry_delay_s: float) -> None:
+    @rule(
+        retention_s=st.sampled_from([None, 10]),
+        retry_delay_s=st.sampled_from([0, 0, 1]),
+        max_depth=st.sampled_from([None, None, 4, 8]),
+    )
+    def configure(self, retention_s: float | None, retry_delay_s: float, max_depth: int | None) -> None:
         self.both(
             "make",
             "q",
@@ -226,6 +230,7 @@ class Stores(RuleBasedStateMachine):
             dedup_window_s=7,
             retention_s=retention_s,
             retry_delay_s=retry_delay_s,
+            max_depth=max_depth,
         )
 
     @rule(queue=QUEUES, group=st.sampled_from(["a", "b"]))
@@ -243,6 +248,7 @@ class Stores(RuleBasedStateMachine):
             self.both("read", queue=queue, deferred=True)
             self.both("parked", queue=queue)
             self.both("depth", queue=queue)
+            self.both("room", queue=queue)
             if self.kind == "postgres":
                 self.look_at_groups(queue=queue, group="a")
             if self.kind != SHARED:  # when something is due is what a process has seen itself

@@ -229,3 +229,18 @@ def test_dead_letters_of_the_queue_itself_stay(sqs: Endpoint) -> None:
     assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 2)
     assert sorted(sqs.bodies(url)) == ["a", "b"]
     assert sqs.bodies(dead) == ["own"]
+
+
+@pytest.mark.thorough
+def test_a_task_waits_for_room_in_its_target(sqs: Endpoint) -> None:
+    url, dead = dead_letters(sqs, "a", "b")
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumQueueDepth": "1"})
+    start(sqs)
+    bodies: list[str] = []
+    while len(bodies) < 2:
+        assert sqs.db.queue("q").depth().messages <= 1
+        for message in sqs.db.queue("q").receive(wait_s=60):
+            bodies.append(str(message.body))
+            message.ack()
+    assert (bodies, sqs.bodies(dead)) == (["a", "b"], [])
+    assert ended(sqs)["ApproximateNumberOfMessagesMoved"] == 2

@@ -5,7 +5,9 @@ import uuid
 from itertools import product
 from typing import Any
 
+import boto3
 import pytest
+from botocore.config import Config
 from endpoint import Endpoint
 
 from inturn.queue import QueueSettings
@@ -517,3 +519,39 @@ def test_every_small_batch_of_ids_is_taken_if_each_is_right_and_no_two_are_the_s
         else:
             with pytest.raises(SqsError, match=r"Id|id"):
                 validate.check_batch(entries, "SendMessageBatchRequestEntry")
+
+
+def test_a_full_queue_throttles_and_an_sdk_sends_again(sqs: Endpoint) -> None:
+    url = sqs.queue("q", MaximumQueueDepth="2")
+    assert sqs.attributes(url)["MaximumQueueDepth"] == "2"
+    entries = [{"Id": str(each), "MessageBody": f"b{each}"} for each in range(3)]
+    assert sqs.client.send_message_batch(QueueUrl=url, Entries=entries[:2])["Successful"]
+    assert sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="b") == (
+        "RequestThrottled",
+        "Request is throttled.",
+    )
+    assert sqs.status(sqs.client.send_message_batch, QueueUrl=url, Entries=entries[:1]) == 403
+    code, text = sqs.refused(sqs.client.send_message_batch, QueueUrl=url, Entries=entries)
+    assert (code, "3 messages at once never fit" in text) == ("InvalidParameterValue", True)
+    tries: list[object] = []
+
+    def make_room(**_more: object) -> None:
+        tries.append(None)
+        if len(tries) == 2:
+            sqs.db.queue("q").receive()[0].ack()
+
+    options = Config(retries={"mode": "standard", "max_attempts": 3})
+    client = boto3.client(
+        "sqs",
+        region_name="us-east-1",
+        endpoint_url=sqs.shared_server.place.base_url,
+        aws_access_key_id="x",
+        aws_secret_access_key="x",  # noqa: S106 - nobody looks at it
+        config=options,
+    )
+    client.meta.events.register("before-send.sqs.SendMessage", make_room)
+    client.send_message(QueueUrl=url, MessageBody="b")
+    assert len(tries) == 2
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumQueueDepth": "0"})
+    sqs.client.send_message(QueueUrl=url, MessageBody="b")
+    assert "MaximumQueueDepth" not in sqs.attributes(url)

@@ -12,10 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 from inturn.broker.deadlines import Deadlines, StuckCheck, seconds_to_wait
-from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task, Turn
+from inturn.broker.deduplication import POSTED, FirstTasks
+from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task, Turn, complain, needs_worker
 from inturn.core import limits
-from inturn.core.errors import BrokerStopped, InputError, TurnTimeout
-from inturn.core.scheduler import Scheduler
+from inturn.core.errors import BrokerStopped
+from inturn.core.scheduler import Fairness, Scheduler, scheduler
 
 if TYPE_CHECKING:
     import weakref
@@ -30,7 +31,6 @@ class QueueBroker:
 
     At most ``max_active`` are active at once, and at most one of each group; the oldest that may go is first. An active
     one holds a slot until it is acknowledged: a block by its end, a task by its end or, with ``hold=True``, by ``ack``.
-    At most ``max_queued`` wait.
 
     As ``async with QueueBroker() as broker:`` it is drained and stopped at the end of the block. On an error it is
     stopped and its tasks are cancelled. It may be used only in the thread of its loop.
@@ -38,18 +38,25 @@ class QueueBroker:
     Args:
         max_active: the number of slots.
         max_queued: the number that may wait for a slot before others are refused with ``QueueFull``.
+        fairness: ``oldest`` first, or ``ungrouped-first``: tasks without a group before those of groups.
+        dedup_window_s: the time for which a ``dedup_id`` is known, in seconds; None for ever.
 
     Raises:
-        InputError: if one of them is not a whole number, or less than 1.
+        InputError: if one of them is invalid.
     """
 
-    def __init__(self, *, max_active: int = limits.BROKER_ACTIVE, max_queued: int = limits.BROKER_QUEUED) -> None:
-        for name, bound in (("max_active", max_active), ("max_queued", max_queued)):
-            if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
-                raise InputError(f"{name} is {bound!r}; it is a whole number and must be at least 1")
+    def __init__(
+        self,
+        *,
+        max_active: int = limits.BROKER_ACTIVE,
+        max_queued: int = limits.BROKER_QUEUED,
+        fairness: Fairness = "oldest",
+        dedup_window_s: float | None = 300,
+    ) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._turns: Scheduler[Place | Posted] = Scheduler(max_active, max_queued)
+        self._turns: Scheduler[Place | Posted] = scheduler(fairness, max_active, max_queued)
+        self._first_tasks = FirstTasks(dedup_window_s, self._open)
         self._deadlines = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
@@ -90,6 +97,7 @@ class QueueBroker:
         group: Hashable = None,
         timeout_s: float | None = None,
         hold: bool = False,
+        dedup_id: Hashable = None,
     ) -> Task[T]:
         """Run ``await function(*args)`` in its turn.
 
@@ -101,24 +109,35 @@ class QueueBroker:
                 limit.
             hold: whether it keeps its slot after a result, until ``Task.ack()`` or until the task is garbage. An error
                 frees the slot at once.
+            dedup_id: if the broker knows it already, nothing is run.
 
         Returns:
-            The task: await it for the result. The function runs even if the task is dropped.
+            The task, or the first with a known id: await it for the result. It runs even if it is dropped.
 
         Raises:
             QueueFull: if it would have to wait, and ``max_queued`` wait already.
             BrokerStopped: if the broker was stopped.
-            InputError: if ``timeout_s`` is not a number of seconds.
+            InputError: if ``timeout_s`` is no number of seconds, or ``hold`` or ``post`` do not go with ``dedup_id``.
         """
         timeout_s = seconds_to_wait(timeout_s)
+        if dedup_id is not None and (first := self._first_tasks.result_of(dedup_id, hold=hold)) is not None:
+            return first
         task = self._task(function, args, group, hold=hold)
         if self._turns.take(group):
             self._grant([group, task, None])
         else:
             self._wait(task, timeout_s)
+        if dedup_id is not None:
+            self._first_tasks.remember(dedup_id, task)
         return task
 
-    def post(self, function: Callable[[*Args], Awaitable[object]], *args: *Args, group: Hashable = None) -> None:
+    def post(
+        self,
+        function: Callable[[*Args], Awaitable[object]],
+        *args: *Args,
+        group: Hashable = None,
+        dedup_id: Hashable = None,
+    ) -> None:
         """Run ``await function(*args)`` in its turn, and discard the result.
 
         For many small tasks without results, at less than half the cost of ``submit``. It has no deadline, and only
@@ -128,6 +147,7 @@ class QueueBroker:
             function: called in an empty context.
             args: its arguments.
             group: the group, of which at most one is active; None is no group.
+            dedup_id: if the broker knows it already, nothing is run.
 
         Raises:
             QueueFull: if it would have to wait, and ``max_queued`` wait already.
@@ -135,9 +155,13 @@ class QueueBroker:
         """
         if self._stopped or self._loop is None:
             self._open()
+        if dedup_id is not None and self._first_tasks.find(dedup_id) is not None:
+            return
         posted = (group, function, args)
         if self._turns.enter(posted):
             self._grant(posted)
+        if dedup_id is not None:
+            self._first_tasks.remember(dedup_id, POSTED)
 
     async def put(
         self,
@@ -146,6 +170,7 @@ class QueueBroker:
         group: Hashable = None,
         timeout_s: float | None = None,
         hold: bool = False,
+        dedup_id: Hashable = None,
     ) -> Task[T]:
         """Submit a task like ``submit``, but wait for room where that raises ``QueueFull``.
 
@@ -154,19 +179,24 @@ class QueueBroker:
 
         Raises:
             BrokerStopped: if the broker was already stopped.
-            InputError: if ``timeout_s`` is not a number of seconds.
+            InputError: as for ``submit``.
         """
         timeout_s = seconds_to_wait(timeout_s)
+        if dedup_id is not None and (first := self._first_tasks.result_of(dedup_id, hold=hold)) is not None:
+            return first
         task = self._task(function, args, group, hold=hold)
+        room, is_outside = asyncio.Event(), False
         if self._turns.take(group):
             self._grant([group, task, None])
-            return task
-        room = asyncio.Event()
-        if self._wait(task, timeout_s, let_in=room.set):
+        else:
+            is_outside = self._wait(task, timeout_s, let_in=room.set)
+        if dedup_id is not None:
+            self._first_tasks.remember(dedup_id, task)
+        if is_outside:
             try:
                 await room.wait()
             except BaseException:
-                task.cancel()  # nobody else has a reference to it
+                task.cancel()
                 raise
         return task
 
@@ -200,6 +230,7 @@ class QueueBroker:
             if args is None:
                 waiter.place = None
                 waiter._fail(BrokerStopped(STOPPED))
+        self._first_tasks.clear()
         self._deadlines.close()
         self._stuck.close()
         if cancel:
@@ -269,7 +300,7 @@ class QueueBroker:
 
     def _refuse(self, waiter: SlotWaiter[Any]) -> None:
         self._withdraw(waiter)
-        waiter._fail(_late())
+        waiter.time_out()
 
     def _look_at(self, one: Place | Posted | None) -> Place | Posted | None:
         """Return who gets a slot after ``Scheduler.next``, without late waiters; if none is active, end drains."""
@@ -283,7 +314,7 @@ class QueueBroker:
             self._deadlines.left()
             if waiter.deadline > waiter.get_loop().time():
                 return one
-            waiter._fail(_late())  # the timer has not fired yet; the next one gets the slot
+            waiter.time_out()  # the timer has not fired yet; the next one gets the slot
             one = self._turns.next(waiter.group)
         if not self._turns.active:
             for idle in self._drainers:
@@ -305,7 +336,7 @@ class QueueBroker:
 
     def _grant(self, one: Place | Posted) -> None:
         """Start whoever got a slot: resume a caller, or create a worker for a task."""
-        if not _to_be_run(one):
+        if not needs_worker(one):
             one[1].set_result(None)
             return
         nobodys = contextvars.Context()  # otherwise it would keep the context of its first task alive
@@ -329,7 +360,7 @@ class QueueBroker:
                     try:
                         await run(*args)
                     except BaseException as error:  # noqa: BLE001 - it is told, or raised again
-                        _complain(worker.get_loop(), error)
+                        complain(worker.get_loop(), error)
                     one = turns.next(group)
                 else:
                     if not run.done() and (rest := run._begin(worker)) is not None:  # done if cancelled meanwhile
@@ -352,7 +383,7 @@ class QueueBroker:
         """Return what this worker is to run next; let others that get the slot start elsewhere."""
         one = self._look_at(one)
         # A pending cancellation must not reach another task.
-        if one is not None and (worker.was_cancelled or not _to_be_run(one)):
+        if one is not None and (worker.was_cancelled or not needs_worker(one)):
             self._grant(one)
             return None
         return one
@@ -367,19 +398,3 @@ class QueueBroker:
             self._release(one[0])
         if not worker.cancelled():
             worker.exception()  # marks it as retrieved: the task's own future raises it
-
-
-def _to_be_run(one: Place | Posted) -> bool:
-    """Return whether it needs a worker; a caller is only resumed."""
-    return one[2] is not None or isinstance(one[1], Task)
-
-
-def _complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
-    """Report an error to the loop, but raise it if it ends the worker or the loop."""
-    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
-        raise error
-    loop.call_exception_handler({"message": "what was posted to a broker raised", "exception": error})
-
-
-def _late() -> TurnTimeout:
-    return TurnTimeout("the deadline passed while the task waited for its turn")

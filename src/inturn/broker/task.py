@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
+from inturn.core.errors import TurnTimeout
+
 if TYPE_CHECKING:
     from inturn.broker.broker import QueueBroker
 
@@ -49,6 +51,10 @@ class SlotWaiter(asyncio.Future[T]):
             self._broker._withdraw(self)
         return super().cancel(msg)
 
+    def time_out(self) -> None:
+        """Refuse it, since its deadline passed while it waited."""
+        self._fail(TurnTimeout("the deadline passed while the task waited for its turn"))
+
     def _fail(self, error: BaseException) -> None:
         self.set_exception(error)
         self.exception()  # marks the error as retrieved, so that asyncio does not log it
@@ -69,6 +75,10 @@ class Task(SlotWaiter[T]):
     _keeps: bool  # whether to keep the slot after a result
     _holds: bool  # whether it has its result and keeps the slot
     _worker: "asyncio.Task[None] | None"  # while it runs
+
+    def is_lost(self) -> bool:
+        """Return whether it ended without its turn, or was cancelled."""
+        return self.cancelled() or (self.done() and self._function is not None)
 
     def ack(self) -> None:
         """Free the slot that ``hold=True`` keeps, once the task has ended. A second call does nothing."""
@@ -176,6 +186,18 @@ class BrokerWorker(asyncio.Task[None]):
         """Cancel the task that it runs."""
         self.was_cancelled = True
         return super().cancel(msg)
+
+
+def needs_worker(one: Place | Posted) -> bool:
+    """Return whether it needs a worker; a caller is only resumed."""
+    return one[2] is not None or isinstance(one[1], Task)
+
+
+def complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
+    """Report an error of a posted task to the loop, but raise it if it ends the worker or the loop."""
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise error
+    loop.call_exception_handler({"message": "what was posted to a broker raised", "exception": error})
 
 
 class Turn:

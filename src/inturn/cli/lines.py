@@ -104,7 +104,9 @@ def _field(value: Any, path: str, name: str) -> Any:
     return found
 
 
-def send_lines(queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tally, seen: Callable[[int], None]) -> None:
+def send_lines(
+    queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tally, seen: Callable[[int], None], wait_s: float = 0
+) -> None:
     """Send a message for each line, in order, up to the first invalid one.
 
     Args:
@@ -113,15 +115,17 @@ def send_lines(queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tall
         shape: function that makes a message of a value.
         tally: updated during the work, so that it is right when this raises.
         seen: called after each line with its number of bytes.
+        wait_s: how long each batch waits for room, in seconds.
 
     Raises:
         InputError: if a line is no message; the lines before it are sent.
     """
+    most = min(BATCH_MESSAGES, queue.info().settings.max_depth or BATCH_MESSAGES)
     batch: list[Draft] = []
     size, number = 0, 0
 
     def flush(line: int) -> None:
-        answers = queue.send_many(batch) if batch else []
+        answers = queue.send_many(batch, wait_s=wait_s) if batch else []
         new = [each.sequence_number for each in answers if not each.duplicate]
         tally.sent += len(new)
         tally.duplicates += len(answers) - len(new)
@@ -139,7 +143,7 @@ def send_lines(queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tall
                 flush(number - 1)
                 raise InputError(f"line {number}: {error}") from error
             size += len(line)
-        if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+        if len(batch) >= most or size >= BATCH_BYTES:
             flush(number)
             size = 0
         seen(len(line))

@@ -54,6 +54,7 @@ def send(
     revision_field: Annotated[str | None, typer.Option(help="The same for the revision.")] = None,
     dedup_field: Annotated[str | None, typer.Option(help="The same for the deduplication id.")] = None,
     start_line: Annotated[int, typer.Option(help="With --from: begin with this line.", min=1)] = 1,
+    wait_s: Annotated[float, typer.Option(help="How long to wait for room in a queue with max_depth.", min=0)] = 0,
     create: Annotated[bool, typer.Option("--create", help="Make the queue if it is not there.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -74,13 +75,13 @@ def send(
     if source is None:
         if any(fields) or start_line > 1:
             raise InputError("--group-field, --revision-field, --dedup-field and --start-line belong to --from")
-        _send_one(at, _read(body, file), one, create=create, as_json=as_json)
+        _send_one(at, _read(body, file), one, wait_s=wait_s, create=create, as_json=as_json)
         return
     wrong = [name for name, value in one.items() if value is not None]
     if wrong or body is not None or file is not None:
         what = f"--{wrong[0].replace('_', '-')}" if wrong else "a body"
         raise InputError(f"with --from each line says all about its message; leave {what} out")
-    _send_many(at, source, fields, Tally(start_line), create=create, as_json=as_json)
+    _send_many(at, source, fields, Tally(start_line), wait_s=wait_s, create=create, as_json=as_json)
 
 
 def receive(
@@ -185,14 +186,16 @@ def _read(body: str | None, file: Path | None) -> str | bytes:
         raise InputError(f"{file}: {error.strerror}") from error
 
 
-def _send_one(at: str, data: str | bytes, options: dict[str, Any], *, create: bool, as_json: bool) -> None:
+def _send_one(
+    at: str, data: str | bytes, options: dict[str, Any], *, wait_s: float, create: bool, as_json: bool
+) -> None:
     value = _body(data, options.pop("content"))
     text = options.pop("attributes")
     more = None if text is None else _json(text, "--attributes")
     if text is not None and not isinstance(more, dict):
         raise InputError(f'--attributes {text!r} is no JSON object, such as \'{{"source": "shop"}}\'')
     with queue_at(at, create=create) as queue:
-        sent = queue.send(value, attributes=more, **options)
+        sent = queue.send(value, attributes=more, wait_s=wait_s, **options)
     if as_json:
         say_json(sent._asdict())
     elif sent.duplicate:
@@ -225,11 +228,13 @@ def _json(text: str | bytes, what: str, hint: str = "") -> Any:
         raise InputError(f"{what} is not JSON: {error}{hint}") from error
 
 
-def _send_many(at: str, source: str, fields: Fields, tally: Tally, *, create: bool, as_json: bool) -> None:
+def _send_many(
+    at: str, source: str, fields: Fields, tally: Tally, *, wait_s: float, create: bool, as_json: bool
+) -> None:
     shape = by_fields(fields) if any(fields) else envelope
     with _lines(source) as lines, queue_at(at, create=create) as queue, _progress(source, quiet=as_json) as seen:
         try:
-            send_lines(queue, lines, shape, tally, seen)
+            send_lines(queue, lines, shape, tally, seen, wait_s)
         except InturnError as error:
             raise type(error)(f"{source}, {error}. {tally.words()}") from error
         except KeyboardInterrupt:

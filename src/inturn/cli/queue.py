@@ -1,4 +1,4 @@
-"""The commands about queues: make, list, show, empty and remove them, park and resume groups, list groups, redrive.
+"""The commands about queues: make, configure, list, show, empty, remove; park, resume and list groups; redrive.
 
 Only ``create`` makes a queue or a database.
 """
@@ -7,6 +7,7 @@ import datetime as dt
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,7 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.inspection import counted
 from inturn.core.queue.messages import GroupView, QueueInfo, QueueSettings, Why, first_number
 
-queue = Commands(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
+queue = Commands(help="Queues in a database: create, configure, list, show, purge, delete.", no_args_is_help=True)
 
 DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
 QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="The queue, such as shop.db#payments.")]
@@ -54,6 +55,7 @@ def create(
         str | None, typer.Option(help="The queue of the same database that takes what was received too often.")
     ] = None,
     max_receives: Annotated[int | None, typer.Option(help="How often a message is received before that.")] = None,
+    max_depth: Annotated[int | None, typer.Option(help="The most messages that it takes; default: any number.")] = None,
     retry_delay_s: Annotated[
         float | None, typer.Option(help="How long a message is hidden after its first failed attempt; default: 0.")
     ] = None,
@@ -76,6 +78,7 @@ def create(
         "content_dedup": content_dedup or None,
         "dead_letter": dead_letter,
         "max_receives": max_receives,
+        "max_depth": max_depth,
         "retry_delay_s": retry_delay_s,
         "retry_growth": retry_growth,
         "retry_max_s": retry_max_s,
@@ -95,6 +98,27 @@ def create(
         say_json(_document(info) | {"created": not was_there})
     else:
         say(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
+
+
+@queue.command()
+def configure(
+    at: QueueAt,
+    changes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SETTING=VALUE…", help="Such as max_depth=10000 or retention_s=null; 'queue show' lists all."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change the named settings of a queue; the others stay."""
+    with queue_at(at) as there:
+        there.configure(**dict(map(_change, changes)))
+        info = there.info()
+    if as_json:
+        say_json(_document(info))
+    else:
+        _say_settings(info.settings)
 
 
 @queue.command("list")
@@ -131,8 +155,7 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
         say_json(_document(info) | {"parked": held})
         return
     say(f"{shown(at)}: {counted(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
-    for name, value in asdict(info.settings).items():
-        say(f"  {name:21} {_setting(name, value)}")
+    _say_settings(info.settings)
     for group, note, parked_ms in parked:
         say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
     for reader, position in sorted(info.readers.items()):
@@ -283,6 +306,24 @@ def lag(info: QueueInfo, position: int) -> int:
 def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if not yes:
         typer.confirm(lines(question), abort=True, err=as_json)  # standard output is for the JSON then
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """Return the name and the value of a setting that is given as one text."""
+    name, equals, value = text.partition("=")
+    known = QueueSettings.__dataclass_fields__.get(name)
+    if not equals or known is None or name == "extra":
+        names = ", ".join(each for each in QueueSettings.__dataclass_fields__ if each != "extra")
+        raise InputError(f"{text!r} is no setting; expected is SETTING=VALUE, where SETTING is one of {names}")
+    try:
+        return name, msgspec.convert(value, type=known.type, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{name} is {value!r}: {error}; null is none") from error
+
+
+def _say_settings(settings: QueueSettings) -> None:
+    for name, value in asdict(settings).items():
+        say(f"  {name:21} {_setting(name, value)}")
 
 
 def _setting(name: str, value: object) -> str:

@@ -16,13 +16,14 @@ InturnError
 │   ├── NoSuchQueue    no queue has that name
 │   ├── QueueExists    a queue of that name exists, with other settings
 │   ├── LeaseExpired   the lease is over: another receiver may have the message, or may have processed it
+│   ├── QueueFull      the queue has max_depth messages; of a QueueBroker: the limit of waiting tasks is reached
 │   └── TransactionOver the caller's transaction took too long and was rolled back
 ├── KeyRefused         the operation of an idempotency key was not run, or was not settled
 │   ├── KeyInProgress  another caller is running it; retry after ``retry_after_s``
 │   ├── KeyConflict    the key was used for another payload
 │   └── LockLost       the lock is over: another caller may run, or has run, the operation of the key
 ├── TurnError          a task did not get its turn in a QueueBroker: it has not run, and never will
-│   ├── QueueFull      the limit of waiting tasks is reached
+│   ├── QueueFull      as above
 │   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
 │   └── BrokerStopped  the broker was stopped
 ├── SourceError        a source of records cannot be read
@@ -128,8 +129,12 @@ class TurnError(InturnError):
     """A task that did not get its turn: it has not run, and never will."""
 
 
-class QueueFull(TurnError):
-    """A full queue of waiting tasks; offer the task again later, or wait for room with ``put``."""
+class QueueFull(QueueError, TurnError):
+    """A full queue, to which nothing was added; try again later, or wait for room.
+
+    A queue of a database has ``max_depth`` messages: ``send(…, wait_s=…)`` waits. A ``QueueBroker`` has ``max_queued``
+    waiting tasks: ``put`` waits.
+    """
 
 
 class TurnTimeout(TurnError, TimeoutError):

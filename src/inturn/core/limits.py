@@ -84,6 +84,9 @@ KEPT_S: Final = 1_000 * 365 * 86_400
 MAX_RECEIVES: Final = 1_000
 """The most attempts that a queue can allow before a message goes to its dead-letter queue, as in SQS."""
 
+MAX_DEPTH: Final = 2**SEQUENCE_BITS
+"""The greatest ``max_depth`` of a queue: no queue can give out more sequence numbers."""
+
 BODY_BYTES: Final = 1_048_576
 """The longest body, with its attributes, as in SQS."""
 
@@ -193,6 +196,13 @@ BROKER_ACTIVE: Final = 100
 
 BROKER_QUEUED: Final = 10_000
 """The most waiting tasks of a ``QueueBroker``, by default."""
+
+BROKER_REMEMBERED: Final = 100_000
+"""Number of deduplication ids that a ``QueueBroker`` remembers; beyond it the oldest is forgotten before its window
+ends."""
+
+BROKER_OVERTAKINGS: Final = 16
+"""Number of tasks without a group in a row after which one of a group has its turn, with ``ungrouped-first``."""
 
 BROKER_BURST_S: Final = 0.001
 """Time for which a worker of a ``QueueBroker`` runs one task after the other before it yields to the event loop; tasks

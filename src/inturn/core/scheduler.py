@@ -12,11 +12,15 @@ slot starts one task at most.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from inturn.core.errors import QueueFull
+from inturn.core import limits
+from inturn.core.errors import InputError, QueueFull
+from inturn.core.override import override
 
 W = TypeVar("W", bound=Sequence[Any])
+Fairness: TypeAlias = Literal["oldest", "ungrouped-first"]
+"""The ways in which a scheduler chooses among tasks that may go."""
 _SPARE = 32  # number of withdrawn tasks that is never worth a clean-up
 
 
@@ -185,3 +189,96 @@ class Scheduler(Generic[W]):
                 line.extend(waiting)
         self._reach -= standing - len(self._arrivals)
         self._gone = 0
+
+
+class UngroupedFirst(Scheduler[W]):
+    """A scheduler that gives a free slot to the oldest task without a group, if one waits.
+
+    Of ``limits.BROKER_OVERTAKINGS`` + 1 slots that become free in a row, one goes to a group if any waits. So tasks of
+    a group wait longer, but not for ever. A group that is passed over has its turn before the groups in the line, whose
+    tasks are younger than those set aside behind it.
+
+    Tasks without a group are set aside behind None, which is always busy here.
+    """
+
+    __slots__ = ("_overtakings", "_passed_over", "_ungrouped")
+
+    def __init__(self, max_active: int, max_queued: int) -> None:
+        super().__init__(max_active, max_queued)
+        self._overtakings = 0
+        self._passed_over: deque[Hashable] = deque()  # idle groups with tasks set aside; they stay among the busy ones
+        self._ungrouped: deque[W] = deque()
+        self._busy[None] = self._ungrouped
+
+    @override
+    def wait(self, one: W, let_in: Callable[[], object] | None = None) -> bool:
+        """Let a task wait for a slot; see :class:`Scheduler`."""
+        outside = super().wait(one, let_in)
+        if one[0] is None:  # it came to the end of the line, since all slots are occupied
+            self._set_aside(self._arrivals.pop())
+        return outside
+
+    @override
+    def enter(self, one: W) -> bool:
+        """Take a slot, or else wait for one; see :class:`Scheduler`."""
+        has_slot = super().enter(one)
+        if not has_slot and one[0] is None:
+            self._set_aside(self._arrivals.pop())
+        return has_slot
+
+    @override
+    def next(self, group: Hashable) -> W | None:
+        """Free the group's slot; return the task that has it now, if any."""
+        if self._overtakings < limits.BROKER_OVERTAKINGS and (one := self._first_of(self._ungrouped)) is not None:
+            self._overtakings += 1
+            self._pass_over(group)
+            return one
+        self._overtakings = 0
+        one = self._next_of_groups(group)
+        if one is None and (one := self._first_of(self._ungrouped)) is not None:
+            self.active += 1  # no group waits
+        return one
+
+    def _next_of_groups(self, group: Hashable) -> W | None:
+        if self._passed_over:
+            self._pass_over(group)
+            group = None
+        while self._passed_over:
+            first = self._passed_over.popleft()
+            if (one := self._first_of(self._busy[first] or deque())) is not None:
+                return one
+            del self._busy[first]
+        return super().next(group)
+
+    def _pass_over(self, group: Hashable) -> None:
+        if group is not None:
+            if self._busy[group]:
+                self._passed_over.append(group)
+            else:
+                del self._busy[group]
+
+    def _first_of(self, line: deque[W]) -> W | None:
+        """Remove and return the first task set aside in a line; pass over withdrawn ones."""
+        while line:
+            one = line.popleft()
+            if one:
+                self._reach += 1
+                if self._outside:
+                    self._let_in(one)
+                return one
+            self._gone -= 1
+        return None
+
+
+def scheduler(fairness: Fairness, max_active: int, max_queued: int) -> Scheduler[Any]:
+    """Return a new scheduler.
+
+    Raises:
+        InputError: if an argument is invalid.
+    """
+    for name, bound in (("max_active", max_active), ("max_queued", max_queued)):
+        if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+            raise InputError(f"{name} is {bound!r}; it is a whole number and must be at least 1")
+    if fairness not in {"oldest", "ungrouped-first"}:
+        raise InputError(f"fairness is {fairness!r}; it is 'oldest' or 'ungrouped-first'")
+    return (UngroupedFirst if fairness == "ungrouped-first" else Scheduler)(max_active, max_queued)

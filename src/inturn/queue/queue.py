@@ -5,10 +5,10 @@ within the caller's transaction.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue
@@ -40,9 +40,12 @@ from inturn.queue.message import (
 from inturn.queue.operation import operation
 from inturn.queue.reader import Reader
 from inturn.queue.session import park, parked, resume, session
-from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, queue_of
+from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, WaitingSend, queue_of
 from inturn.store.protocols import Store
+from inturn.store.rooms import Rooms
 from inturn.store.writer.group_commit import Writer
+
+T = TypeVar("T")
 
 
 class Queue:
@@ -72,9 +75,12 @@ class Queue:
         dedup_id: str | None = None,
         delay_s: float | None = None,
         attributes: Mapping[str, Any] | None = None,
+        wait_s: float = 0,
         tx: Transaction | None = None,
     ) -> Command[Sent]:
         """Append a message, durably on return. See :func:`draft` for the arguments.
+
+        In a queue that has ``max_depth`` messages it waits for room, for at most ``wait_s`` seconds; not with ``tx``.
 
         Returns:
             The sequence number; for a duplicate, that of the first message.
@@ -82,14 +88,22 @@ class Queue:
         Raises:
             InputError: if an argument is invalid.
             NoSuchQueue: if the queue was deleted.
+            QueueFull: if the queue has ``max_depth`` messages.
         """
         one = draft(body, group=group, revision=revision, dedup_id=dedup_id, delay_s=delay_s, attributes=attributes)
-        return Send(self.name, _first, [one]).within(tx)
+        return _sending(self.name, _first, [one], wait_s).within(tx)
 
     @operation
-    def send_many(self, drafts: Iterable[Draft], tx: Transaction | None = None) -> Command[list[Sent]]:
-        """Append messages made by :func:`draft`, all or none."""
-        return Send(self.name, list, list(drafts)).within(tx)
+    def send_many(
+        self, drafts: Iterable[Draft], tx: Transaction | None = None, *, wait_s: float = 0
+    ) -> Command[list[Sent]]:
+        """Append messages made by :func:`draft`, all or none; see :meth:`send`.
+
+        Raises:
+            QueueFull: if they would take the queue beyond its ``max_depth``.
+            InputError: if they are more than ``max_depth``, so that they never fit.
+        """
+        return _sending(self.name, list, list(drafts), wait_s).within(tx)
 
     @operation
     def schedule(
@@ -110,6 +124,7 @@ class Queue:
         Raises:
             InputError: if an argument is invalid, such as a time without a zone or too far in the future.
             NoSuchQueue: if the queue was deleted.
+            QueueFull: if the queue has ``max_depth`` messages.
         """
         if not isinstance(at, dt.datetime) or at.tzinfo is None:
             msg = f"at is {at!r}; it is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
@@ -299,7 +314,7 @@ class Queue:
         """Move messages out of this dead-letter queue: each back to where it came from, or all to one queue.
 
         A message that returns to the queue of its first send takes its old place there, ahead of all that was sent
-        after it. Leased messages stay.
+        after it. Leased messages stay, and those for whose queue has ``max_depth`` messages.
 
         Args:
             limit: the maximum number of messages, the oldest first.
@@ -325,10 +340,13 @@ class Queue:
             moved = after = 0
             while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
                 after = entries[-1].sequence_number
+                rooms = Rooms(store)
                 changes = [
                     Settlement(entry.sequence_number, None, SettleAction.MOVE, to=target)
                     for entry in entries
-                    if (target := to or entry.came_from) in store.queues and target != self.name
+                    if (target := to or entry.came_from or self.name) != self.name
+                    and target in store.queues
+                    and rooms.take(target)
                 ]
                 moved += sum(verdict is SettleResult.DONE for verdict in store.settle(info, changes, now_ms))
             return moved
@@ -347,6 +365,10 @@ def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
     if settings.dead_letter not in store.queues:
         known = ", ".join(sorted(store.queues)) or "none"
         raise NoSuchQueue(f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}")
+
+
+def _sending(queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft], wait_s: float) -> Send[T]:
+    return WaitingSend(queue, answer, drafts, wait_s=wait_s) if wait_s else Send(queue, answer, drafts)
 
 
 def _first(sent: list[Sent]) -> Sent:

@@ -97,6 +97,9 @@ MOVES_AT_ONCE: Final = 50
 SHARED_S: Final = 1.0
 """Interval at which a server checks its database for changed access keys and for move tasks that need a server."""
 
+MOVE_FULL_S: Final = 1
+"""Pause of a move task whose next message has no room in its queue, in seconds."""
+
 MOVER_S: Final = 5
 """Time for which a move task waits for its server before another takes it over; longer than between two steps of the
 slowest."""

@@ -5,10 +5,13 @@ A command defines what it does with a store, and how the store's answer becomes 
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
+from inturn.core.errors import QueueFull
 from inturn.core.idempotency_keys import KeyAnswer, KeyRequest, KeyResult, ReleaseKey
+from inturn.core.override import override
 from inturn.core.queue import sessions
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
@@ -59,13 +62,14 @@ class Command(Generic[T]):
         queue: name of the queue; empty if the command is not about a queue.
         answer: converts the store's answer into the caller's result; may raise the caller's error.
         tx: the caller's transaction in which it runs; None: a transaction of the writer.
-        wait_s: how long it waits if nothing is found, in seconds.
+        wait_s: how long it waits if nothing is found or there is no room, in seconds.
+        waits_for_room: whether it waits for room in its queue, and not for messages.
         is_short: whether its duration depends only on its size, so that an event loop can run it itself.
     """
 
     __slots__ = ("answer", "queue", "tx")
     wait_s: float = 0
-    is_short = False
+    is_short = waits_for_room = False
 
     def __init__(self, queue: str, answer: Callable[[Any], T]) -> None:
         self.queue = queue
@@ -80,6 +84,10 @@ class Command(Generic[T]):
     def run(self, store: Store, now_ms: int) -> Any:
         """Run it by itself, not merged with other commands."""
         raise NotImplementedError
+
+    def is_to_wait(self, outcome: "Outcome") -> bool:
+        """Return whether it waits on if it may: nothing was found."""
+        return outcome == ([], None)
 
     def undoing(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
         """Return the command that gives back what was found for a caller that is gone, or None."""
@@ -100,6 +108,29 @@ class Send(Command[T]):
     def run(self, store: Store, now_ms: int) -> list[Sent]:
         """Run it by itself, not merged with other commands."""
         return store.send(queue_of(store, self.queue), self.drafts, now_ms)
+
+
+class WaitingSend(Send[T]):
+    """A send that waits for room in its queue.
+
+    Attributes:
+        refusal: the error of its last try.
+    """
+
+    __slots__ = ("refusal", "wait_s")
+    waits_for_room = True
+
+    def __init__(
+        self, queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft], *, wait_s: float
+    ) -> None:
+        super().__init__(queue, answer, drafts)
+        self.wait_s = wait_s
+        self.refusal: QueueFull | None = None
+
+    @override
+    def is_to_wait(self, outcome: "Outcome") -> bool:
+        """Return whether there was no room."""
+        return isinstance(outcome[1], QueueFull)
 
 
 class Settle(Command[T]):
@@ -251,6 +282,7 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 _ORDER: Final[dict[type, int]] = {
     Settle: 0,
     Send: 1,
+    WaitingSend: 1,
     Ask: 2,
     AskSession: 2,
     Decide: 2,
@@ -278,7 +310,7 @@ def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], 
 def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int) -> list[Outcome]:
     """Run commands in the open transaction; see :func:`execute`."""
     if len(commands) == 1:  # nothing to merge
-        return [(commands[0].run(store, now_ms), None)]
+        return [_alone(commands[0], store, now_ms)]
     outcomes: list[Outcome] = [(None, None)] * len(commands)
     parts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for place, command in enumerate(commands):
@@ -289,7 +321,7 @@ def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int)
         if kind not in _ALONE and queue not in store.queues:
             answers = [(None, no_such_queue(queue, store.queues))] * len(part)
         elif kind == _ORDER[Send]:
-            answers = _together(part, [each.drafts for each in part], store, now_ms)
+            answers = _sends(part, store, now_ms)
         elif kind == _ORDER[Settle]:
             answers = _together(part, [each.changes for each in part], store, now_ms)
         elif kind == _ORDER[Receive]:
@@ -299,6 +331,43 @@ def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int)
             answers = [(each.run(store, now_ms), None) for each in part]
         for place, answer in zip(places, answers, strict=True):
             outcomes[place] = answer
+    return outcomes
+
+
+def _alone(command: Command[Any], store: Store, now_ms: int) -> Outcome:
+    try:
+        return command.run(store, now_ms), None
+    except QueueFull as error:
+        if not isinstance(command, Send):  # others may have written something before
+            raise
+        return None, error
+
+
+def _sends(part: Sequence[Send[Any]], store: Store, now_ms: int) -> list[Outcome]:
+    """Run sends for one queue; if it has no room for all, those that fit, in the order in which they came."""
+    queue = queue_of(store, part[0].queue)
+    sets = [each.drafts for each in part]
+    bound = queue.settings.max_depth
+    if bound is None:
+        return _together(part, sets, store, now_ms)
+    have_waited = any(isinstance(each, WaitingSend) and each.refusal for each in part)
+    if not have_waited and sum(map(len, sets)) <= bound:
+        with suppress(QueueFull):  # nothing was written
+            return _together(part, sets, store, now_ms)
+    outcomes: list[Outcome] = []
+    ahead = 0  # messages that go on waiting for room
+    for each in part:
+        error = each.refusal if ahead and isinstance(each, WaitingSend) else None
+        if error is None:
+            try:
+                outcomes.append((store.send(queue, each.drafts, now_ms, ahead), None))
+                continue
+            except QueueFull as full:
+                error = full
+        outcomes.append((None, error))
+        if isinstance(each, WaitingSend):
+            each.refusal = error
+            ahead += len(each.drafts)
     return outcomes
 
 

@@ -91,8 +91,16 @@ class Store(Protocol):
         """
         ...
 
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Append messages to a queue."""
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
+        """Append messages to a queue, behind a number of others that wait for room in it.
+
+        Raises:
+            QueueFull: if the queue has no room for them; before anything is written.
+        """
+        ...
+
+    def room(self, queue: QueueInfo) -> int | None:
+        """Return how many messages a queue has room for until the transaction ends; None: any number."""
         ...
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:

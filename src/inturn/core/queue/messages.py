@@ -43,6 +43,7 @@ class QueueSettings:
         retry_max_s: longest such delay.
         retry_jitter: largest part of a delay, from 0 to 1, by which it is shortened at random, so that messages that
             failed together do not come back together.
+        max_depth: most messages that the queue takes; None: any number. See back_pressure.py.
         extra: plain values that others keep with the queue, such as the SQS endpoint its tags; stored as JSON.
     """
 
@@ -58,6 +59,7 @@ class QueueSettings:
     retry_growth: float = 2
     retry_max_s: float = 60
     retry_jitter: float = 0.2
+    max_depth: int | None = None
     extra: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +79,8 @@ class QueueSettings:
         _in_range("retry_growth", self.retry_growth, 1, limits.RETRY_GROWTH)
         _in_range("retry_max_s", self.retry_max_s, 0, limits.DELAY_S)
         _in_range("retry_jitter", self.retry_jitter, 0, 1)
+        if self.max_depth is not None:
+            _in_range("max_depth", self.max_depth, 1, limits.MAX_DEPTH, whole=True)
 
     @cached_property
     def visibility_ms(self) -> int:
@@ -94,9 +98,10 @@ class QueueSettings:
         return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
 
 
-def _in_range(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}; it is a number from {least} to {most}")
+def _in_range(name: str, value: float, least: float, most: float, *, whole: bool = False) -> None:
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        raise InputError(f"{name} is {value!r}; it is a {'whole ' if whole else ''}number from {least} to {most}")
 
 
 def checked_name(name: str) -> str:

@@ -31,6 +31,7 @@ from inturn.server.model import (
 )
 from inturn.store.commands import Ask, Command
 from inturn.store.protocols import Store
+from inturn.store.rooms import Rooms
 from inturn.store.writer.group_commit import Writer
 
 RUNNING: Final = "RUNNING"
@@ -186,22 +187,28 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         for entry in store.read(queue, task["after"], count, pending=True)
         if entry.sequence_number <= task["until"]
     ]
-    changes: list[Settlement] = []
-    for entry in entries:
-        if task["to"] is None and entry.came_from == name:  # already in its source queue
-            continue
-        to, failure = _target(store, name, task["to"], entry)
-        if failure is not None:
-            task.update(status="FAILED", failure=failure)
-            break
-        changes.append(Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to))
-    task["moved"] += store.settle(queue, changes, now_ms).count(SettleResult.DONE)
     if not entries:
         task["status"] = "COMPLETED"
-    else:
-        task["after"] = entries[-1].sequence_number
+    changes: list[Settlement] = []
+    rooms = Rooms(store)
+    for entry in entries:
+        if task["to"] is None and entry.came_from == name:  # already in its source queue
+            task["after"] = entry.sequence_number
+            continue
+        to, failure = _target(store, name, task["to"], entry)
+        if to is None:
+            task.update(status="FAILED", failure=failure)
+            break
+        if not rooms.take(to):  # the next step tries again
+            break
+        task["after"] = entry.sequence_number
+        changes.append(Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to))
+    task["moved"] += store.settle(queue, changes, now_ms).count(SettleResult.DONE)
     keep(store, queue, move_tasks=[task, *tasks[1:]])
-    return len(entries) / rate if task["status"] == RUNNING else None
+    if task["status"] != RUNNING:
+        return None
+    is_full = task["after"] < entries[-1].sequence_number
+    return limits.MOVE_FULL_S if is_full else len(entries) / rate
 
 
 def _target(store: Store, name: str, to: str | None, entry: StoredMessage) -> tuple[str | None, str | None]:

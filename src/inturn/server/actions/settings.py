@@ -28,6 +28,8 @@ WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
 RETRY: Final = "RetryDelaySeconds"
 """The delay of a message whose lease expires, after its first attempt, in seconds; an attribute of inturn's own."""
+DEPTH: Final = "MaximumQueueDepth"
+"""The most messages that a queue takes, 0 for any number; an attribute of inturn's own."""
 _MESSAGE_SIZE: Final = 1_024
 _DATA_KEY_S: Final = (60, 86_400)
 _USUAL_DATA_KEY_S: Final = "300"
@@ -36,6 +38,7 @@ _ALLOWED_SOURCES: Final = 10
 _NUMBERS: Final = {
     "DelaySeconds": (0, limits.SEND_DELAY_S),
     "KmsDataKeyReusePeriodSeconds": _DATA_KEY_S,
+    DEPTH: (0, core_limits.MAX_DEPTH),
     "MaximumMessageSize": (_MESSAGE_SIZE, core_limits.BODY_BYTES),
     "MessageRetentionPeriod": limits.RETENTION_S,
     "ReceiveMessageWaitTimeSeconds": (0, limits.RECEIVE_WAIT_S),
@@ -112,7 +115,7 @@ def _only_fifo(name: str) -> SqsError:
 
 
 def _number(name: str, value: str, least: int, most: int) -> str:
-    if not (value.isascii() and value.isdigit() and len(value) <= len(str(core_limits.KEPT_S))):
+    if not (value.isascii() and value.isdigit() and len(value) <= len(str(core_limits.MAX_DEPTH))):
         raise errors.invalid_attribute_value(name)
     if not least <= int(value) <= most:
         raise errors.invalid_attribute_value(name)
@@ -195,6 +198,8 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
         has["MessageRetentionPeriod"] = _seconds(settings.retention_s)
     if settings.retry_delay_s:  # not an SQS attribute: shown only if it is set
         has[RETRY] = _seconds(settings.retry_delay_s)
+    if settings.max_depth is not None:  # likewise
+        has[DEPTH] = str(settings.max_depth)
     if settings.dead_letter is not None:
         policy = {"deadLetterTargetArn": context.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
         has["RedrivePolicy"] = _compact(policy)
@@ -277,6 +282,7 @@ _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "ContentBasedDeduplication": lambda value: {"content_dedup": value == "true"},
     "DelaySeconds": lambda value: {"delay_s": int(value)},
     "MessageRetentionPeriod": lambda value: {"retention_s": int(value)},
+    DEPTH: lambda value: {"max_depth": int(value) or None},
     RETRY: lambda value: {"retry_delay_s": int(value)},
     "VisibilityTimeout": lambda value: {"visibility_timeout_s": int(value)},
     WINDOW: lambda value: {"dedup_window_s": None if value == FOREVER else int(value)},

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from inturn.core.queue import deduplication, delivery, ready_groups, sessions
+from inturn.core.queue import back_pressure, deduplication, delivery, ready_groups, sessions
 from inturn.core.queue.clock_skew import ClockSkew, Span
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.incarnation import begin, incarnation_of
@@ -95,10 +95,18 @@ class MemoryStore:
 
     # --- sends ---
 
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
         """Append messages to a queue."""
         self._look_at_clock(now_ms)
-        return [self._send_one(self._queues[queue.name], draft, now_ms) for draft in drafts]
+        to = self._queues[queue.name]
+        keys = [deduplication.known_by(draft, queue.settings) for draft in drafts]
+        sent, _ = deduplication.numbered(keys, to.known.get, queue.last, queue.settings, now_ms)
+        back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
+        return [self._send_one(to, draft, now_ms) for draft in drafts]
+
+    def room(self, queue: QueueInfo) -> int | None:
+        """Return how many messages a queue has room for; None: any number."""
+        return back_pressure.room(queue)
 
     def _send_one(self, queue: MemoryQueue, draft: Draft, now_ms: int) -> Sent:
         info = queue.info

@@ -52,6 +52,7 @@ class PostgresQueues:
         sessions = PostgresSessions(wire, self.locks, self.ready, messages, group_locks, names, self.spans)
         inspection = PostgresInspection(wire, self.catalog, group_locks, names)
         self.send: Final = self.sends.send
+        self.room: Final = self.sends.room
         self.receive: Final = receives.receive
         self.settle: Final = settlements.settle
         self.session: Final = sessions.session

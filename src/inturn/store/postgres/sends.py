@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inturn.core import limits
-from inturn.core.queue import deduplication
+from inturn.core.queue import back_pressure, deduplication
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
@@ -31,7 +31,17 @@ class PostgresSends(PostgresStatements):
         """Reset the position of the deletion of expired ids, since deleted ids are back after a rollback."""
         self._forgotten_ms, self._forgetting = 0, None
 
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+    def room(self, queue: QueueInfo) -> int | None:
+        """Return how many messages a queue has room for until the transaction ends; None: any number."""
+        self._lock_depth(queue)
+        return back_pressure.room(queue)
+
+    def _lock_depth(self, queue: QueueInfo) -> None:
+        """Let nobody else send to a bounded queue: what is counted then can only become less."""
+        if queue.settings.max_depth is not None:
+            self._do("lock_numbering", queue.number)
+
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
         """Append messages to a queue."""
         self._spans.end(now_ms)
         if not drafts:
@@ -45,8 +55,10 @@ class PostgresSends(PostgresStatements):
         self._incarnations.begin(queue, now_ms)
         settings = queue.settings
         if settings.content_dedup or any(draft.dedup_id is not None for draft in drafts):
-            sent = self._send_known(queue, drafts, now_ms)
+            sent = self._send_known(queue, drafts, now_ms, ahead)
         else:
+            self._lock_depth(queue)
+            back_pressure.check_room(queue, len(drafts), ahead)
             before = self._add(queue, drafts, now_ms)
             sent = [Sent(before + place, duplicate=False) for place in range(1, len(drafts) + 1)]
         self._delay(queue, drafts, sent, now_ms)
@@ -66,7 +78,7 @@ class PostgresSends(PostgresStatements):
             raise self._catalog.removed(queue)
         return int(row[0])
 
-    def _send_known(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+    def _send_known(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
         """Append the messages that are not duplicates of earlier ones."""
         settings = queue.settings
         keys = [
@@ -86,6 +98,7 @@ class PostgresSends(PostgresStatements):
             if place is not None
         }
         sent, new = deduplication.numbered(keys, known.get, int(rows[0][0]), settings, now_ms)
+        back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
         if new:
             columns = zip(*((*key, *first) for key, first in new.items()), strict=True)
             self._do("remember", queue.number, *map(list, columns))

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.queue import deduplication, delivery
+from inturn.core.queue import back_pressure, deduplication, delivery
 from inturn.core.queue.deduplication import DedupKey, RememberedSend
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store.sqlite.catalog import SqliteCatalog
@@ -30,11 +30,11 @@ class Sends(SqliteStatements):
     _swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
     _to_sweep: int = 0
 
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
         """Append messages to a queue."""
+        sent = self._numbers(queue, drafts, now_ms, ahead)
         if queue.number not in self._incarnations.begun:
             self._incarnations.begin(queue, now_ms)
-        sent = self._numbers(queue, drafts, now_ms)
         number, delay_ms = queue.number, queue.settings.delay_ms
         messages, plain, known, holds = [], [], [], []
         heads: dict[str, int] = {}
@@ -98,17 +98,25 @@ class Sends(SqliteStatements):
 
     # --- deduplication ---
 
-    def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-        """Return a sequence number for each draft: the next one, or that of the message it duplicates."""
+    def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
+        """Return a sequence number for each draft: the next one, or that of the message it duplicates.
+
+        Raises:
+            QueueFull: if the queue has no room for those that are no duplicates.
+        """
         settings, last = queue.settings, queue.last
         keys = [
             deduplication.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
             for draft in drafts
         ]
         wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
-        if not wanted or self._are_new(queue, wanted, now_ms):
+        has_room = settings.max_depth is None or back_pressure.fits(queue, len(drafts), ahead)
+        if not wanted and not has_room:
+            back_pressure.check_room(queue, len(drafts), ahead)
+        if not wanted or (has_room and self._are_new(queue, wanted, now_ms)):
             return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
         sent, new = deduplication.numbered(keys, partial(self._known, queue.number), last, settings, now_ms)
+        back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
         self._do_each("remember", [(queue.number, *key, *value) for key, value in new.items()])
         self._forget(len(new), now_ms)
         return sent

@@ -10,6 +10,7 @@ from typing import Any, Final
 from inturn import faults
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
+from inturn.core.queue import back_pressure
 from inturn.core.queue.delivery import Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
 from inturn.core.queue.sessions import SessionAnswer, SessionRequest
@@ -190,13 +191,17 @@ class SqliteStore:
         """Return the incarnation in which a sequence number was given."""
         return self._incarnations.of(queue.number, number)
 
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
         """Append messages to a queue, if the disk has room beyond what draining the queues needs."""
         self._reserve.check(drafts, self.connection, self._transactions)
         if self._is_full:
             self._empty_log(0)
         self._look_at_clock(now_ms)
-        return self._sends.send(queue, drafts, now_ms)
+        return self._sends.send(queue, drafts, now_ms, ahead)
+
+    def room(self, queue: QueueInfo) -> int | None:
+        """Return how many messages a queue has room for; None: any number."""
+        return back_pressure.room(queue)
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""

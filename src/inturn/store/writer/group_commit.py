@@ -7,8 +7,8 @@ with the leader and followers of LevelDB's write path.
 
 Callers are threads or asyncio tasks. For tasks a helper thread leads, so that no event loop waits for a disk. It starts
 after the callbacks that are ready in the loop, so that their commands go into one transaction. A receive that finds
-nothing and may wait is parked. It is retried with every batch, when a lease or a delay ends, and every
-``limits.POLL_S`` for messages that other processes send.
+nothing and may wait is parked, and so is a send that finds no room. It is retried with every batch, when a lease or a
+delay ends, and every ``limits.POLL_S`` for what other processes do.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ class Writer:
         return partial(self._abandon, caller)
 
     def end_waits(self) -> None:
-        """End the wait of all waiting receives: they return empty."""
+        """End all waits: receives return empty, sends are refused."""
         with self._mutex:
             for caller in (*self._parked, *self._callers):
                 caller.until = 0.0
@@ -327,7 +327,7 @@ class Writer:
     def hand_out(
         self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Give each caller its outcome, and park receives that found nothing and may wait; ``here`` is this loop."""
+        """Give each caller its outcome, and park those that may wait for another one; ``here`` is this loop."""
         now = time.monotonic()
         told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
@@ -340,7 +340,7 @@ class Writer:
                     outcome = (None, outcome[1])  # noqa: PLW2901 - that is what becomes of it
                 if caller.is_gone:
                     unclaimed.append((caller, outcome))
-                elif caller.until and caller.until > now and outcome == ([], None):
+                elif caller.until > now and caller.command is not None and caller.command.is_to_wait(outcome):
                     parked.append(caller)
                 else:
                     caller.outcome = outcome
@@ -361,7 +361,7 @@ class Writer:
     def _due(self, parked: Sequence[Waiter]) -> float:
         """Return when the next lease or delay ends in the queues of parked receives, by the monotonic clock."""
         queues = self.store.queues
-        infos = [queues.get(caller.command.queue) for caller in parked if caller.command]
+        infos = [queues.get(each.command.queue) for each in parked if each.command and not each.command.waits_for_room]
         next_ms = min((info.due_ms for info in infos if info and info.due_ms is not None), default=None)
         return inf if next_ms is None else time.monotonic() + max(0, next_ms - self.clock()) / 1000
 

@@ -1,0 +1,83 @@
+"""The deduplication of a broker's tasks: which task was the first with an id, for as long as the id is remembered.
+
+The rule is that of queues, core/queue/deduplication.py: an id is known for a window from the first task on, whatever
+becomes of that task. But a task that did not get its turn, or was cancelled, is forgotten, so that it can be tried
+again.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable
+from itertools import islice
+from math import inf
+from typing import Any, Final
+
+from inturn.broker.task import Task
+from inturn.core import limits
+from inturn.core.errors import InputError
+
+POSTED: Final = object()
+"""Stands for a posted task, which has no result."""
+
+
+class FirstTasks:
+    """The first task with each id that is remembered.
+
+    Args:
+        window_s: time for which an id is remembered, in seconds; None: for ever.
+        opened: returns the loop of the broker, whose time counts, or refuses if the broker is stopped.
+
+    Raises:
+        InputError: if it is not a number of seconds, or negative.
+    """
+
+    __slots__ = ("_first", "_opened", "_window_s")
+
+    def __init__(self, window_s: float | None, opened: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        if window_s is not None and (
+            isinstance(window_s, bool) or not isinstance(window_s, int | float) or not window_s >= 0
+        ):
+            raise InputError(f"dedup_window_s is {window_s!r}; it is a number of seconds, or None for ever")
+        self._opened = opened
+        self._window_s = inf if window_s is None else window_s
+        self._first: dict[Hashable, tuple[Any, float]] = {}  # the oldest first, and so in the order in which they end
+
+    def find(self, dedup_id: Hashable) -> Any:
+        """Return the first task with an id, ``POSTED`` if that has no result, or None if there is none."""
+        now = self._opened().time()
+        first, until = self._first.get(dedup_id, (None, now))
+        if until <= now or (isinstance(first, Task) and first.is_lost()):
+            return None
+        return first
+
+    def result_of(self, dedup_id: Hashable, *, hold: bool) -> Task[Any] | None:
+        """Return the first task with an id, or None if there is none.
+
+        Raises:
+            InputError: if that was posted, or if the new task would keep its slot (``hold``).
+        """
+        if hold:
+            raise InputError(
+                "a task with hold=True has no dedup_id: whoever got the first task would share its slot; leave one out"
+            )
+        first = self.find(dedup_id)
+        if first is POSTED:
+            raise InputError(
+                f"the task with the dedup_id {dedup_id!r} was posted, so it has no result; use submit or put for it"
+            )
+        task: Task[Any] | None = first
+        return task
+
+    def remember(self, dedup_id: Hashable, first: Any) -> None:
+        """Remember a task, or ``POSTED``, as the first with its id; forget ids that are over or too many."""
+        now = self._opened().time()
+        self._first.pop(dedup_id, None)
+        self._first[dedup_id] = first, now + self._window_s
+        over = [each for each, (_, until) in islice(self._first.items(), 2) if until <= now]
+        if len(self._first) > limits.BROKER_REMEMBERED:
+            over = over or [next(iter(self._first))]
+        for each in over:
+            del self._first[each]
+
+    def clear(self) -> None:
+        """Forget all ids."""
+        self._first.clear()

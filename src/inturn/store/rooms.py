@@ -1,0 +1,20 @@
+"""The room in queues for messages that are redriven there: rule 3 of core/queue/back_pressure.py."""
+
+from inturn.store.protocols import Store
+
+
+class Rooms:
+    """The room that is left in the queues of a store, for messages that move there in one transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._left: dict[str, int | None] = {}
+
+    def take(self, name: str) -> bool:
+        """Take the room for one message in a queue; return whether there was any."""
+        if name not in self._left:
+            self._left[name] = self._store.room(self._store.queues[name])
+        left = self._left[name]
+        if left is not None:
+            self._left[name] = max(0, left - 1)
+        return left != 0

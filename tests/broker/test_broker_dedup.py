@@ -1,0 +1,255 @@
+"""What a QueueBroker knows by its id runs once; and who is first among those without a group and those with one."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from inturn.broker import QueueBroker
+from inturn.core import limits
+from inturn.core.errors import BrokerStopped, InputError, QueueFull, TurnTimeout
+from virtual_time import run
+
+
+def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """A test that runs in virtual time."""
+
+    def wrapped() -> None:
+        run(test)  # type: ignore[arg-type]
+
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+class Count:
+    """A task that counts how often it runs."""
+
+    def __init__(self, takes_s: float = 1) -> None:
+        self.runs = 0
+        self.takes_s = takes_s
+
+    async def __call__(self) -> int:
+        self.runs += 1
+        run = self.runs
+        await asyncio.sleep(self.takes_s)
+        return run
+
+
+@in_loop
+async def test_a_known_id_runs_nothing_and_has_the_first_task() -> None:
+    count = Count()
+    async with QueueBroker(max_active=1) as broker:
+        first = broker.submit(count, dedup_id="a")
+        assert broker.submit(count, dedup_id="a") is first, "while it runs"
+        assert await broker.put(count, dedup_id="a", group="other") is first
+        broker.post(count, dedup_id="a")
+        assert broker.submit(count, dedup_id="b") is not first
+        await first
+        assert await broker.submit(count, dedup_id="a") == 1, "when it has ended"
+    assert count.runs == 2
+
+
+@in_loop
+async def test_without_an_id_all_run() -> None:
+    count = Count()
+    async with QueueBroker() as broker:
+        for _ in range(3):
+            broker.submit(count)
+            broker.post(count)
+    assert count.runs == 6
+
+
+@in_loop
+async def test_an_id_is_known_for_the_window_from_the_first_task_on() -> None:
+    count = Count()
+    async with QueueBroker(dedup_window_s=10) as broker:
+        broker.post(count, dedup_id="a")
+        await asyncio.sleep(9.5)
+        broker.post(count, dedup_id="a")
+        assert count.runs == 1
+        await asyncio.sleep(0.5)
+        broker.post(count, dedup_id="a")
+        await asyncio.sleep(9.5)
+        broker.post(count, dedup_id="a")
+    assert count.runs == 2
+
+
+@in_loop
+async def test_for_ever_is_none_and_not_at_all_is_0() -> None:
+    for window_s, runs in ((None, 1), (0, 2)):
+        count = Count()
+        async with QueueBroker(dedup_window_s=window_s) as broker:
+            await broker.submit(count, dedup_id="a")
+            await asyncio.sleep(86_400)
+            await broker.submit(count, dedup_id="a")
+        assert count.runs == runs
+
+
+@in_loop
+async def test_an_error_is_the_answer_to_duplicates_too() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    async with QueueBroker() as broker:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no"):
+                await broker.submit(fail, dedup_id="a")
+
+
+@in_loop
+async def test_what_had_no_turn_may_be_tried_again() -> None:
+    count = Count(takes_s=5)
+    async with QueueBroker(max_active=1, max_queued=1) as broker:
+        busy = broker.submit(count)
+        late = broker.submit(count, timeout_s=1, dedup_id="a")
+        with pytest.raises(QueueFull):
+            broker.submit(count, dedup_id="b")
+        with pytest.raises(TurnTimeout):
+            await late
+        again = broker.submit(count, dedup_id="a")
+        assert again is not late
+        again.cancel()
+        assert broker.submit(count, dedup_id="a") is not again
+        await busy
+        await broker.put(count, dedup_id="b")
+    assert count.runs == 3
+
+
+@in_loop
+async def test_a_cancelled_task_may_be_run_again() -> None:
+    count = Count(takes_s=5)
+    async with QueueBroker() as broker:
+        first = broker.submit(count, dedup_id="a")
+        await asyncio.sleep(1)
+        first.cancel()
+        await asyncio.wait([first])
+        assert await broker.submit(count, dedup_id="a") == 2
+
+
+@in_loop
+async def test_one_that_waits_for_room_is_known() -> None:
+    count = Count()
+    async with QueueBroker(max_active=1, max_queued=1) as broker:
+        broker.submit(count)
+        broker.submit(count)
+        outside = asyncio.ensure_future(broker.put(count, dedup_id="a"))
+        await asyncio.sleep(0)
+        same = await broker.put(count, dedup_id="a")
+        assert await outside is same
+        assert await same == 3
+    assert count.runs == 3
+
+
+@in_loop
+async def test_a_posted_task_has_no_result_to_share() -> None:
+    count = Count()
+    async with QueueBroker() as broker:
+        broker.post(count, dedup_id="a")
+        with pytest.raises(InputError, match="the task with the dedup_id 'a' was posted, so it has no result"):
+            broker.submit(count, dedup_id="a")
+        with pytest.raises(InputError, match="hold=True has no dedup_id"):
+            broker.submit(count, dedup_id="b", hold=True)
+        with pytest.raises(TypeError):
+            broker.submit(count, dedup_id=[])
+        with pytest.raises(TypeError):
+            broker.submit(count, group=[], dedup_id="c")
+        assert await broker.submit(count, dedup_id="c") == 2, "a call that raised is not remembered"
+
+
+@in_loop
+async def test_a_stopped_broker_refuses_duplicates_and_keeps_no_results() -> None:
+    class Result:
+        pass
+
+    async def make() -> Result:
+        return Result()
+
+    broker = QueueBroker()
+    result: Any = await broker.submit(make, dedup_id="a")
+    kept = weakref.ref(result)
+    del result
+    await asyncio.sleep(0)  # the loop lets go of what it has just told
+    gc.collect()
+    assert kept() is not None
+    await broker.stop()
+    gc.collect()
+    assert kept() is None
+    for call in (broker.submit, broker.post):
+        with pytest.raises(BrokerStopped):
+            call(make, dedup_id="a")
+
+
+@in_loop
+async def test_so_many_ids_are_remembered_and_the_oldest_is_forgotten() -> None:
+    count = Count(takes_s=0)
+    async with QueueBroker() as broker:
+        for number in range(limits.BROKER_REMEMBERED + 1):
+            broker._first_tasks.remember(number, "somebody")
+        assert broker._first_tasks.find(1) == "somebody"
+        broker.post(count, dedup_id=0)
+        assert broker._first_tasks.find(1) is None
+        assert len(broker._first_tasks._first) == limits.BROKER_REMEMBERED
+    assert count.runs == 1
+
+
+@in_loop
+async def test_ids_that_are_over_are_forgotten_as_others_come() -> None:
+    async with QueueBroker(dedup_window_s=1) as broker:
+        for number in range(1_000):
+            broker._first_tasks.remember(number, "somebody")
+        await asyncio.sleep(2)
+        for number in range(1_000):
+            broker._first_tasks.remember(-1 - number, "somebody")
+        assert len(broker._first_tasks._first) <= 1_001
+
+
+@pytest.mark.parametrize("wrong", [-1, "1", True, float("nan")])
+def test_a_window_is_a_number_of_seconds(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"dedup_window_s is .*; it is a number of seconds, or None for ever"):
+        QueueBroker(dedup_window_s=wrong)
+
+
+# --- fairness ---
+
+
+def test_fairness_is_one_of_two() -> None:
+    with pytest.raises(InputError, match="fairness is 'lifo'; it is 'oldest' or 'ungrouped-first'"):
+        QueueBroker(fairness="lifo")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fairness", "expected"),
+    [("oldest", ["a1", "b1", "-1", "a2", "-2"]), ("ungrouped-first", ["-1", "-2", "a1", "b1", "a2"])],
+)
+def test_who_has_no_group_goes_first_if_the_broker_says_so(fairness: Any, expected: list[str]) -> None:
+    order: list[str] = []
+
+    async def work(name: str) -> None:
+        order.append(name)
+        await asyncio.sleep(1)
+
+    async def main() -> None:
+        async with QueueBroker(max_active=1, fairness=fairness) as broker:
+            broker.post(work, "first")
+            for name in ("a1", "b1", "-1", "a2", "-2"):
+                broker.post(work, name, group=None if name[0] == "-" else name[0])
+
+    run(main)
+    assert order[1:] == expected
+
+
+@in_loop
+async def test_a_group_has_its_turn_after_so_many_that_overtook_it() -> None:
+    order: list[str] = []
+
+    async def work(name: str) -> None:
+        order.append(name)
+
+    async with QueueBroker(max_active=1, fairness="ungrouped-first") as broker, broker.turn():
+        broker.post(work, "g", group="g")
+        for _ in range(3 * limits.BROKER_OVERTAKINGS):
+            broker.post(work, "-")
+    assert order.index("g") == limits.BROKER_OVERTAKINGS
