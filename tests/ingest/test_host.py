@@ -180,6 +180,22 @@ def test_a_position_that_is_gone_is_a_named_gap(db: Database) -> None:
     assert sent(db) == [("a", 1), ("a", 3)]
 
 
+def test_a_full_queue_holds_the_source_back_and_loses_nothing(db: Database) -> None:
+    source, payments = Scripted(Log(p=[body(number) for number in range(1, 9)])), db.queue("payments")
+    payments.configure(max_depth=3)
+    with ingest(db, source, lease_s=0.3):
+        for expected in range(1, 9):
+            (message,) = payments.receive(wait_s=60)
+            assert message.revision == expected
+            assert payments.depth().messages <= 3
+            time.sleep(0.05)
+            message.ack()
+        wait_until(lambda: SourceControl(db, "bank").partitions()[0].position == "8")
+    with ingest(db, source, batch=100):
+        source.log.partitions["p"] += [body(number) for number in range(9, 20)]
+        wait_until(lambda: payments.depth().messages == 3)  # and it stops, though nobody takes them
+
+
 def test_a_queue_that_is_deleted_ends_it(db: Database) -> None:
     source = Scripted(Log(p=[body(1)]))
     working = ingest(db, source)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Self, cast
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InputError, InturnError, PositionGone, QueueError
+from inturn.core.errors import InputError, InturnError, NoSuchQueue, PositionGone, QueueFull
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.core.source_shares import SourcePartition, share
 from inturn.faults import reach
@@ -25,7 +25,7 @@ from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.queue import Queue
 from inturn.store.commands import Ask, queue_of
-from inturn.store.protocols import SqlStore, Store
+from inturn.store.protocols import SqlStore
 from inturn.store.sources import RejectedRecord
 
 _log = logging.getLogger("inturn.ingest")
@@ -100,6 +100,7 @@ class Ingest:
         self._batch, self._lease_s = batch, lease_s
         self._epochs: dict[str, int] = {}  # of the open partitions
         self._has_all = False  # no other instance has a partition
+        self._room = self._batch  # records that a full queue has room for at a time
         self._next_look = 0.0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -149,7 +150,7 @@ class Ingest:
                         idle_since = idle_since or time.monotonic()
                         if self._has_all or time.monotonic() > idle_since + self._lease_s:
                             break
-                except QueueError:
+                except NoSuchQueue:
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever a source or a lost database raises is waited out
                     _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
@@ -175,12 +176,14 @@ class Ingest:
         if not self._epochs:
             self._stopping.wait(min(limits.INGEST_POLL_S, self._lease_s / 3))
             return False
-        records = self._source.poll(self._batch, limits.INGEST_POLL_S)
+        records = self._source.poll(min(self._batch, self._room), limits.INGEST_POLL_S)
         if not records:
             return False
         reach("polled")
         batches = self._mapped(records)
-        fenced = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
+        fenced = self._committed(batches)
+        if fenced is None:
+            return False
         reach("ingested")
         for batch in batches:
             if batch.partition in fenced:
@@ -212,6 +215,19 @@ class Ingest:
                 batches[record.partition] = batch._replace(position=position)
         return list(batches.values())
 
+    def _committed(self, batches: Sequence[_Batch]) -> set[str] | None:
+        """Commit; while the queue is full, wait and keep the leases. None: it was stopped before there was room."""
+        while True:
+            try:
+                fenced: set[str] = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
+            except QueueFull:
+                if self._stopping.wait(limits.INGEST_PAUSE_S):
+                    return None
+                if time.monotonic() >= self._next_look:
+                    self._look()
+            else:
+                return fenced
+
     def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> set[str]:
         """Write the messages, the rejected records and the positions; return the partitions that are not ours."""
         fenced, drafts = set[str](), list[Draft]()
@@ -230,7 +246,7 @@ class Ingest:
             )
             store.sources.save(self._name, moved)
         if drafts:
-            store.send(queue_of(cast("Store", store), self._queue.name), drafts, now_ms)
+            store.send(queue_of(store, self._queue.name), drafts, now_ms)
         return fenced
 
     # --- partitions ---
@@ -249,6 +265,7 @@ class Ingest:
 
     def _shared(self, store: SqlStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
         until_ms = now_ms + round(self._lease_s * 1000)
+        self._room = max(1, (queue_of(store, self._queue.name).settings.max_depth or 4 * self._batch) // 4)
         instances = store.sources.instances(self._name, self._me, until_ms, now_ms)
         store.sources.add(self._name, incarnations)
         readable = {}
