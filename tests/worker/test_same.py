@@ -14,8 +14,8 @@ import inturn
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Order
+from inturn.results.inspection import DatabaseInspector
 from inturn.testing import Different, same
-from inturn.worker.inspection import DatabaseInspector
 
 ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
 

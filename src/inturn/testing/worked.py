@@ -11,12 +11,13 @@ from inturn.core.queue.messages import Draft
 from inturn.core.texts import name_fault
 from inturn.database import open as open_database
 from inturn.queue import draft
+from inturn.results.inspection import DatabaseInspector
+from inturn.results.place import place
 from inturn.store.writer.group_commit import wall_clock_ms
 from inturn.testing.history import PASSES, History, group_of, values_of
 from inturn.testing.outcome import EngineResult, plain, record
 from inturn.worker import Worker
-from inturn.worker.codec import WorkerStateCodec, place
-from inturn.worker.inspection import DatabaseInspector
+from inturn.worker.codec import WorkerStateCodec
 
 _FEW, _TIMES = 50, 10
 """Limits of a send: at most so many messages, or, if that is more, a tenth of the part."""
