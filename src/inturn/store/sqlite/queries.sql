@@ -514,11 +514,11 @@ select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us 
 select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
 
 -- name: save_lines
-insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us, state_json)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
-    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json;
 
 -- name: held_of
 select epoch, turn, id, since_us, digest, content from inturn_held
