@@ -141,6 +141,7 @@ class GroupUpdate(NamedTuple):
         gone: spots of messages that are held no longer.
         outputs: new outputs, in order.
         marks: new marks.
+        state: the state that is encoded in the record, for its JSON form; None: it is not at hand.
     """
 
     line: GroupRecord
@@ -148,6 +149,7 @@ class GroupUpdate(NamedTuple):
     gone: Sequence[Spot]
     outputs: Sequence[MadeOutput]
     marks: Sequence[AppliedMark] = ()
+    state: Any = None
 
 
 class Decided(NamedTuple):
@@ -198,3 +200,21 @@ class Outgoing(NamedTuple):
     attempts: int
     error: str | None
     depth: int
+
+
+class PipelineSummary(NamedTuple):
+    """The size of a pipeline's results.
+
+    Attributes:
+        groups: number of its groups.
+        waiting: number of groups that wait for a message.
+        parked: number of groups that are parked or given up.
+        held: number of messages that groups hold.
+        outputs: number of outputs that are not delivered.
+    """
+
+    groups: int
+    waiting: int
+    parked: int
+    held: int
+    outputs: int

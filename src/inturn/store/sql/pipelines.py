@@ -19,6 +19,7 @@ from inturn.store.records import (
     MadeOutput,
     Outgoing,
     PipelineInfo,
+    PipelineSummary,
     RejectedMessage,
     Spot,
 )
@@ -77,6 +78,10 @@ class SqlPipelines(PipelineStore):
     def _save_lines(self, rows: Sequence[Row]) -> None:
         self._write("save_lines", rows)
 
+    def _more(self, kept: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
+        """Return further columns of a group's record."""
+        return ()
+
     # --- groups ---
 
     @override
@@ -91,6 +96,10 @@ class SqlPipelines(PipelineStore):
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         rows = self._read("parked_lines" if parked else "lines_after", pipeline, self._key(after), limit)
         return [*map(GroupRecord._make, rows)]
+
+    @override
+    def summary(self, pipeline: int) -> PipelineSummary:
+        return PipelineSummary._make(self._read("summary", pipeline)[0])
 
     @override
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
@@ -130,9 +139,10 @@ class SqlPipelines(PipelineStore):
             return overtaken
         lines, gone, held, marks, outputs, posts = [], [], [], [], [], []
         form = self._kept
-        for line, its_held, its_gone, its_outputs, its_marks in kept:
+        for each in kept:
+            line, its_held, its_gone, its_outputs, its_marks, _ = each
             group = names[line.group]
-            lines.append((number, group, line.version + 1, *line[2:]))
+            lines.append((number, group, line.version + 1, *line[2:], *self._more(each)))
             for epoch, turn, message_id in its_gone:
                 gone.append((number, group, epoch, turn, form(message_id)))
             for epoch, turn, message_id, since_us, digest, content in its_held:
@@ -168,9 +178,9 @@ class SqlPipelines(PipelineStore):
         self._write("renew_claims", [(pipeline, self._key(each.group), each.token, until_ms) for each in claims])
 
     @override
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
         if groups is None:
-            return [*map(Outgoing._make, self._read("failing", pipeline, limit))]
+            return [*map(Outgoing._make, self._read("failing", pipeline, self._key(after), limit))]
         rows = self._read("outgoing", pipeline, self._keys(groups), limit)
         return [*map(Outgoing._make, rows)]
 

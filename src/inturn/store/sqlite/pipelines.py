@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from inturn.core.override import override
-from inturn.store.records import AppliedMark, Claim, GroupRecord, MadeOutput, PipelineInfo
+from inturn.json_form import of_message_pack, of_value
+from inturn.store.records import AppliedMark, Claim, GroupRecord, GroupUpdate, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 from inturn.store.sqlite.statements import NamedStatements, as_list
 
@@ -53,6 +54,10 @@ class SqlitePipelines(SqlPipelines):
         if any("\0" in name for name in groups):
             return {line.group: line.version for line in self.lines(pipeline, groups)}
         return super()._versions(pipeline, groups)
+
+    @override
+    def _more(self, kept: GroupUpdate) -> Row:
+        return (of_message_pack(kept.line.state) if kept.state is None else of_value(kept.state),)
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
