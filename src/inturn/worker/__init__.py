@@ -1,5 +1,6 @@
 """Pipelines in this process, over a durable queue."""
 
-from inturn.worker.worker import Worker, work
+from inturn.worker.run import work
+from inturn.worker.worker import Worker
 
 __all__ = ["Worker", "work"]

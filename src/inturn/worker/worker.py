@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Self
 
 from inturn.core import limits
 from inturn.core.errors import InputError
@@ -22,62 +22,13 @@ from inturn.queue import Queue
 from inturn.store.commands import Receive
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
-from inturn.worker.outbox import Deliver, Outbox
-from inturn.worker.signals import stopped_by
+from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
 
-_RETRY = Retry(10, "100 milliseconds")
-
-
-def work(
-    pipeline: Pipeline,
-    queue: Queue,
-    *,
-    concurrency: int = limits.WORKER_CONCURRENCY,
-    deliver: Deliver | None = None,
-    retry: Retry = _RETRY,
-    until: Literal["stopped", "empty"] = "stopped",
-    grace_s: float = limits.WORKER_GRACE_S,
-) -> Counts:
-    """Run a pipeline over a queue in this process, until SIGTERM or Ctrl-C stops it.
-
-    Each group's state, timeline, held messages, and outputs with effect ids are kept in the queue's database, in one
-    transaction with the acknowledgements. Any number of processes may work on the same queue.
-
-    Args:
-        pipeline: the pipeline.
-        queue: the source of messages. Bodies are JSON objects with the message's fields; missing fields are filled from
-            the envelope.
-        concurrency: the number of groups processed at once.
-        deliver: a plain or async function, called with each output, as JSON values, and its effect id after the commit:
-            at least once, in order within a group. If None, outputs stay in the database.
-        retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
-            *handler*.)
-        until: ``empty`` returns once the queue is empty and everything is delivered.
-        grace_s: how long a stop waits for running turns, in seconds.
-
-    Returns:
-        The counts of the messages that this call processed.
-
-    Raises:
-        HandlerError: if the handler returned something that is not (state, outputs).
-        InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
-        GapError: if a gap outlived its wait under ``then="fail"``.
-        StateError: if a state cannot be kept.
-        StoreError: if the database cannot be written.
-        StoreMismatch: if the database has another pipeline of this name.
-    """
-    if until not in ("stopped", "empty"):
-        raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
-    worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
-    with stopped_by(worker.stop_soon):
-        worker.run(until_empty=until == "empty")
-    return worker.counts
-
 
 class Worker:
-    """A worker in a thread of its own, for ``with``; see :func:`work` for the arguments.
+    """A worker in a thread of its own, for ``with``; see :func:`inturn.work` for the arguments.
 
     Attributes:
         counts: the counts of the messages that it processed.
@@ -90,7 +41,7 @@ class Worker:
         *,
         concurrency: int = limits.WORKER_CONCURRENCY,
         deliver: Deliver | None = None,
-        retry: Retry = _RETRY,
+        retry: Retry = DELIVER_RETRY,
         grace_s: float = limits.WORKER_GRACE_S,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
