@@ -8,6 +8,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import Retry
 from inturn.queue import Queue
+from inturn.worker.chain import To
 from inturn.worker.outbox import DELIVER_RETRY, Deliver
 from inturn.worker.signals import stopped_by
 from inturn.worker.worker import Worker
@@ -18,7 +19,7 @@ def work(
     queue: Queue,
     *,
     concurrency: int = limits.WORKER_CONCURRENCY,
-    deliver: Deliver | None = None,
+    deliver: Deliver | Queue | To | None = None,
     retry: Retry = DELIVER_RETRY,
     until: Literal["stopped", "empty"] = "stopped",
     grace_s: float = limits.WORKER_GRACE_S,
@@ -34,7 +35,8 @@ def work(
             the envelope.
         concurrency: the number of groups processed at once.
         deliver: a plain or async function, called with each output, as JSON values, and its effect id after the commit:
-            at least once, in order within a group. If None, outputs stay in the database.
+            at least once, in order within a group. Or a queue of the same database, or :class:`To`: outputs become its
+            messages in the same commit, exactly once. If None, outputs stay in the database.
         retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
             *handler*.)
         until: ``empty`` returns once the queue is empty and everything is delivered.
@@ -50,6 +52,7 @@ def work(
         StateError: if a state cannot be kept.
         StoreError: if the database cannot be written.
         StoreMismatch: if the database has another pipeline of this name.
+        NoSuchQueue: if the queue that ``deliver`` names does not exist, or is deleted.
     """
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
