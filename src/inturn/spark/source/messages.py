@@ -54,7 +54,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
     Args:
         pipeline: the definition.
-        df: a DataFrame of ``format("inturn")``, streaming or not.
+        df: a DataFrame of ``format("inturn")`` or of :func:`inturn.spark.outputs`, streaming or not.
         schema: fields of the body, for a pipeline of plain dicts; otherwise the message type defines them.
 
     Raises:
@@ -65,7 +65,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}: messages() takes one of spark.read(Stream).format('inturn')"
-        raise InputError(msg)
+        raise InputError(f"{msg} or of inturn.spark.outputs")
     kinds = _kinds(pipeline, schema)
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
