@@ -8,7 +8,7 @@ in both accounts. The sum of all balances and of the bookings on their way never
 The effect id of the output becomes the id of the booking. The queue knows a booking that is sent twice by its id, and
 so does ``Arrival()``.
 
-Run it with ``python examples/money_transfer.py``, or with the address of a PostgreSQL database. It prints:
+Run it with ``python examples/money_transfer.py``. It prints:
 
     ann has 60
     bob has 15, 1 declined
@@ -16,7 +16,6 @@ Run it with ``python examples/money_transfer.py``, or with the address of a Post
     100 in all
 """
 
-import sys
 from dataclasses import dataclass, replace
 
 import inturn
@@ -57,9 +56,9 @@ ACCOUNTS = inturn.Pipeline(
 BACK = inturn.To("bookings", group="account")
 
 
-def main(target: str = ":memory:") -> None:
+def main() -> None:
     """Transfer money between three accounts."""
-    with inturn.open(target) as db:
+    with inturn.open(":memory:") as db:
         bookings = db.queue("bookings")
         bookings.send({"amount": 100}, group="ann", dedup_id="first")
         inturn.work(ACCOUNTS, bookings, deliver=BACK, until="empty")
@@ -79,4 +78,4 @@ def main(target: str = ":memory:") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
