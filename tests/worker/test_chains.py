@@ -55,7 +55,7 @@ def bound(shop: Shop, to: Queue, most: int, patch: pytest.MonkeyPatch) -> list[i
     def bounded(info: QueueInfo, drafts: Sequence[Any], now_ms: int) -> Any:
         if info.name == to.name and info.depth + len(drafts) > most:
             msg = "it is full"
-            raise QueueFull(msg)
+            raise InputError(msg) if len(drafts) > most else QueueFull(msg)
         sent = send(info, drafts, now_ms)
         if info.name == to.name:
             depths.append(info.depth)
@@ -148,11 +148,12 @@ def test_what_an_earlier_worker_left_in_the_outbox_is_sent_first(shop: Shop) -> 
 
 def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_group_only(shop: Shop) -> None:
     to = queue(shop)
-    line = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["account"] == "good" else {}]))
-    shop.send([row(1, 1, "bad"), row(1, 1, "good"), row(2, 1, "good")])
+    """What was left before it is sent."""
+    line = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["amount"] else {}]))
+    shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
     shop.work(line)
     with Worker(line, shop.queue, deliver=To(to, group="to")):
-        _until(lambda: len(bodies(to)) == 2 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
+        _until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
     (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
     assert "has no 'to'" in post.error

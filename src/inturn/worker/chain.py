@@ -18,7 +18,7 @@ from inturn.core.values.path import value_at
 from inturn.queue import Queue, draft
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper
-from inturn.store.records import GroupUpdate, MadeOutput, PipelineInfo
+from inturn.store.records import GroupUpdate, PipelineInfo
 
 
 @dataclass(frozen=True)
@@ -89,56 +89,50 @@ class Chain:
             QueueFull: if there is no room for outputs of turns.
             NoSuchQueue: if the queue was deleted.
         """
-        drained, full = self._drain(store, info, claims, now_ms) if claims else (0, None)
+        drained, is_full = self._drain(store, info, claims, now_ms) if claims else (0, False)
         makers = [each.line.group for each in kept if each.outputs]
         if not makers:
             return list(kept), drained
         behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
         outputs = [output for each in kept if each.line.group not in behind for output in each.outputs]
-        sent = 0
-        if full is None:
-            sent, full = self._put(store, outputs, now_ms)
-        if full is not None and not sent:
-            raise full
+        drafts = [] if is_full else [self._draft(each.output, each.group, each.effect_id) for each in outputs]
+        sent = self._put(store, drafts, now_ms)
+        if is_full or (outputs and not sent):
+            raise QueueFull(f"the queue {self._queue!r} has no room for the outputs of {info.name!r}")
         gone = {output.effect_id for output in outputs[:sent]}
         left = [
             each._replace(outputs=[output for output in each.outputs if output.effect_id not in gone]) for each in kept
         ]
         return left, drained
 
-    def _drain(
-        self, store: PipelineKeeper, info: PipelineInfo, claims: int, now_ms: int
-    ) -> tuple[int, QueueFull | None]:
-        """Send outputs of the outbox, in order within a group; return as :meth:`_put` does."""
-        total, full = 0, None
+    def _drain(self, store: PipelineKeeper, info: PipelineInfo, claims: int, now_ms: int) -> tuple[int, bool]:
+        """Send outputs of the outbox, in order within a group; return their number, and whether the queue is full."""
+        total, is_full = 0, False
         for claim in store.pipelines.claim(info, claims, limits.OUTBOX_OUTPUTS, now_ms, now_ms):
-            sent, error = 0, None
-            if full is None:
-                try:
-                    sent, full = self._put(store, claim.outputs, now_ms)
-                except InputError as refused:
-                    error = kept_error(f"{type(refused).__name__}: {refused}")
+            drafts, error = list[Draft](), None
+            try:
+                for output in claim.outputs:
+                    drafts.append(self._draft(output.output, output.group, output.effect_id))
+            except InputError as refused:
+                error = kept_error(f"{type(refused).__name__}: {refused}")
+            sent = 0 if is_full else self._put(store, drafts, now_ms)
+            if sent < len(drafts):
+                is_full, error = True, None
             pause_ms = 0 if error is None else round(limits.CHAIN_PAUSE_S * 1000)
             store.pipelines.delivered(info.number, claim, sent, now_ms + pause_ms, error)
             total += sent
-        return total, full
+        return total, is_full
 
-    def _put(self, store: PipelineKeeper, outputs: Sequence[MadeOutput], now_ms: int) -> tuple[int, QueueFull | None]:
-        """Send the first of some outputs, about as many as there is room for.
-
-        Returns:
-            Their number; the error of the queue if it has no room for all.
-        """
-        queue, full = queue_of(store, self._queue), None
-        drafts = [self._draft(each.output, each.group, each.effect_id) for each in outputs]
+    def _put(self, store: PipelineKeeper, drafts: Sequence[Draft], now_ms: int) -> int:
+        """Send the first of some messages, about as many as there is room for, and return their number."""
+        queue = queue_of(store, self._queue)
         while drafts:
             try:
                 store.send(queue, drafts, now_ms)
                 break
-            except QueueFull as error:  # nothing of them was sent
-                full = error
+            except (QueueFull, InputError):  # nothing was sent; an InputError says that so many never fit
                 drafts = drafts[: len(drafts) // 2]
-        return len(drafts), full
+        return len(drafts)
 
     def _draft(self, text: str, group: str, effect_id: str) -> Draft:
         """Return the message of an output, given as JSON."""
