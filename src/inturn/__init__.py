@@ -8,7 +8,7 @@ from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Retry, Timest
 
 if TYPE_CHECKING:
     from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported
-    from inturn.worker import work
+    from inturn.worker import To, work
 
 __all__ = [
     "Arrival",
@@ -19,6 +19,7 @@ __all__ = [
     "Retry",
     "Retryable",
     "Timestamp",
+    "To",
     "Wait",
     "work",
 ]  # not `open`: `from inturn import *` must not replace Python's own
@@ -26,13 +27,13 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``open`` and ``work`` when they are first used: Spark's workers do not need the database of queues."""
+    """Import these names when they are first used: Spark's workers do not need the database of queues."""
     if name == "open":
         from inturn.database import open  # noqa: A004 - as above
 
         return open
-    if name == "work":
-        from inturn.worker import work
+    if name in {"To", "work"}:
+        import inturn.worker
 
-        return work
+        return getattr(inturn.worker, name)
     raise AttributeError(f"module 'inturn' has no attribute {name!r}")

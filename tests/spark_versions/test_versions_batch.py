@@ -16,10 +16,10 @@ from programs.faulty import SPOILERS, spoiled
 from programs.ledger import Transfer, history, ledger, pipeline
 from pyspark.sql import SparkSession
 
-from inturn import Gapless, Pipeline, Wait
+from inturn import Arrival, Gapless, Pipeline, Wait
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.fold import Counts
-from inturn.spark import audit, batch, read, settle
+from inturn.spark import audit, batch, messages, outputs, read, settle
 from inturn.spark.audit.report import FaultKind
 from inturn.spark.driver.input import key_of_partition
 from inturn.spark.driver.inspection import SparkInspector
@@ -176,3 +176,27 @@ def test_an_audit_reads_numbers_and_times_that_are_texts(spark: SparkSession) ->
     assert report.found[FaultKind.NO_ORDER].messages == 2
     assert report.gaps is not None
     assert report.gaps.open_revisions + report.gaps.lost_revisions == 1
+
+
+def test_the_next_pipeline_reads_the_outputs_of_the_first(spark: SparkSession, tmp_path: Path) -> None:
+    first = Pipeline(
+        name="first",
+        group="account",
+        order=Gapless("revision"),
+        handler=lambda state, row: (state, [{"to": {"no": row["revision"] % 2}, "amount": row["amount"]}] * 2),
+    )
+    then = Pipeline(
+        name="then",
+        group="payee",
+        order=Arrival(),
+        id="id",
+        handler=lambda state, row: ({"got": state.get("got", 0) + row["amount"]}, []),
+    )
+    batch(first, spark.createDataFrame([("a", 1, 5), ("a", 2, 7), ("b", 1, 9)], DDL), store=tmp_path / "first")
+    log = outputs(spark, tmp_path / "first", group="to.no", revision="amount")
+    assert [row.sequence_number for row in log.orderBy("sequence_number").collect()] == [1, 2, 3, 4, 5, 6]
+    assert {(row.group, row.revision) for row in log.collect()} == {("1", 5), ("0", 7), ("1", 9)}
+    report = batch(then, messages(then, log, "payee string, amount bigint"), store=tmp_path / "then")
+    assert report.counts == Counts(received=6, applied=6)
+    states = {row.group: row.state for row in read(spark, tmp_path / "then", "states").collect()}
+    assert states == {"1": '{"got":28}', "0": '{"got":14}'}

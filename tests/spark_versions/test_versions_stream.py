@@ -220,6 +220,35 @@ def test_a_queue_is_read_to_its_end_after_a_micro_batch_that_failed(spark: Spark
         assert seen == [each.sequence_number for each in queue.peek(10)]
 
 
+def test_the_outputs_of_a_store_are_read_as_a_stream(source: Source, spark: SparkSession, tmp_path: Path) -> None:
+    """Each once, through restarts, and what a version lacks is told."""
+    seen: list[int] = []
+
+    def follow() -> None:
+        def collect(df: Any, _: int) -> None:
+            seen.extend(row.sequence_number for row in df.collect())
+
+        log = inturn.spark.outputs(spark, tmp_path / "store", streaming=True)
+        writer = log.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "check"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(LIMIT_S)
+
+    for part in (MESSAGES[:100], MESSAGES[100:]):
+        source.put(part)
+        take(source, tmp_path)
+        if not has_python_sources():
+            with pytest.raises(SetupError, match="a stream of a store's outputs needs Spark 4.0 or newer"):
+                follow()
+            return
+        follow()
+        made = inturn.spark.read(spark, tmp_path / "store", "outputs").count()
+        assert sorted(seen) == list(range(1, made + 1))
+    if not has_read_limits():
+        with pytest.raises(Exception, match="max_rows needs Spark 4.2"):
+            inturn.spark.outputs(spark, tmp_path / "store", streaming=True, max_rows=1).writeStream.format(
+                "noop"
+            ).option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(LIMIT_S)
+
+
 @pytest.mark.skipif(not has_python_sources() or has_read_limits(), reason="Spark 4.2 and newer have limits")
 def test_what_a_source_cannot_keep_to_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:

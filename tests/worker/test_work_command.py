@@ -347,3 +347,71 @@ def test_a_probe_may_ask_over_either_protocol_and_with_a_query() -> None:
             urllib.request.urlopen(f"http://{host}:{endpoint.port}/ready?x=1", timeout=10) as answer,
         ):
             assert (answer.status, json.load(answer)) == (200, {"ready": True})
+
+
+CHAIN = """
+import inturn
+
+def pay(state, message):
+    return {"paid": state.get("paid", 0) + message["amount"]}, [{"to": "z", "amount": message["amount"]}]
+
+def get(state, message):
+    return {"got": state.get("got", 0) + message["amount"]}, []
+
+debits = inturn.Pipeline(name="debits", group="account", order=inturn.Gapless("revision"), handler=pay)
+credits = inturn.Pipeline(name="credits", group="to", order=inturn.Arrival(), id="id", handler=get)
+to_others = inturn.To("others", group="to")
+"""
+
+
+def got(folder: Path) -> Any:
+    with inturn.open(folder / "shop.db") as db:
+        from inturn.worker.inspection import DatabaseInspector
+
+        return DatabaseInspector(db, "credits").group("z").state
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("deliver", ["chain.py:to_others", "#others", "shop.db#others"])
+def test_outputs_go_to_a_queue_of_the_same_database(folder: Path, deliver: str) -> None:
+    """A bare queue gets them with the group of the pipeline, here another than the credits'."""
+    (folder / "chain.py").write_text(CHAIN)
+    (folder / "work.toml").write_text(
+        f"""
+[[pipelines]]
+pipeline = "chain.py:debits"
+queue = "shop.db#payments"
+deliver = "{deliver}"
+
+[[pipelines]]
+pipeline = "chain.py:credits"
+queue = "shop.db#others"
+"""
+    )
+    send(folder)
+    done = ran(folder, "--config", "work.toml", "--until-empty", "--json")
+    assert done.returncode == 0, done.stderr
+    debits, credits_ = json.loads(done.stdout)
+    assert (debits["applied"], credits_["received"]) == (6, 6)
+    if "#" in deliver:
+        assert credits_["rejected"] == 6
+    else:
+        assert got(folder) == {"got": 6}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("deliver", "why"),
+    [
+        ("other.db#others", "'others' is of another database than 'payments'"),
+        ("#absent", "there is no queue 'absent'; there are: others, payments"),
+        ("app.py:absent", "no function 'absent', and no inturn.To"),
+        ("shop.db#", "names no queue: write DATABASE#QUEUE"),
+    ],
+)
+def test_a_queue_that_cannot_take_outputs_is_refused_at_the_start(folder: Path, deliver: str, why: str) -> None:
+    with inturn.open(folder / "other.db") as db:
+        db.queue("others")
+    done = ran(folder, "app.py:ledger", "--queue", "shop.db#payments", "--deliver", deliver, "--until-empty")
+    assert done.returncode == 1
+    assert why in " ".join(done.stderr.split())

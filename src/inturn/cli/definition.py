@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InturnError, PipelineError
 from inturn.core.pipeline.definition import Pipeline
+
+if TYPE_CHECKING:
+    from inturn.worker import To
 
 
 def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
@@ -33,16 +36,18 @@ def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
     return found
 
 
-def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
-    """Return the function at ``app.py:post`` or ``package.module:name``.
+def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., Any] | To":
+    """Return the function, or the ``inturn.To``, at ``app.py:post`` or ``package.module:name``.
 
     Raises:
         PipelineError: if there is none.
     """
+    from inturn.worker import To
+
     place, name, module = _module_of(where, "the function", "post", modules)
-    found: Callable[..., Any] | None = getattr(module, name, None)
-    if not callable(found):
-        raise PipelineError(f"{place} has no function {name!r}")
+    found: Callable[..., Any] | To | None = getattr(module, name, None)
+    if not callable(found) and not isinstance(found, To):
+        raise PipelineError(f"{place} has no function {name!r}, and no inturn.To of this name")
     return found
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from inturn.cli.definition import load, load_function
-from inturn.cli.places import opened, split
+from inturn.cli.definition import load, load_deliver
+from inturn.cli.places import opened, parts, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
+    from inturn.database import Database
+    from inturn.queue import Queue
+    from inturn.worker import To
     from inturn.worker.processes import Uplink
     from inturn.worker.service import Service
 
@@ -31,7 +34,8 @@ class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         pipeline: ``ledger.py:ledger`` or ``package.module:name``.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
-        deliver: the function that delivers outputs, named as the pipeline is; None: outputs stay in the database.
+        deliver: the function that delivers outputs, or an ``inturn.To``, named as the pipeline is; or a queue of the
+            same database, ``#credits``; None: outputs stay in the database.
         concurrency: the number of groups processed at once, in each process.
     """
 
@@ -62,7 +66,9 @@ def work(
         str | None, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")
     ] = None,
     queue: Annotated[str | None, typer.Option(help="Where its messages are: DATABASE#QUEUE.")] = None,
-    deliver: Annotated[str | None, typer.Option(help="The function that delivers outputs: app.py:post.")] = None,
+    deliver: Annotated[
+        str | None, typer.Option(help="What takes outputs: a function, app.py:post, or a queue beside, #credits.")
+    ] = None,
     concurrency: Annotated[int | None, typer.Option(help="Groups processed at once; default: 8.")] = None,
     processes: Annotated[int | None, typer.Option(help="Processes, for handlers that compute; default: 1.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with several pipelines.")] = None,
@@ -112,7 +118,7 @@ def read(path: Path) -> WorkConfig:
     def beside(where: str | None, mark: str) -> str | None:
         place, sign, name = (where or "").rpartition(mark)
         is_file = place.endswith(".py") or (mark == "#" and "://" not in place)
-        return f"{path.parent / place}{sign}{name}" if where and sign and is_file else where
+        return f"{path.parent / place}{sign}{name}" if place and sign and is_file else where
 
     return msgspec.structs.replace(
         config,
@@ -120,7 +126,7 @@ def read(path: Path) -> WorkConfig:
             msgspec.structs.replace(
                 each,
                 pipeline=beside(each.pipeline, ":"),
-                deliver=beside(each.deliver, ":"),
+                deliver=beside(each.deliver, "#" if _names_queue(each.deliver) else ":"),
                 queue=beside(each.queue, "#"),
             )
             for each in config.pipelines
@@ -159,17 +165,31 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
     from inturn.worker.service import Job, Service
 
     with ExitStack() as stack:
-        databases: dict[str, Any] = {}
+        databases: dict[str, Database] = {}
         modules: dict[str, ModuleType] = {}
+
+        def queue_of(path: str, name: str) -> "Queue":
+            if path not in databases:
+                databases[path] = stack.enter_context(opened(path))
+            return databases[path].queue(name, create=False)
+
         jobs = []
         for each in config.pipelines:
             path, name = split(each.queue)
-            if path not in databases:
-                databases[path] = stack.enter_context(opened(path))
-            deliver = None if each.deliver is None else load_function(each.deliver, modules)
-            queue = databases[path].queue(name, create=False)
+            queue = queue_of(path, name)
+            deliver: Callable[..., Any] | Queue | To | None = None
+            if each.deliver is not None and _names_queue(each.deliver):
+                to_path, to = parts(each.deliver)
+                deliver = queue_of(*split(f"{to_path or path}#{to}"))
+            elif each.deliver is not None:
+                deliver = load_deliver(each.deliver, modules)
             jobs.append(Job(load(each.pipeline, modules), queue, deliver, each.concurrency, shown(path)))
         yield Service(jobs, grace_s=config.grace_s)
+
+
+def _names_queue(deliver: str | None) -> bool:
+    """Return whether this names a queue, ``#credits`` or ``shop.db#credits``, rather than a function."""
+    return deliver is not None and "#" in deliver and not deliver.rpartition(":")[0].endswith(".py")
 
 
 def _one_of_several(argument: tuple[bytes, bool], uplink: "Uplink") -> None:

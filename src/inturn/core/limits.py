@@ -304,6 +304,9 @@ OUTBOX_NOTES: Final = 1_000
 DELIVER_PAUSE_S: Final = 0.01
 """The shortest pause before an output is delivered again, so that one that fails at once does not keep a core busy."""
 
+CHAIN_PAUSE_S: Final = 10.0
+"""Pause before an output of the outbox that cannot be sent to the queue of a chain is tried again."""
+
 OUTBOX_LEASE_S: Final = 30.0
 """Time for which only one worker delivers the outputs of a group, unless that worker keeps them for longer."""
 

@@ -3,8 +3,9 @@
 ``batch`` applies a DataFrame as one step. ``stream`` applies each micro-batch as a step. ``read`` returns a store's
 tables. ``audit`` reports what is wrong with the order of any log; it needs no pipeline. ``spark.read`` and
 ``spark.readStream`` with ``format("inturn")`` read the log of a queue, and ``messages`` turns its rows into a
-pipeline's columns. ``publish`` adds the committed outputs to a store's Delta table. ``ensure_java`` finds a Java for a
-Spark session that you start in your own process.
+pipeline's columns. ``outputs`` returns the outputs of a store as such a log, for the next pipeline. ``publish`` adds
+the committed outputs to a store's Delta table. ``ensure_java`` finds a Java for a Spark session that you start in your
+own process.
 """
 
 try:
@@ -26,6 +27,7 @@ from inturn.spark.driver.step import Report, batch, settle
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.java import ensure_java
 from inturn.spark.source.messages import messages, register
+from inturn.spark.source.outputs import outputs
 from inturn.spark.tables.delta import publish
 from inturn.spark.tables.vacuum import sweep, vacuum
 
@@ -35,6 +37,7 @@ __all__ = [
     "batch",
     "ensure_java",
     "messages",
+    "outputs",
     "publish",
     "read",
     "register",

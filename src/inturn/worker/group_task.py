@@ -7,7 +7,7 @@ store keeps all together or not at all.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -94,14 +94,28 @@ class LookUp(Protocol):
 
 
 class GroupRunner:
-    """Runs turns of one pipeline, from any number of threads; ``sleep`` waits before a handler is retried."""
+    """Runs turns of one pipeline, from any number of threads.
 
-    def __init__(self, pipeline: Pipeline, look: LookUp, sleep: Callable[[float], None]) -> None:
+    Args:
+        pipeline: the pipeline.
+        look: reads what is stored beside a group's record.
+        sleep: waits before a handler is retried.
+        check: raises if outputs, as JSON, cannot be sent; their message then parks its group.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        look: LookUp,
+        sleep: Callable[[float], None],
+        check: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
         self._states = codec.WorkerStateCodec(pipeline)
         self._look = look
         self._sleep = sleep
+        self._check = check
 
     def run(self, turn: GroupTask) -> GroupResult:
         """Run a turn.
@@ -126,7 +140,7 @@ class GroupRunner:
             self._pipeline,
             self._pipeline.first_state if before is None else partial(self._states.read, before),
             self._sleep,
-            partial(codec.texts, self._pipeline.name),
+            self._texts,
         )
         group = Group(turn.group, line, fold, journal, turn.now_us)
         for each in turn.decisions:
@@ -233,6 +247,12 @@ class GroupRunner:
             oldest_us,
             due_us,
         )
+
+    def _texts(self, outputs: Sequence[Any]) -> list[str]:
+        texts = codec.texts(self._pipeline.name, outputs)
+        if self._check is not None:
+            self._check(texts)
+        return texts
 
     def _outputs(self, group: str, journal: Journal) -> list[MadeOutput]:
         """Return the outputs with their effect ids."""

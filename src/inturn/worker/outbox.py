@@ -5,7 +5,7 @@ import inspect
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,9 @@ from inturn.worker.unit_of_work import Sending
 
 Deliver = Callable[[Any, str], Any]
 """A plain or async function of an output, as JSON values, and its effect id."""
+
+DELIVER_RETRY: Final = Retry(10, "100 milliseconds")
+"""The pauses between attempts of a delivery, by default; the last one repeats."""
 
 
 class Outbox:

@@ -10,6 +10,7 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.queue import Queue
+from inturn.worker.chain import To
 from inturn.worker.outbox import Deliver
 from inturn.worker.worker import Worker
 
@@ -19,7 +20,7 @@ class Job(NamedTuple):
 
     pipeline: Pipeline
     queue: Queue
-    deliver: Deliver | None = None
+    deliver: Deliver | Queue | To | None = None
     concurrency: int = limits.WORKER_CONCURRENCY
     database: str = ""
 

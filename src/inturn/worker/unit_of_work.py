@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import StoreMismatch
+from inturn.core.errors import NoSuchQueue, QueueFull, StoreMismatch
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
@@ -21,6 +21,7 @@ from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
 from inturn.store.records import Claim, Decided, GroupRecord, PipelineInfo
 from inturn.store.writer.group_commit import Writer
+from inturn.worker.chain import Chain
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupTask
 
@@ -41,6 +42,14 @@ class Overtaken(Exception):
     def __init__(self, groups: list[str]) -> None:
         super().__init__(groups)
         self.groups = groups
+
+
+class Unsent(Exception):
+    """Turns whose outputs the queue of the chain does not take; the transaction kept nothing, of any turn."""
+
+    def __init__(self, turns: list[GroupTask], why: QueueFull | NoSuchQueue) -> None:
+        super().__init__(turns, why)
+        self.turns, self.why = turns, why
 
 
 @dataclass(eq=False, slots=True)
@@ -110,6 +119,7 @@ class Work:
         until_ms: the end of the extended leases.
         depth: the number of unacknowledged messages in the queue.
         is_unsent: whether there are undelivered outputs, if that was asked.
+        drained: the number of outputs of the outbox that were sent to the queue of the chain.
     """
 
     now_ms: int
@@ -122,6 +132,7 @@ class Work:
     until_ms: int = 0
     depth: int = 0
     is_unsent: bool = False
+    drained: int = 0
 
 
 class UnitOfWork:
@@ -132,14 +143,23 @@ class UnitOfWork:
         queue: the name of the queue; None: decisions and waits only.
         writer: the runner of commands.
         reader: finds the group of a message.
+        chain: sends the outputs to a queue; None: they go to the outbox.
 
     Raises:
         StoreMismatch: if the store has another pipeline of this name.
         NoSuchQueue: if the queue does not exist.
     """
 
-    def __init__(self, pipeline: Pipeline, queue: str | None, writer: Writer, reader: MessageDecoder) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        queue: str | None,
+        writer: Writer,
+        reader: MessageDecoder,
+        chain: Chain | None = None,
+    ) -> None:
         self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
+        self._chain = chain
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
     def run(self, request: WorkRequest) -> Work:
@@ -148,6 +168,7 @@ class UnitOfWork:
         Raises:
             LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
             Overtaken: if another writer has changed a group meanwhile; nothing is changed then.
+            Unsent: if the queue of the chain is full or was deleted; nothing is changed then.
         """
         return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, request)))
 
@@ -193,7 +214,7 @@ class UnitOfWork:
             store.pipelines.renew(info.number, [each.claim for each in request.renew], now_ms + lease_ms)
         if request.is_taking:
             self._take(store, info, request, found)
-        if request.claims:
+        if request.claims and self._chain is None:
             found.claims = store.pipelines.claim(info, request.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
         found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
         found.is_unsent = request.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
@@ -220,13 +241,21 @@ class UnitOfWork:
                 raise LeaseLost(lost)
             found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
         results = [turn.result for turn in request.done if turn.result is not None]
+        kept = [result.kept for result in results if result.kept is not None]
+        if self._chain is not None:
+            try:
+                kept, found.drained = self._chain.send(store, info, kept, request.claims, found.now_ms)
+            except (QueueFull, NoSuchQueue) as error:
+                makers = [
+                    turn for turn in request.done if turn.result and turn.result.kept and turn.result.kept.outputs
+                ]
+                raise Unsent(makers, error) from error
         if not results:
             return
         counts = counts_of(info)
         for result in results:
             counts.add(result.journal.counts)
         info.counts = msgspec.to_builtins(counts)
-        kept = [result.kept for result in results if result.kept is not None]
         rejected = [each for result in results for each in result.rejected]
         overtaken = store.pipelines.keep(info, kept, rejected, found.now_ms)
         if overtaken:

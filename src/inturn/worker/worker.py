@@ -9,10 +9,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Self
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, QueueFull
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import Retry
@@ -20,64 +20,16 @@ from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
+from inturn.worker.chain import To, chain_of
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
-from inturn.worker.outbox import Deliver, Outbox
-from inturn.worker.signals import stopped_by
+from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
-from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
-
-_RETRY = Retry(10, "100 milliseconds")
-
-
-def work(
-    pipeline: Pipeline,
-    queue: Queue,
-    *,
-    concurrency: int = limits.WORKER_CONCURRENCY,
-    deliver: Deliver | None = None,
-    retry: Retry = _RETRY,
-    until: Literal["stopped", "empty"] = "stopped",
-    grace_s: float = limits.WORKER_GRACE_S,
-) -> Counts:
-    """Run a pipeline over a queue in this process, until SIGTERM or Ctrl-C stops it.
-
-    Each group's state, timeline, held messages, and outputs with effect ids are kept in the queue's database, in one
-    transaction with the acknowledgements. Any number of processes may work on the same queue.
-
-    Args:
-        pipeline: the pipeline.
-        queue: the source of messages. Bodies are JSON objects with the message's fields; missing fields are filled from
-            the envelope.
-        concurrency: the number of groups processed at once.
-        deliver: a plain or async function, called with each output, as JSON values, and its effect id after the commit:
-            at least once, in order within a group. If None, outputs stay in the database.
-        retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
-            *handler*.)
-        until: ``empty`` returns once the queue is empty and everything is delivered.
-        grace_s: how long a stop waits for running turns, in seconds.
-
-    Returns:
-        The counts of the messages that this call processed.
-
-    Raises:
-        HandlerError: if the handler returned something that is not (state, outputs).
-        InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
-        GapError: if a gap outlived its wait under ``then="fail"``.
-        StateError: if a state cannot be kept.
-        StoreError: if the database cannot be written.
-        StoreMismatch: if the database has another pipeline of this name.
-    """
-    if until not in ("stopped", "empty"):
-        raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
-    worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
-    with stopped_by(worker.stop_soon):
-        worker.run(until_empty=until == "empty")
-    return worker.counts
+from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Unsent, Work, WorkRequest
 
 
 class Worker:
-    """A worker in a thread of its own, for ``with``; see :func:`work` for the arguments.
+    """A worker in a thread of its own, for ``with``; see :func:`inturn.work` for the arguments.
 
     Attributes:
         counts: the counts of the messages that it processed.
@@ -89,8 +41,8 @@ class Worker:
         queue: Queue,
         *,
         concurrency: int = limits.WORKER_CONCURRENCY,
-        deliver: Deliver | None = None,
-        retry: Retry = _RETRY,
+        deliver: Deliver | Queue | To | None = None,
+        retry: Retry = DELIVER_RETRY,
         grace_s: float = limits.WORKER_GRACE_S,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
@@ -99,15 +51,19 @@ class Worker:
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
-        self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
-        self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep)
-        self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over)
+        chain = chain_of(deliver, queue)
+        self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain)
+        self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep, chain.check if chain else None)
+        self._delivers = deliver is not None
+        self._sender = Outbox(deliver, retry, concurrency, self._over) if callable(deliver) else None
         self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
         self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
         self._behind: dict[str, GroupTask] = {}  # the next turns of such groups
         self._sendings: set[Sending] = set()
         self._done: deque[GroupTask] = deque()  # from the threads
         self._sent: deque[Sending] = deque()
+        self._unsent: list[GroupTask] = []  # turns that wait for room in the queue of the chain
+        self._unsent_until = 0.0
         self._news = threading.Event()
         self._drained = threading.Event()  # all turns have begun
         self._stopping = threading.Event()
@@ -227,8 +183,8 @@ class Worker:
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
-        is_taking = is_taking and not self._stopping.is_set()  # a turn's error may have stopped the worker
         while True:
+            is_taking = is_taking and not self._stopping.is_set()  # an error may have stopped the worker
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
             request = WorkRequest(
@@ -250,21 +206,15 @@ class Worker:
                     for each in self._sendings
                     if self._ends_soon(each.until_ms, now_ms, round(limits.OUTBOX_LEASE_S * 1000))
                 ],
-                claims=2 * self._concurrency - len(self._sendings) if is_taking and self._sender else 0,
-                asks_unsent=bool(self._drains and self._sender),
+                claims=2 * self._concurrency - len(self._sendings) if is_taking and self._delivers else 0,
+                asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
                 found = self._unit.run(request)
                 break
-            except LeaseLost as lost:  # another receiver may have the messages now
-                done = [turn for turn in done if turn not in lost.turns]
-                for turn in lost.turns:
-                    self._forget(turn)
-            except Overtaken as overtaken:
-                again = [turn for turn in done if turn.group in overtaken.groups]
-                done = [turn for turn in done if turn not in again]
-                for turn in again:
-                    self._once_more(turn)
+            except (LeaseLost, Overtaken, Unsent) as why:
+                done, more = self._without(done, why)
+                given_up += more
         for turn in (*done, *request.back):
             self._forget(turn)
             if turn.result is not None:
@@ -277,15 +227,39 @@ class Worker:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
         self._adopted = []
         wanted = sum(want.limit for want in request.wants)
-        self._was_full = 0 < wanted <= len(found.deliveries)
+        self._was_full = 0 < wanted <= len(found.deliveries) or found.drained > 0
         return found
+
+    def _without(
+        self, done: list[GroupTask], why: LeaseLost | Overtaken | Unsent
+    ) -> tuple[list[GroupTask], list[GroupTask]]:
+        """Return the turns that can be kept without those that cannot, and those that are to be given back."""
+        given_up: list[GroupTask] = []
+        turns = [turn for turn in done if turn.group in why.groups] if isinstance(why, Overtaken) else why.turns
+        for turn in turns:
+            if isinstance(why, LeaseLost):  # another receiver may have the messages now
+                self._forget(turn)
+            elif isinstance(why, Overtaken):
+                self._once_more(turn)
+            elif self._stopping.is_set() or not isinstance(why.why, QueueFull):
+                turn.result = None
+                given_up.append(turn)
+            else:
+                self._unsent.append(turn)
+                self._unsent_until = time.monotonic() + limits.POLL_S
+        if isinstance(why, Unsent) and not isinstance(why.why, QueueFull):
+            self._error = self._error or why.why
+            self._stopping.set()
+        return [turn for turn in done if turn not in turns], given_up
 
     def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
         """Return the turns that are over: those to be kept, and those to be given back.
 
         An error of a turn ends the worker once all other turns are kept.
         """
-        done, given_up = [], []
+        done, given_up = list[GroupTask](), list[GroupTask]()
+        if self._stopping.is_set() or time.monotonic() >= self._unsent_until:
+            done, self._unsent = self._unsent, []
         for _ in range(len(self._done)):
             turn = self._done.popleft()
             if turn.result is not None:

@@ -54,7 +54,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
     Args:
         pipeline: the definition.
-        df: a DataFrame of ``format("inturn")``, streaming or not.
+        df: a DataFrame of ``format("inturn")`` or of :func:`inturn.spark.outputs`, streaming or not.
         schema: fields of the body, for a pipeline of plain dicts; otherwise the message type defines them.
 
     Raises:
@@ -65,8 +65,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}: messages() takes one of spark.read(Stream).format('inturn')"
-        raise InputError(msg)
-    kinds = _kinds(pipeline, schema)
+        raise InputError(f"{msg} or of inturn.spark.outputs")
+    kinds = _kinds(pipeline, schema, df)
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     raw = F.struct(*(F.col(quoted(name)) for name in COLUMNS if name in df.columns))
@@ -115,7 +115,7 @@ def _corrupt(agrees: "Column") -> "Column":
     return F.when(~is_object, text).when(~agrees, differs)
 
 
-def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, str]:
+def _kinds(pipeline: Pipeline, schema: "str | StructType | None", df: "DataFrame") -> dict[str, str]:
     """Return the columns and their types."""
     if pipeline.message is not None:
         return column_kinds(pipeline)
@@ -124,9 +124,8 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None") -> dict[str, s
             f"pipeline {pipeline.name!r} takes plain dicts, so it does not say which fields the bodies have: give it a "
             "message type, or say messages(pipeline, df, 'account string, amount bigint')"
         )
-    from pyspark.sql.types import StructType
-
-    found = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    # StructType.fromDDL needs Spark 4.0
+    found = df.sparkSession.createDataFrame([], schema).schema if isinstance(schema, str) else schema
     kinds = {field.name: field.dataType.simpleString() for field in found.fields}
     for name in filter(is_own, kinds):
         raise own_name(f"the schema has a field {name!r}")

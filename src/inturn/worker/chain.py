@@ -1,0 +1,166 @@
+"""A chain of pipelines: outputs become messages of a queue of the same database, in the commit that makes them.
+
+The commit is one, so each output is sent exactly once, whatever the queue's deduplication window. A queue that is full
+takes as many outputs as it has room for. The others stay in the outbox, and turns that make more are held meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError, QueueFull
+from inturn.core.queue.messages import Content, Draft
+from inturn.core.texts import kept_error
+from inturn.core.values.path import value_at
+from inturn.queue import Queue, draft
+from inturn.store.commands import Ask, queue_of
+from inturn.store.protocols import PipelineKeeper
+from inturn.store.records import GroupUpdate, PipelineInfo
+
+
+@dataclass(frozen=True)
+class To:
+    """The queue that takes a pipeline's outputs, for ``deliver=``; a bare queue is ``To(queue)``.
+
+    An output becomes a message: its body is the output as JSON, its deduplication id the effect id.
+
+    Attributes:
+        queue: the queue, or its name, in the database of the pipeline's own queue.
+        group: the path of the output's field that is the message's group; None: the group of the pipeline.
+        revision: the path of the output's field that is the message's revision; None: no revision.
+    """
+
+    queue: Queue | str
+    group: str | None = None
+    revision: str | None = None
+
+
+class Chain:
+    """The way from a pipeline's outputs into a queue.
+
+    Args:
+        to: the queue, and the fields that place a message in it.
+        source: the queue that the pipeline works on.
+
+    Raises:
+        InputError: if the queue is of another database.
+        NoSuchQueue: if it does not exist.
+    """
+
+    def __init__(self, to: To, source: Queue) -> None:
+        if isinstance(to.queue, Queue):
+            other = to.queue.writer
+            if other is not source.writer and not source.writer.is_own(other.identity()):
+                msg = f"the queue {to.queue.name!r} is of another database than {source.name!r}, so it is not in the "
+                raise InputError(msg + "same commit: pass a function that sends to it, with the effect id as dedup_id")
+        self._to = to
+        self._queue = to.queue.name if isinstance(to.queue, Queue) else to.queue
+        source.writer.run(Ask("", lambda store, _now_ms: queue_of(store, self._queue).number))
+
+    def check(self, texts: Sequence[str]) -> None:
+        """Check outputs, as JSON: each of them makes a message.
+
+        Raises:
+            InputError: if one lacks the field of the group or the revision, the field is invalid, or it is too large.
+        """
+        for text in texts:
+            self._draft(text, "group", "effect id")
+
+    def send(
+        self, store: PipelineKeeper, info: PipelineInfo, kept: Sequence[GroupUpdate], claims: int, now_ms: int
+    ) -> tuple[list[GroupUpdate], int]:
+        """Send outputs as far as there is room: those of the outbox, which are older, and then those of turns.
+
+        Args:
+            store: the store.
+            info: the pipeline.
+            kept: the updates by turns.
+            claims: the maximum number of groups whose outputs are taken out of the outbox.
+            now_ms: the time.
+
+        Returns:
+            The updates with the outputs that go to the outbox: those without room, and those of a group of which
+            earlier ones are there. The number of outputs that were taken out of the outbox.
+
+        Raises:
+            QueueFull: if there is no room for outputs of turns.
+            NoSuchQueue: if the queue was deleted.
+        """
+        drained, is_full = self._drain(store, info, claims, now_ms) if claims else (0, False)
+        makers = [each.line.group for each in kept if each.outputs]
+        if not makers:
+            return list(kept), drained
+        behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
+        outputs = [output for each in kept if each.line.group not in behind for output in each.outputs]
+        drafts = [] if is_full else [self._draft(each.output, each.group, each.effect_id) for each in outputs]
+        sent = self._put(store, drafts, now_ms)
+        if is_full or (outputs and not sent):
+            raise QueueFull(f"the queue {self._queue!r} has no room for the outputs of {info.name!r}")
+        gone = {output.effect_id for output in outputs[:sent]}
+        left = [
+            each._replace(outputs=[output for output in each.outputs if output.effect_id not in gone]) for each in kept
+        ]
+        return left, drained
+
+    def _drain(self, store: PipelineKeeper, info: PipelineInfo, claims: int, now_ms: int) -> tuple[int, bool]:
+        """Send outputs of the outbox, in order within a group; return their number, and whether the queue is full."""
+        total, is_full = 0, False
+        for claim in store.pipelines.claim(info, claims, limits.OUTBOX_OUTPUTS, now_ms, now_ms):
+            drafts, error = list[Draft](), None
+            try:
+                for output in claim.outputs:
+                    drafts.append(self._draft(output.output, output.group, output.effect_id))
+            except InputError as refused:
+                error = kept_error(f"{type(refused).__name__}: {refused}")
+            sent = 0 if is_full else self._put(store, drafts, now_ms)
+            if sent < len(drafts):
+                is_full, error = True, None
+            pause_ms = 0 if error is None else round(limits.CHAIN_PAUSE_S * 1000)
+            store.pipelines.delivered(info.number, claim, sent, now_ms + pause_ms, error)
+            total += sent
+        return total, is_full
+
+    def _put(self, store: PipelineKeeper, drafts: Sequence[Draft], now_ms: int) -> int:
+        """Send the first of some messages, about as many as there is room for, and return their number."""
+        queue = queue_of(store, self._queue)
+        while drafts:
+            try:
+                store.send(queue, drafts, now_ms)
+                break
+            except (QueueFull, InputError):  # nothing was sent; an InputError says that so many never fit
+                drafts = drafts[: len(drafts) // 2]
+        return len(drafts)
+
+    def _draft(self, text: str, group: str, effect_id: str) -> Draft:
+        """Return the message of an output, given as JSON."""
+        to, revision = self._to, None
+        if to.group is not None or to.revision is not None:
+            content = msgspec.json.decode(text)
+            group = group if to.group is None else self._field(content, to.group, "group")
+            revision = None if to.revision is None else self._field(content, to.revision, "revision")
+        made = draft(text, group=group, revision=revision, dedup_id=effect_id)
+        return made._replace(content=Content.JSON)
+
+    def _field(self, content: Any, path: str, what: str) -> Any:
+        value = value_at(content, path)
+        if value is None:
+            msg = f"the output {content!r:.200} has no {path!r}, which is the {what} of its message in the queue "
+            raise InputError(f"{msg}{self._queue!r}; emit it, or change To(…, {what}={path!r})")
+        return value
+
+
+def chain_of(deliver: object, source: Queue) -> Chain | None:
+    """Return the chain that ``deliver=`` names; None if it is a function, or there is none.
+
+    Raises:
+        InputError: if it is something else, or a queue of another database.
+        NoSuchQueue: if the queue does not exist.
+    """
+    if isinstance(deliver, Queue | To):
+        return Chain(To(deliver) if isinstance(deliver, Queue) else deliver, source)
+    if deliver is None or callable(deliver):
+        return None
+    raise InputError(f"deliver is {deliver!r}; it is a function, a queue, or inturn.To(queue, group=…)")

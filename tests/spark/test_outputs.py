@@ -1,0 +1,227 @@
+"""A chain on Spark: the next pipeline reads committed outputs, as a batch and as a stream, as from a queue."""
+
+import json
+import runpy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import inturn
+from inturn import Arrival, Gapless, Pipeline, To
+from inturn.core.errors import InputError, StoreError
+from inturn.queue import draft
+from inturn.spark import batch, messages, outputs, read, stream
+from inturn.worker.inspection import DatabaseInspector
+from inturn.worker.service import Job, Service
+
+EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "money_transfer.py"))
+LIMIT_S = 120
+Row = dict[str, Any]
+
+
+def pay(state: Row, message: Row) -> tuple[Row, list[Row]]:
+    """Revisions that divide by three pay nobody, the others one or two."""
+    paid = state.get("paid", 0) + message["amount"]
+    payees = ["x", "y"][: message["revision"] % 3]
+    return {"paid": paid}, [{"to": {"name": each}, "amount": message["amount"]} for each in payees]
+
+
+def get(state: Row, message: Row) -> tuple[Row, list[Row]]:
+    got = state.get("got", 0) + message["amount"]
+    return {"got": got}, [{"thanks": message["amount"]}]
+
+
+DEBITS = Pipeline(name="debits", group="account", order=Gapless("revision"), handler=pay)
+CREDITS = Pipeline(name="credits", group="payee", order=Arrival(), id="id", handler=get, arrival="at")
+ROWS = [{"account": account, "revision": n, "amount": n} for n in range(1, 10) for account in "abc"]
+SCHEMA = "payee string, amount bigint"
+
+
+def debits(spark: SparkSession, store: Path, *steps: list[Row]) -> None:
+    for rows in steps:
+        batch(DEBITS, spark.createDataFrame(rows, "account string, revision bigint, amount bigint"), store=store)
+
+
+def credits_of(spark: SparkSession, store: Path, **more: Any) -> DataFrame:
+    return messages(CREDITS, outputs(spark, store, group="to.name", **more), SCHEMA)
+
+
+def in_process(tmp_path: Path) -> tuple[dict[str, Any], set[str]]:
+    """The states and the effect ids of the same chain over queues."""
+    with inturn.open(tmp_path / "bank.db", durable=False) as db:
+        payments, later = db.queue("payments"), db.queue("credits")
+        payments.send_many([draft(row, group=row["account"]) for row in ROWS])
+        chained = [Job(DEBITS, payments, To(later, group="to.name")), Job(CREDITS, later)]
+        Service(chained).run(until_empty=True)
+        look = DatabaseInspector(db, "credits")
+        return {name: look.group(name).state for name in "xy"}, {each.effect_id for each in look.outputs()}
+
+
+def on_spark(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]]:
+    states = {row["group"]: json.loads(row["state"]) for row in read(spark, store, "states").collect()}
+    return states, {row["effect_id"] for row in read(spark, store, "outputs").collect()}
+
+
+def test_outputs_have_the_columns_of_a_queue(spark: SparkSession, tmp_path: Path) -> None:
+    debits(spark, tmp_path / "d", ROWS[:6], ROWS[6:])
+    made = {row["effect_id"]: row for row in read(spark, tmp_path / "d", "outputs").collect()}
+    found = outputs(spark, tmp_path / "d").orderBy("sequence_number").collect()
+    assert [row["sequence_number"] for row in found] == list(range(1, len(made) + 1))
+    assert {row["dedup_id"] for row in found} == made.keys()
+    assert all(row["group"] == made[row["dedup_id"]]["group"] for row in found)
+    assert all(row["body"] == made[row["dedup_id"]]["output"] for row in found)
+    steps = [made[row["dedup_id"]]["step"] for row in found]
+    assert steps == sorted(steps)
+    for account in "abc":
+        revisions = [made[row["dedup_id"]]["revision"] for row in found if row["group"] == account]
+        assert revisions == sorted(revisions), "in order within a group"
+    later = outputs(spark, tmp_path / "d", after=1).orderBy("sequence_number").collect()
+    assert later == found[steps.count(1) :]
+    named = outputs(spark, tmp_path / "d", group="to.name", revision="amount").orderBy("sequence_number").collect()
+    assert {row["group"] for row in named} == {"x", "y"}
+    assert [row["revision"] for row in named] == [made[row["dedup_id"]]["revision"] for row in named]
+
+
+def test_the_next_pipeline_as_a_batch_is_the_one_in_process(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "d"
+    debits(spark, store, ROWS[::2], ROWS[1::2])
+    batch(CREDITS, credits_of(spark, store), store=tmp_path / "c")
+    again = batch(CREDITS, credits_of(spark, store, after=1), store=tmp_path / "c")
+    assert again.counts.applied == 0, "none is applied twice"
+    assert on_spark(spark, tmp_path / "c") == in_process(tmp_path)
+
+
+def test_the_next_pipeline_as_a_stream_is_the_one_in_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Through restarts, and with steps in between that have no outputs."""
+    store, later = tmp_path / "d", tmp_path / "c"
+
+    def follow() -> None:
+        df = credits_of(spark, store, streaming=True)
+        query = stream(CREDITS, df, store=later, checkpoint=tmp_path / "check", trigger="available now")
+        assert query.awaitTermination(LIMIT_S)
+
+    for part in range(2):
+        debits(spark, store, ROWS[part::2], [])
+        follow()
+    follow()
+    states = on_spark(spark, later)
+    assert states == in_process(tmp_path)
+    steps = read(spark, later, "steps").where("received > 0").collect()
+    assert [row["duplicate"] for row in steps] == [0, 0], "each output was read once"
+
+
+@pytest.mark.slow
+def test_a_micro_batch_takes_whole_steps_up_to_a_limit(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "d"
+    debits(spark, store, *(ROWS[at : at + 6] for at in range(0, len(ROWS), 6)))
+    df = credits_of(spark, store, streaming=True, max_rows=7, after=1)
+    query = stream(CREDITS, df, store=tmp_path / "c", checkpoint=tmp_path / "check", trigger="available now")
+    assert query.awaitTermination(LIMIT_S)
+    made = [row["count"] for row in read(spark, store, "outputs").groupBy("step").count().orderBy("step").collect()]
+    took = [row["received"] for row in read(spark, tmp_path / "c", "steps").orderBy("step").collect()]
+    assert sum(took) == sum(made[1:])
+    assert len(took) > 1
+    assert max(took) <= max(7, *made)
+
+
+@pytest.mark.slow
+def test_another_store_in_its_place_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "d"
+    debits(spark, store, ROWS[:9])
+    copy = shutil.copytree(store, tmp_path / "copy")
+    debits(spark, store, ROWS[9:18])
+
+    def follow() -> None:
+        df = credits_of(spark, store, streaming=True)
+        query = stream(CREDITS, df, store=tmp_path / "c", checkpoint=tmp_path / "check", trigger="available now")
+        query.awaitTermination(LIMIT_S)
+
+    follow()
+    shutil.rmtree(store)
+    shutil.copytree(copy, store)
+    with pytest.raises(StreamingQueryException, match="put back from an older copy"):
+        follow()
+    debits(spark, store, ROWS[18:], ROWS[9:18])
+    with pytest.raises(StreamingQueryException, match="put back from an older copy"):
+        follow()
+
+
+def test_what_is_not_there_is_told_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a store"):
+        outputs(spark, tmp_path / "absent")
+    debits(spark, tmp_path / "d", ROWS[-3:])
+    with pytest.raises(StoreError, match="has no step 7"):
+        outputs(spark, tmp_path / "d", after=7)
+    for wrong in (-1, True, "1"):
+        with pytest.raises(InputError, match="after is"):
+            outputs(spark, tmp_path / "d", after=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="max_rows is 5, which is for a stream"):
+        outputs(spark, tmp_path / "d", max_rows=5)
+    assert outputs(spark, tmp_path / "d").collect() == [], "they wait for their predecessors"
+
+
+# --- the money transfer of the examples: its outputs come back to itself ---
+
+NAMES = [f"acct-{n}" for n in range(4)]
+BOOKINGS = [
+    *({"id": f"first-{name}", "account": name, "amount": 1_000, "to": None} for name in NAMES),
+    *(
+        {"id": f"pay-{n}", "account": NAMES[n % 4], "amount": 10 * n, "to": NAMES[(n + 1 + n % 3) % 4]}
+        for n in range(1, 13)
+    ),
+    {"id": "too much", "account": NAMES[0], "amount": 1_000_000, "to": NAMES[1]},
+]
+"""Every payment but the last is possible whatever the order, and the last never."""
+DDL = "id string, account string, amount bigint, to string"
+
+
+def transferred(tmp_path: Path) -> tuple[dict[str, Any], set[str]]:
+    """The states and effect ids of the same transfers in this process."""
+    accounts = EXAMPLE["ACCOUNTS"]
+    with inturn.open(tmp_path / "bank.db", durable=False) as db:
+        bookings = db.queue("bookings")
+        bookings.send_many([draft(each, group=each["account"], dedup_id=each["id"]) for each in BOOKINGS])
+        sent: set[str | None] = set()
+        reader = bookings.reader("all")
+        reader.commit(0)  # from now on it holds what is sent
+        inturn.work(accounts, bookings, deliver=EXAMPLE["BACK"], until="empty")
+        while found := reader.read(1_000):
+            sent |= {each.dedup_id for each in found}
+            reader.commit(found[-1].sequence_number)
+        look = DatabaseInspector(db, "accounts")
+        ids = {str(each) for each in sent} - {each["id"] for each in BOOKINGS}
+        return {name: look.group(name).state for name in NAMES}, ids
+
+
+def balances(spark: SparkSession, store: Path) -> tuple[dict[str, Any], set[str]]:
+    found = read(spark, store, "states").collect()
+    states = {row["group"]: {"balance": row["balance"], "declined": row["declined"]} for row in found}
+    assert sum(each["balance"] for each in states.values()) == 1_000 * len(NAMES)
+    return states, {row["effect_id"] for row in read(spark, store, "outputs").collect()}
+
+
+def test_money_is_transferred_in_batches_as_in_process(spark: SparkSession, tmp_path: Path) -> None:
+    accounts, store, step = EXAMPLE["ACCOUNTS"], tmp_path / "a", 0
+    report = batch(accounts, spark.createDataFrame(BOOKINGS, DDL), store=store)
+    while report.counts.applied:
+        report = batch(accounts, messages(accounts, outputs(spark, store, group="account", after=step)), store=store)
+        step = report.step - 1
+    assert balances(spark, store) == transferred(tmp_path)
+
+
+def test_money_is_transferred_by_a_stream_that_reads_its_own_outputs(spark: SparkSession, tmp_path: Path) -> None:
+    accounts, store = EXAMPLE["ACCOUNTS"], tmp_path / "a"
+    batch(accounts, spark.createDataFrame(BOOKINGS[:4], DDL), store=store)
+    spark.createDataFrame(BOOKINGS, DDL).write.json(str(tmp_path / "in"))
+    for _ in range(3):
+        coming = spark.readStream.schema(DDL).json(str(tmp_path / "in"))
+        back = messages(accounts, outputs(spark, store, group="account", streaming=True))
+        both = coming.unionByName(back, allowMissingColumns=True)
+        query = stream(accounts, both, store=store, checkpoint=tmp_path / "check", trigger="available now")
+        assert query.awaitTermination(LIMIT_S)
+    assert balances(spark, store) == transferred(tmp_path)
+    assert read(spark, store, "steps").count() == 3, "then there is nothing more to read"

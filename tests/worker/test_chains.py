@@ -1,0 +1,314 @@
+"""Outputs of a pipeline become messages of a queue, in the commit that makes them; the queue may be full, or gone."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shop import Row, Shop, ledger, row
+
+import inturn
+from inturn import Arrival, Pipeline, To
+from inturn.core.errors import InputError, NoSuchQueue, QueueFull
+from inturn.core.queue.messages import QueueInfo
+from inturn.queue import Queue, QueueSettings
+from inturn.store.commands import Ask
+from inturn.worker import Worker
+from inturn.worker.codec import WorkerStateCodec
+from inturn.worker.service import Job, Service
+
+UNTIL_S = 60
+
+
+def transfer(state: Row, message: Row) -> tuple[Row, list[Row]]:
+    """Take an amount from the account, and give it to the others that the message names."""
+    paid = state.get("paid", 0) + message["amount"]
+    return {"paid": paid}, [{"to": to, "amount": message["amount"]} for to in message.get("to", ["z"])]
+
+
+def credit(state: Row, message: Row) -> tuple[Row, list[Row]]:
+    got = state.get("got", 0) + message["amount"]
+    return {"got": got}, [{"balance": got}]
+
+
+DEBITS = ledger(handler=transfer)
+CREDITS = Pipeline(name="credits", group="to", order=Arrival(), id="id", handler=credit)
+
+
+def queue(shop: Shop, name: str = "credits", **settings: Any) -> Queue:
+    def make(store: Any, now_ms: int) -> None:
+        store.save(name, QueueInfo(0, name, QueueSettings(visibility_timeout_s=5, **settings), now_ms))
+
+    shop.writer.run(Ask("", make))
+    return Queue(shop.writer, name)
+
+
+def bound(shop: Shop, to: Queue, most: int, patch: pytest.MonkeyPatch) -> list[int]:
+    """Give a queue room for so many messages; return the depths that it has had."""
+    send, depths = shop.store.send, [0]
+
+    def bounded(info: QueueInfo, drafts: Sequence[Any], now_ms: int) -> Any:
+        if info.name == to.name and info.depth + len(drafts) > most:
+            msg = "it is full"
+            raise InputError(msg) if len(drafts) > most else QueueFull(msg)
+        sent = send(info, drafts, now_ms)
+        if info.name == to.name:
+            depths.append(info.depth)
+        return sent
+
+    patch.setattr(shop.store, "send", bounded)
+    return depths
+
+
+def bodies(to: Queue) -> list[tuple[str | None, Any]]:
+    return [(each.group, each.body) for each in to.peek(1_000)]
+
+
+def replayed(messages: list[Row], pipeline: Pipeline = DEBITS) -> list[tuple[Any, str]]:
+    return [(each.output, each.effect_id) for each in pipeline.replay(messages).outputs]
+
+
+MESSAGES = [row(n, n, account, to=list("xyz"[: n % 3])) for n in range(1, 6) for account in "abc"]
+
+
+def test_an_output_is_a_message_with_the_effect_id_and_no_other_place(shop: Shop) -> None:
+    to = queue(shop)
+    shop.send(MESSAGES)
+    shop.work(DEBITS, deliver=to)
+    found = to.peek(1_000)
+    assert sorted((each.dedup_id, each.body) for each in found) == sorted(
+        (effect, output) for output, effect in replayed(MESSAGES)
+    )
+    for account in "abc":
+        own = replayed([each for each in MESSAGES if each["account"] == account])
+        assert [(each.body, each.dedup_id) for each in found if each.group == account] == own, "in order"
+    assert shop.seen(DEBITS)["outputs"] == []
+
+
+def test_the_group_and_the_revision_are_fields_of_the_output(shop: Shop) -> None:
+    to = queue(shop)
+    line = ledger(handler=lambda state, m: (state, [{"to": {"no": 7}, "n": m["revision"]}]))
+    shop.send([row(1), row(2)])
+    shop.work(line, deliver=To(to, group="to.no", revision="n"))
+    assert [(each.group, each.revision) for each in to.peek()] == [("7", 1), ("7", 2)]
+
+
+@pytest.mark.parametrize("output", ["text", 5, None, [1, 2], {"nul": "\0", "é": 1.5}], ids=str)
+def test_any_output_is_a_body(shop: Shop, output: Any) -> None:
+    to = queue(shop)
+    shop.send([row(1)])
+    shop.work(ledger(handler=lambda state, m: (state, [output])), deliver=to)
+    assert bodies(to) == [("a", output)]
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ({"n": 1}, "has no 'to', which is the group of its message in the queue 'credits'"),
+        ({"to": 1.5}, "a group must be a"),
+        ({"to": ""}, "group"),
+        ({"to": "a\0b"}, "group"),
+        ("text", "has no 'to'"),
+        ({"to": "x", "blob": "b" * 2_000_000}, "1,048,576 fit"),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_an_output_that_is_no_message_parks_its_group_only(shop: Shop, output: Any, why: str) -> None:
+    to = queue(shop)
+
+    def emit(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        bad = message["account"] == "bad" and message["revision"] == 2
+        return {"n": message["revision"]}, [{"to": "x", "n": message["revision"]}, *([output] if bad else [])]
+
+    line = ledger(handler=emit)
+    shop.send([row(n, 1, account) for n in (1, 2, 3) for account in ("bad", "good")])
+    shop.work(line, deliver=To("credits", group="to"))
+    seen = shop.seen(line)
+    assert seen["status"] == {"bad": "failed", "good": "open"}
+    assert seen["states"] == {"bad": {"n": 1}, "good": {"n": 3}}
+    assert why in seen["errors"]["bad"][0]
+    assert len(bodies(to)) == 4, "nothing of the message that failed"
+
+
+def test_what_an_earlier_worker_left_in_the_outbox_is_sent_first(shop: Shop) -> None:
+    to = queue(shop)
+    first, later = [row(n, n) for n in range(1, 251)], [row(n, n) for n in range(251, 260)]
+    shop.send(first)
+    shop.work(DEBITS)
+    shop.send(later)
+    shop.work(DEBITS, deliver=to)
+    assert [(each.body, each.dedup_id) for each in to.peek(1_000)] == replayed([*first, *later])
+    assert shop.seen(DEBITS)["outputs"] == []
+
+
+def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_group_only(shop: Shop) -> None:
+    to = queue(shop)
+    """What was left before it is sent."""
+    line = ledger(handler=lambda state, m: (state, [{"to": m["account"]} if m["amount"] else {}]))
+    shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
+    shop.work(line)
+    with Worker(line, shop.queue, deliver=To(to, group="to")):
+        _until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
+    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+    assert (post.group, post.depth) == ("bad", 1)
+    assert "has no 'to'" in post.error
+
+
+def test_a_pipeline_may_send_to_itself_and_ends_when_its_queue_is_empty(shop: Shop) -> None:
+    def count(state: Row, message: Row) -> tuple[Row, list[Row]]:
+        return {"n": state.get("n", 0) + 1}, [{"left": message["left"] - 1}] if message["left"] else []
+
+    line = Pipeline(name="ledger", group="account", order=Arrival(), id="id", handler=count)
+    shop.queue.send({"left": 5}, group="a", dedup_id="first")
+    shop.work(line, deliver=shop.queue)
+    assert shop.seen(line)["states"] == {"a": {"n": 6}}
+    assert shop.counts().duplicate == 0
+
+
+def test_a_chain_of_two_pipelines_is_the_replay_of_the_second_over_the_outputs_of_the_first(shop: Shop) -> None:
+    to = queue(shop)
+    shop.send([*MESSAGES, *MESSAGES])
+    chain = To(to, group="to")
+    Service([Job(DEBITS, shop.queue, chain, database="x"), Job(CREDITS, to, database="x")]).run(until_empty=True)
+    _assert_chained(shop, MESSAGES)
+
+
+def _assert_chained(shop: Shop, messages: list[Row]) -> None:
+    """The states of the second are those of its replay; amounts commute, so the order between groups is no matter."""
+    again = CREDITS.replay([{**output, "id": effect} for output, effect in replayed(messages)])
+    lines = shop.ask(lambda kept, number: kept.listed(number, "", 1_000), "credits")
+    found = {line.group: WorkerStateCodec(CREDITS).read(line) for line in lines}
+    assert found == again.states
+    outputs = shop.ask(lambda kept, number: kept.outputs(number, 0, 10_000), "credits")
+    assert sorted(each.effect_id for each in outputs) == sorted(each.effect_id for each in again.outputs)
+    assert shop.counts("credits").applied == again.counts.applied
+    assert shop.counts("credits").duplicate == 0
+
+
+ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from("xyz"), max_size=3)), max_size=12)
+
+
+@pytest.mark.thorough
+@settings(max_examples=25)
+@given(ROWS, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_in_any_order_and_cut_the_chain_is_that_replay(
+    rows: list[tuple[str, list[str]]], chance: Any, parts: int
+) -> None:
+    messages, seen = [], dict[str, int]()
+    for account, to in rows:
+        seen[account] = seen.get(account, 0) + 1
+        messages.append(row(seen[account], 1, account, to=to))
+    sent = [*messages, *(each for each in messages if chance.random() < 0.3)]
+    chance.shuffle(sent)
+    with Shop("memory") as shop:
+        to = queue(shop)
+        for part in range(parts):
+            shop.send(sent[part::parts])
+            shop.work(DEBITS, deliver=None if chance.random() < 0.3 else To(to, group="to"))
+        shop.work(DEBITS, deliver=To(to, group="to"))
+        with Worker(CREDITS, to) as worker:
+            worker.drain(UNTIL_S)
+        _assert_chained(shop, messages)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(
+    shop: Shop, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if one turn makes more than ever fit."""
+    to = queue(shop)
+    depths = bound(shop, to, most, monkeypatch)
+    shop.send(MESSAGES)
+    taken: dict[str | None, Any] = {}
+    handled = threading.Event()
+
+    def handler(state: Row, message: Row) -> tuple[Row, list[Row]]:
+        if message["account"] == "late":
+            handled.set()
+        return transfer(state, message)
+
+    messages = [*MESSAGES, row(1, 1, "late")]
+    with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
+        _until(lambda: to.depth().messages == most)
+        shop.send(messages[-1:])
+        assert handled.wait(UNTIL_S)
+        assert shop.queue.depth().messages > 0, "its turn is held"
+        while len(taken) < len(replayed(messages)):
+            for message in to.receive(wait_s=1):
+                taken[message.dedup_id] = message.body
+                message.ack()
+            worker.check()
+        worker.drain(UNTIL_S)
+    assert taken == {effect: output for output, effect in replayed(messages)}
+    assert max(depths) == most
+    assert set(shop.seen(DEBITS)["status"].values()) == {"open"}
+    assert shop.counts().balanced
+    assert shop.counts().applied == len(messages)
+
+
+def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = queue(shop)
+    bound(shop, to, 0, monkeypatch)
+    shop.send([row(1, 1, "a"), row(1, 1, "b", to=[])])
+    with Worker(DEBITS, shop.queue, deliver=To(to, group="to")):
+        _until(lambda: "b" in shop.seen(DEBITS)["states"])
+    assert list(shop.seen(DEBITS)["states"]) == ["b"]
+
+
+def test_a_stop_gives_back_what_a_full_queue_holds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    to, handled = queue(shop), threading.Event()
+
+    def handler(state: Row, message: Row) -> tuple[Row, list[Row]]:
+        handled.set()
+        return transfer(state, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        bound(shop, to, 0, patch)
+        shop.send(MESSAGES)
+        with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
+            assert handled.wait(UNTIL_S)
+        assert worker.counts.received == 0
+        assert shop.queue.depth().in_flight == 0
+    shop.work(DEBITS, deliver=To(to, group="to"))
+    assert len(bodies(to)) == len(replayed(MESSAGES))
+
+
+def test_a_queue_that_is_deleted_ends_the_worker_and_loses_nothing(shop: Shop) -> None:
+    to = queue(shop)
+    worker = Worker(DEBITS, shop.queue, deliver=to)
+    to.delete()
+    shop.send(MESSAGES)
+    with pytest.raises(NoSuchQueue, match="credits"):
+        worker.run(until_empty=True)
+    assert shop.queue.depth().in_flight == 0
+    assert worker.counts.received == 0
+    to = queue(shop)
+    shop.work(DEBITS, deliver=to)
+    assert len(bodies(to)) == len(replayed(MESSAGES))
+
+
+def test_a_queue_of_another_database_is_refused_and_the_same_one_opened_twice_is_not(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "a.db") as db, inturn.open(tmp_path / "b.db") as other:
+        payments, elsewhere = db.queue("payments"), other.queue("credits")
+        with pytest.raises(InputError, match=r"another database than 'payments'.*pass a function"):
+            inturn.work(DEBITS, payments, deliver=elsewhere, until="empty")
+        with pytest.raises(NoSuchQueue, match="there are: payments"):
+            inturn.work(DEBITS, payments, deliver=To("credits"), until="empty")
+        with pytest.raises(InputError, match="deliver is 'credits'; it is a function, a queue, or"):
+            inturn.work(DEBITS, payments, deliver="credits", until="empty")  # type: ignore[arg-type]
+        payments.send(row(1), group="a")
+        with inturn.open(tmp_path / "a.db") as again:
+            inturn.work(DEBITS, payments, deliver=again.queue("credits"), until="empty")
+        assert [json.dumps(each.body) for each in db.queue("credits").peek()] == ['{"amount": 1, "to": "z"}']
+
+
+def _until(predicate: Callable[[], bool]) -> None:
+    until = time.monotonic() + UNTIL_S
+    while not predicate():
+        assert time.monotonic() < until
+        time.sleep(0.005)
