@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
         @property
         def in_atomic_block(self) -> bool:
-            """Whether it is within ``transaction.atomic()``."""
+            """True within ``transaction.atomic()``."""
             ...
 
     Transaction: TypeAlias = (

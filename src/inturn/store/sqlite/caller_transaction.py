@@ -18,6 +18,7 @@ from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store.commands import Command
 from inturn.store.sqlite.connection import store_error
 from inturn.store.sqlite.file import Reserve
+from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.queues import SqliteQueues
 
 T = TypeVar("T")
@@ -135,11 +136,20 @@ class SqliteCallerTransaction:
             raise store_error(error, self._path) from error
 
 
+class _QueriedIndex(GroupIndex):
+    """An index that lists nothing in memory: one command would read thousands of messages for a few of them."""
+
+    @override
+    def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
+        after = max(after, self._catalog.indexed[queue.number])
+        return [number for (number,) in self._all("newest_of_group", queue.number, after, queue.last, group, limit)]
+
+
 class _CallerQueues(SqliteQueues):
     """Queues as seen by a caller's transaction, for one command."""
 
     def __init__(self, connection: sqlite3.Connection, room: DiskRoom) -> None:
-        super().__init__(connection)
+        super().__init__(connection, _QueriedIndex)
         self._room = room
 
     def transaction(self) -> AbstractContextManager[None]:

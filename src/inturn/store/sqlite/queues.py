@@ -28,6 +28,7 @@ class SqliteQueues:
 
     Args:
         connection: to the file.
+        index: type of the index of pending messages.
 
     Attributes:
         connection: to the file.
@@ -36,10 +37,10 @@ class SqliteQueues:
         incarnations: the incarnations of queues.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, index: type[GroupIndex] = GroupIndex) -> None:
         to = self.connection = connection
         self.catalog: Final = SqliteCatalog(to)
-        self.pending: Final = GroupIndex(to, self.catalog)
+        self.pending: Final = index(to, self.catalog)
         self._spans = FutureSpans(to)
         self.incarnations: Final = SqliteIncarnations(to)
         locks = SqliteGroupLocks(to)
