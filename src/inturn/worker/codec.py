@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inturn.core.errors import HandlerError, InputError, InvalidMessage, StateError
-from inturn.core.identity import TimelineEntry, group_text
+from inturn.core.identity import TimelineEntry, group_text, is_model
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import read, with_time
@@ -20,7 +20,7 @@ from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.queue.messages import Content, StoredMessage
 from inturn.core.texts import kept_name, name_fault, storable
 from inturn.core.values.construct import decoded, filled, lacking, places, refusal
-from inturn.core.values.models import by_name, dumped, fields_of, is_model, make
+from inturn.core.values.models import by_name, dumped, fields_of, make
 from inturn.core.values.path import parts, put, value_at
 from inturn.core.values.states import restored
 from inturn.store.records import GroupRecord, HeldMessage

@@ -17,8 +17,8 @@ from collections import abc
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from inturn.core.identity import field_names
-from inturn.core.values.models import by_name, faults, is_model
+from inturn.core.identity import field_names, is_model
+from inturn.core.values.models import by_name, faults
 from inturn.core.values.models import make as made_of
 from inturn.core.values.states import hints_of, is_none_allowed, real, required
 
@@ -123,7 +123,7 @@ def fill_of(hint: Any, in_model: bool = False) -> Fill | None:  # noqa: FBT001, 
 
     Args:
         hint: the type.
-        in_model: whether it is that of a model's field, where a text may stand for bytes: pydantic does not take base64.
+        in_model: whether it is that of a model's field, in which a text stands for bytes in base64.
     """
     hint = real(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

@@ -304,7 +304,6 @@ class RecordKind(Kind):
     def complete(self, fields: dict[str, Kind]) -> None:
         """Set the fields, which may be of this kind themselves."""
         self.fields = fields
-        wanted: Any = self.wanted
         names: dict[str, Any] = {**NAMES, "Wanted": self.wanted, "met": _met}
         tests = ["v.__class__ is Wanted"]
         if not self._is_struct and self.wanted.__dictoffset__:

@@ -115,7 +115,7 @@ def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
 
 def _unknown(hint: Any) -> typing.NoReturn:
     name = getattr(hint, "__qualname__", None) or str(hint)
-    msg = f"a state cannot hold a {name}: it is no dataclass, no Struct, no model and none of the types that come back as they are"
+    msg = f"a state cannot hold a {name}: it is no record, and none of the types that come back as they are"
     raise StateError(f"{msg}; see the table in docs/guarantees.md")
 
 

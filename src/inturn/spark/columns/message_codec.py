@@ -14,11 +14,11 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import InputError
-from inturn.core.identity import digests
+from inturn.core.identity import digests, is_model
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import with_time
 from inturn.core.values.construct import Unmade, attempted, decoded, error_text, fill_of, filled, lacking
-from inturn.core.values.models import is_model, make
+from inturn.core.values.models import make
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
 from inturn.spark.columns.records import RecordField, maker, record_fields, values
@@ -91,8 +91,9 @@ class MessageCodec:
         if record is None:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
         if is_model(record):
-            rows = zip(*columns.values(), strict=True)
-            made = [_attempted(record, dict(zip(names, row, strict=True))) for row in rows]
+            made = [
+                _attempted(record, dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)
+            ]
             for name in names:
                 columns[name] = [getattr(each, name, value) for each, value in zip(made, columns[name], strict=True)]
             return made, _refused(made)
