@@ -63,6 +63,10 @@ def test_cli(installed: Installed) -> None:
     assert "worker.md: 6 blocks" in installed("cli").paste("docs/worker.md")
 
 
+def test_pydantic(installed: Installed) -> None:
+    assert "models.md: 2 blocks" in installed("pydantic").paste("docs/models.md")
+
+
 def test_spark(installed: Installed) -> None:
     spark = installed("spark")
     assert "README.md: 3 blocks" in spark.paste("README.md")

@@ -67,7 +67,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
     fields = field_names(type(value))
     if fields is None:
         raise InputError(
-            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct or JSON values"
+            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct, a model "
+            "or JSON values"
         )
     return {name: getattr(value, name) for name in fields}
 

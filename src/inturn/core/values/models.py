@@ -2,7 +2,7 @@
 
 A model goes by the names of its fields, in messages, columns, states and outputs. In the JSON of a message a field may
 also have its alias. A message is validated as JSON by the model itself, so its validators, its constraints and its
-``strict`` hold. A state was validated when it was made, and is read without ``strict``, since stores have fewer types.
+``strict`` hold; one with bytes as Python values, without ``strict``. A state was validated when it was made, and is read without ``strict``, since stores have fewer types.
 """
 
 import datetime as dt
@@ -31,8 +31,8 @@ def validated(model: Any, fields: Mapping[str, Any]) -> Any:
     """
     try:
         text = json.dumps(fields, default=_json)
-    except TypeError:  # bytes, or models that are made already
-        made = model.model_validate(dict(fields), by_name=True, by_alias=True)
+    except TypeError:  # bytes, which JSON lacks; beside them other values may still be texts, as in JSON
+        made = model.model_validate(dict(fields), strict=False, by_name=True, by_alias=True)
     else:
         made = model.model_validate_json(text, by_name=True, by_alias=True)
     made.model_fields_set.update(model.__pydantic_fields__)

@@ -6,6 +6,7 @@ converts a state to its normal form after every message, before the next handler
 back. A state without a normal form is refused, and parks its group.
 """
 
+import base64
 import dataclasses
 import enum
 import functools
@@ -189,11 +190,30 @@ def restored(kind: Any, value: Any) -> Any:
     """
     if not is_model(kind) or isinstance(value, kind):
         return value  # which msgspec itself checks
-    made = kind.model_validate(value, strict=False, by_name=True, by_alias=False)
+    rules = _kind_of_model(kind)
+    made = kind.model_validate(_with_bytes(rules, value), strict=False, by_name=True, by_alias=False)
     try:
-        return _kind_of_model(kind).normal(made, kind.__name__, 0)
+        return rules.normal(made, kind.__name__, 0)
     except ValueRefused as error:
         raise ValueError(str(error)) from error
+
+
+def _with_bytes(kind: Kind, value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
+    """Return a value with the bytes that JSON has as base64, which pydantic would take for the bytes themselves."""
+    match kind, value:
+        case ScalarKind(), str() if kind.wanted is bytes:
+            return base64.b64decode(value)
+        case RecordKind(), dict():
+            return {name: _with_bytes(kind.fields[name], each) for name, each in value.items() if name in kind.fields}
+        case CollectionKind(), list():
+            return [_with_bytes(kind.item, each) for each in value]
+        case TupleKind(), list() if len(value) == len(kind.items):
+            return [_with_bytes(item, each) for item, each in zip(kind.items, value, strict=True)]
+        case MappingKind(), dict():
+            return {name: _with_bytes(kind.item, each) for name, each in value.items()}
+        case UnionKind(), _ if len(options := [each for each in kind.options if each.name != "NoneType"]) == 1:
+            return _with_bytes(options[0], value)
+    return value
 
 
 @functools.cache
