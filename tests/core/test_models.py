@@ -21,6 +21,7 @@ from inturn.core.pipeline.replay import Replay
 from inturn.core.values.states import Normal
 from inturn.idempotency import MemoryKeys, idempotent
 from inturn.testing import disorder, same
+from inturn.worker.codec import WorkerStateCodec
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -300,6 +301,46 @@ def test_older_states_are_upgraded_and_grow() -> None:
         return Balance(total=state["total"] * 100)
 
     assert ledger(version=2, upgrade=upgrade).replay([{**FULL, "revision": 2}], after=before).states["a"].total == 505
+
+
+@dataclass(frozen=True)
+class Held:
+    last: Line | None = None
+    seen: list[Line] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Carrier:
+    account: str
+    revision: int
+    line: Line
+    more: list[Line] = field(default_factory=list)
+
+
+def test_models_within_dataclasses() -> None:
+    def hold(state: Held, message: Carrier) -> tuple[Held, list[Any]]:
+        assert type(message.line) is Line
+        assert [type(each) for each in message.more] == [Line] * len(message.more)
+        return Held(message.line, [*state.seen, message.line, *message.more]), [message.line]
+
+    rows: list[Row] = [
+        {"account": "a", "revision": 1, "line": {"sku": "s", "raw": "/wA="}, "more": [{"sku": "t", "price": None}]},
+        {"account": "a", "revision": 2, "line": {"sku": None}},
+        {"account": "a", "revision": 2, "line": {"sku": "u", "price": "2.5"}},
+    ]
+    found = same(ledger(message=Carrier, state=Held, handler=hold), rows)
+    assert [each["sku"] for each in found.states["a"]["seen"]] == ["s", "t", "u"]
+    assert found.rejected == {"a": {"invalid": 1}}
+
+
+def test_a_stored_state_is_an_older_model() -> None:
+    now = WorkerStateCodec(ledger())
+    stored = WorkerStateCodec(ledger(state=OldBalance)).encode(OldBalance(total=5))
+    grown = now.decode(stored)
+    assert grown == Balance(total=5)
+    assert ledger().normal(grown) is grown
+    with pytest.raises(StateError, match="is no Balance any more"):
+        now.decode(WorkerStateCodec(ledger(state=dict)).encode({"total": "many"}))
 
 
 def test_idempotent_arguments_and_results() -> None:

@@ -149,7 +149,10 @@ def _fill_record(record: type, value: Any, make: bool) -> Any:  # noqa: FBT001 -
     given = {place.name: value[place.key] for place in fields if place.key in value}
     made = filled(record, given, make=make)
     if make:
-        return made_of(record, made) if lacking(record, made) is None else value
+        why = lacking(record, made)
+        if why is not None and is_model(record):  # no other record checks its types when it is made
+            raise ValueError(why)
+        return made_of(record, made) if why is None else value
     for place in fields:
         if place.name not in made and place.default is not _NONE:
             made[place.name] = place.default
@@ -235,7 +238,4 @@ def decoded(kind: Any, value: Any) -> Any:
     """
     if not is_model(kind) or not isinstance(value, Mapping):
         return value  # which msgspec itself checks
-    made = filled(kind, by_name(kind, value))
-    if (why := lacking(kind, made)) is not None:
-        raise ValueError(why)
-    return made_of(kind, made)
+    return _fill_record(kind, value, True)  # noqa: FBT003 - private

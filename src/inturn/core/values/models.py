@@ -2,7 +2,8 @@
 
 A model goes by the names of its fields, in messages, columns, states and outputs. In the JSON of a message a field may
 also have its alias. A message is validated as JSON by the model itself, so its validators, its constraints and its
-``strict`` hold; one with bytes as Python values, without ``strict``. A state was validated when it was made, and is read without ``strict``, since stores have fewer types.
+``strict`` hold; one with bytes as Python values, without ``strict``. A state was validated when it was made, and is
+read without ``strict``, since stores have fewer types.
 """
 
 import datetime as dt
