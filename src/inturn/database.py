@@ -27,6 +27,7 @@ from inturn.queue.queue import Queue, check_dead_letter
 from inturn.results.inspection import DatabaseInspector
 from inturn.results.pipeline import PipelineResults
 from inturn.store.commands import Ask, Command
+from inturn.store.drivers import adopted
 from inturn.store.protocols import PipelineKeeper, SqlStore, Store
 from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
@@ -78,7 +79,10 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     if not create:
         check_there(text)
     new = OWNER_ONLY if mode is None else checked_mode(mode)
-    return Database(SqliteStore(text, durable=durable, mode=new), clock or wall_clock_ms)
+    store = SqliteStore(text, durable=durable, mode=new)
+    clock = clock or wall_clock_ms
+    adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
+    return Database(store, clock, WriterSettings(store.is_identity, lambda: store.identity, adopt))
 
 
 def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[], int] | None) -> "Database":
@@ -87,7 +91,7 @@ def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[],
     except ImportError as error:
         raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
     store = PostgresStore(url, durable=durable, create=create)
-    adopt = partial(store.adopt, clock=clock)
+    adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
     settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, store.listen)
     return Database(store, clock or store.clock, settings)
 

@@ -167,7 +167,7 @@ def test_trailing_zeros_of_a_decimal_do_not_count(number: Decimal, zeros: int) -
 
 @pytest.mark.parametrize("value", [object(), 1j, range(3), {"deep": [object()]}])
 def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
-    with pytest.raises(InputError, match=r"has no canonical form; use a dataclass, a Struct or JSON values"):
+    with pytest.raises(InputError, match=r"has no canonical form; use a dataclass, a Struct, a model or JSON values"):
         canonical(value)
 
 

@@ -45,7 +45,7 @@ FORMS: Final[tuple[tuple[str, str, str], ...]] = (
     ("", "a time without a zone", REFUSED),
     ("`Decimal`", "a finite Decimal", KEPT),
     ("an `Enum` of texts or integers", "a member, or the value of one", "the member"),
-    ("a dataclass, a Struct", "an instance", "its fields, each by its type"),
+    ("a dataclass, a Struct, a model of pydantic", "an instance", "its fields, each by its type"),
     ("", "an instance of a derived type", REFUSED),
     ("any", "NaN, infinity, half a surrogate pair, an int beyond 64 bits", REFUSED),
     ("any", "a list, dict, set or record that is in two places of the state", "two copies"),

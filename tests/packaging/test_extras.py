@@ -76,6 +76,10 @@ with inturn.open("shop.db") as db:
     assert '1 {"balance":5}' in installed("arrow").run("python", "-c", program)
 
 
+def test_pydantic(installed: Installed) -> None:
+    assert "models.md: 2 blocks" in installed("pydantic").paste("docs/models.md")
+
+
 def test_spark(installed: Installed) -> None:
     spark = installed("spark")
     assert "README.md: 3 blocks" in spark.paste("README.md")

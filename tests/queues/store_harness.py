@@ -1,11 +1,13 @@
 """What the tests of stores share: a store, a clock that stands until it is moved, and short words for the verbs."""
 
-from collections.abc import Callable, Iterable
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
-from inturn.core.errors import QueueFull
+from inturn.core.errors import InturnError, QueueFull
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import (
     Content,
@@ -21,6 +23,7 @@ from inturn.core.queue.messages import (
     StoredMessage,
 )
 from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.store.commands import Ask
 from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
 from inturn.store.protocols import SessionStore, Store
@@ -40,7 +43,7 @@ def with_table(store: SqliteStore, newest_messages: int = 2) -> SqliteStore:
 class Shared:
     """A file that several processes have open, as one store: each transaction is the next one's."""
 
-    def __init__(self, *stores: SqliteStore) -> None:
+    def __init__(self, *stores: "SqliteStore | OnCallersConnection") -> None:
         self._stores = stores
 
     def transaction(self) -> Any:
@@ -53,6 +56,55 @@ class Shared:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stores[0], name)
+
+
+class OnCallersConnection:
+    """A store whose transactions are those of a caller's own connection to its file.
+
+    Each command is done twice: once in a savepoint that the caller rolls back, unseen by inturn.
+    """
+
+    def __init__(self, store: SqliteStore, path: str) -> None:
+        self._store, self._connection = store, sqlite3.connect(path, isolation_level=None)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._connection.execute("begin")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("rollback")
+            raise
+        self._connection.execute("commit")
+
+    @property
+    def queues(self) -> dict[str, QueueInfo]:
+        return self._run(lambda store: store.queues)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._store.close()
+
+    def __getattr__(self, name: str) -> Any:
+        def verb(*args: Any, **more: Any) -> Any:
+            def do(store: Any) -> Any:
+                is_own = name != "save"  # else it is what the queue is to become
+                own = [
+                    store.queues[each.name] if is_own and isinstance(each, QueueInfo) else deepcopy(each)
+                    for each in args
+                ]
+                return getattr(store, name)(*own, **more)
+
+            self._connection.execute("savepoint own")
+            with suppress(InturnError):
+                self._run(do)
+            self._connection.execute("rollback to own")
+            return self._run(do)
+
+        return verb
+
+    def _run(self, do: Callable[[Any], Any]) -> Any:
+        return self._store.adopt(self._connection, lambda: 0).run(Ask("", lambda store, _now_ms: do(store)))
 
 
 STORES: dict[str, Callable[[Path, Callable[[], str]], QueueStore]] = {
@@ -74,7 +126,7 @@ class StoreHarness:
         self.now = 1_000_000
 
     def close(self) -> None:
-        if isinstance(self.store, SqliteStore | PostgresStore | Shared):
+        if isinstance(self.store, SqliteStore | PostgresStore | Shared | OnCallersConnection):
             self.store.close()
 
     def make(self, name: str, **settings: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
-from store_harness import STORES, Shared, StoreHarness, with_table
+from store_harness import STORES, OnCallersConnection, Shared, StoreHarness, with_table
 
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
@@ -18,6 +18,7 @@ from inturn.store.sqlite import SqliteStore
 GROUPS = st.sampled_from(["a", "b", "c", None])
 QUEUES = st.sampled_from(["q", "dead"])
 SHARED = "sqlite, of three processes"
+CALLERS = "sqlite, of two processes and a caller's own connection"
 CHANGES = {"ack", "nack", "extend", "defer", "settle", "move", "cancel", "ask", "hold", "lock"}
 KINDS: dict[str, Any] = {
     **STORES,
@@ -25,6 +26,11 @@ KINDS: dict[str, Any] = {
         SqliteStore(str(path / "q.db"), durable=False),
         with_table(SqliteStore(str(path / "q.db"), durable=False), 8),
         SqliteStore(str(path / "q.db"), durable=False),
+    ),
+    CALLERS: lambda path, url: Shared(
+        SqliteStore(str(path / "q.db"), durable=False),
+        with_table(SqliteStore(str(path / "q.db"), durable=False), 8),
+        OnCallersConnection(SqliteStore(str(path / "q.db"), durable=False), str(path / "q.db")),
     ),
 }
 
@@ -206,7 +212,9 @@ class Stores(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 2, 3, 8, -5]))
     def wait(self, seconds: float) -> None:
-        if self.kind != SHARED or seconds > 0:  # that the clock went back, each process finds out when it looks
+        if (
+            self.kind not in (SHARED, CALLERS) or seconds > 0
+        ):  # that the clock went back, each process finds out when it looks
             self.both("wait", seconds)
 
     @rule(reader=st.sampled_from(["r", "s"]), at=st.sampled_from([None, 0, 1, 3]))
@@ -251,7 +259,7 @@ class Stores(RuleBasedStateMachine):
             self.both("room", queue=queue)
             if self.kind == "postgres":
                 self.look_at_groups(queue=queue, group="a")
-            if self.kind != SHARED:  # when something is due is what a process has seen itself
+            if self.kind not in (SHARED, CALLERS):  # when something is due is what a process has seen itself
                 self.both("info", queue)
 
 
@@ -269,4 +277,6 @@ def test_like_the_oracle(kind: str, dead_letter: str, request: pytest.FixtureReq
     examples = settings().max_examples // (1 if dead_letter == "dead" else 2)
     if kind == "postgres":  # every command is a journey to a server
         examples = examples * 2 // 5
+    if kind == CALLERS:  # every command is done twice, and reads the queues again
+        examples = max(examples // 12, 1)
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))

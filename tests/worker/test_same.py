@@ -124,7 +124,7 @@ def test_an_output_that_is_no_json_parks_its_group() -> None:
         queue.send({"revision": 1}, group="a")
         inturn.work(ledger(handler=lambda state, message: (state, [object()])), queue, until="empty")
         (parked,) = DatabaseInspector(db, "ledger").parked()
-    assert "of type object: it is not JSON; use a dataclass, a Struct or plain values" in (parked.error or "")
+    assert "of type object: it is not JSON; use a dataclass, a Struct, a model or plain values" in (parked.error or "")
 
 
 def test_a_handler_that_is_not_deterministic_is_named() -> None:

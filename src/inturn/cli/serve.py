@@ -15,7 +15,7 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="A TOML file: keys, queues, limits, and the rest.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="The certificate, PEM: speak HTTPS.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log lines of JSON.")] = False,  # noqa: FBT002 - a flag
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log lines of JSON.")] = False,
 ) -> None:
     """Serve the queues of a database as SQS does, until Ctrl-C: for boto3, the AWS CLI and every SQS client."""
     import inturn

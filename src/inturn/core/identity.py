@@ -67,7 +67,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
     fields = field_names(type(value))
     if fields is None:
         raise InputError(
-            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct or JSON values"
+            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct, a model "
+            "or JSON values"
         )
     return {name: getattr(value, name) for name in fields}
 
@@ -87,11 +88,17 @@ def _decimal(value: Decimal) -> str:
 
 
 def field_names(record: type) -> tuple[str, ...] | None:
-    """Return the fields of a dataclass or a ``msgspec.Struct`` type, in order; ``None`` for any other type."""
+    """Return the fields of a dataclass, a ``msgspec.Struct`` type or a model, in order; None for any other type."""
     if dataclasses.is_dataclass(record):
         return tuple(field.name for field in dataclasses.fields(record))
     # A Struct is recognised by its attribute, so that core needs only the standard library.
-    return getattr(record, "__struct_fields__", None)
+    found: tuple[str, ...] | None = getattr(record, "__struct_fields__", None)
+    return tuple(record.__pydantic_fields__) if found is None and is_model(record) else found  # type: ignore[attr-defined]
+
+
+def is_model(record: object) -> bool:
+    """Return whether a type is a model of pydantic that has fields of its own, unlike a ``RootModel``."""
+    return getattr(record, "__pydantic_root_model__", None) is False and isinstance(record, type)
 
 
 _canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=plain)

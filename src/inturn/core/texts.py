@@ -120,9 +120,9 @@ def _are_holdable(values: Iterable[Any]) -> bool:
 
 
 def _fields(value: Any) -> Iterable[str]:
-    """Return the fields of a dataclass or a Struct; none of any other value."""
-    found: Iterable[str] = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
-    return found
+    """Return the fields of a dataclass, a Struct or a model; none of any other value."""
+    known = ("__struct_fields__", "__dataclass_fields__", "__pydantic_fields__")
+    return next(filter(None, (getattr(value, each, ()) for each in known)), ())
 
 
 def _path(value: Any, path: str) -> str:

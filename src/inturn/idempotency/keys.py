@@ -25,6 +25,7 @@ from inturn.core.idempotency_keys import AcceptKey, ExtendKey, KeyAnswer, KeyReq
 from inturn.core.identity import digest
 from inturn.core.queue.messages import checked_name
 from inturn.core.texts import checked
+from inturn.core.values.models import dumped
 from inturn.core.values.plain import check_json
 from inturn.queue.operation import Runner, operation
 from inturn.store.commands import Command, Decide, Transaction
@@ -210,7 +211,7 @@ def encoded(result: Any) -> str:
     if not isinstance(result, msgspec.Raw):  # already encoded
         check_json(result, "result")
     try:
-        data = msgspec.json.encode(result)
+        data = msgspec.json.encode(result, enc_hook=dumped)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:  # invalid Unicode, large numbers
         msg = f"a result of type {type(result).__name__} cannot be kept, since JSON cannot hold it: {error}"
         raise InputError(msg) from error

@@ -14,6 +14,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InputError, KeyInProgress
+from inturn.core.values.construct import decoded
 from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, encoded, noted
 
 P = ParamSpec("P")
@@ -207,7 +208,9 @@ class _Once:
 
     def _decoded(self, text: str) -> Any:
         try:
-            return msgspec.json.decode(text, type=Any if self.result_type is None else self.result_type)
+            return msgspec.json.decode(
+                text, type=Any if self.result_type is None else self.result_type, dec_hook=decoded
+            )
         except msgspec.ValidationError as error:
             raise InputError(f"the result {text[:200]} is no {self.result_type}: {error}") from error
 

@@ -47,11 +47,35 @@ class Joined(Protocol):
 
 
 if TYPE_CHECKING:
-    import psycopg
+    import sqlite3
 
-    Transaction: TypeAlias = Joined | psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
-    """The values of ``tx=``: the result of ``db.transaction()`` or a connection to the same PostgreSQL database."""
-else:  # psycopg may not be installed
+    import psycopg
+    import sqlalchemy.ext.asyncio
+    import sqlalchemy.orm
+
+    class DjangoConnection(Protocol):
+        """A connection of Django, such as ``django.db.connection``."""
+
+        @property
+        def in_atomic_block(self) -> bool:
+            """True within ``transaction.atomic()``."""
+            ...
+
+    Transaction: TypeAlias = (
+        Joined
+        | sqlite3.Connection
+        | psycopg.Connection[Any]
+        | psycopg.AsyncConnection[Any]
+        | sqlalchemy.Connection
+        | sqlalchemy.orm.Session
+        | sqlalchemy.orm.scoped_session[Any]
+        | sqlalchemy.ext.asyncio.AsyncConnection
+        | sqlalchemy.ext.asyncio.AsyncSession
+        | sqlalchemy.ext.asyncio.async_scoped_session[Any]
+        | DjangoConnection
+    )
+    """The values of ``tx=``: the result of ``db.transaction()``, or a connection to the same database."""
+else:  # they may not be installed
     Transaction = Joined
 
 

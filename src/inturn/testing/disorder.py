@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from inturn.core.errors import InputError
+from inturn.core.identity import is_model
 from inturn.core.values.path import parts, put
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ def _numbered(message: T, field: str, number: int) -> T:
         made = put(message, field, number)
     elif isinstance(message, msgspec.Struct):
         made = msgspec.structs.replace(message, **{field: number})
+    elif is_model(type(message)):
+        made = put(message, field, number)
     else:
         made = dataclasses.replace(message, **{field: number})  # type: ignore[type-var]
     return made  # type: ignore[no-any-return]

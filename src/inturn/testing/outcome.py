@@ -9,10 +9,11 @@ import msgspec
 
 from inturn.core.identity import canonical
 from inturn.core.pipeline.fold import Counts
+from inturn.core.values.models import dumped
 
 _SHOWN: Final = 300
 """The number of characters of a difference that are shown of each side."""
-_outputs = msgspec.json.Encoder(order="deterministic")
+_outputs = msgspec.json.Encoder(order="deterministic", enc_hook=dumped)
 
 
 class Different(AssertionError):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inturn.core.errors import HandlerError, InputError, InvalidMessage, StateError
-from inturn.core.identity import TimelineEntry, group_text
+from inturn.core.identity import TimelineEntry, group_text, is_model
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import read, with_time
@@ -19,13 +19,16 @@ from inturn.core.pipeline.replay import remake
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.queue.messages import Content, StoredMessage
 from inturn.core.texts import kept_name, name_fault, storable
-from inturn.core.values.construct import filled, lacking, places, refusal
+from inturn.core.values.construct import decoded, filled, lacking, places, refusal
+from inturn.core.values.models import by_name, dumped, fields_of, make
 from inturn.core.values.path import parts, put, value_at
+from inturn.core.values.states import restored
 from inturn.results.place import StoredPlace, place
 from inturn.store.records import GroupRecord, HeldMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
-_OUTPUTS = msgspec.json.Encoder(order="deterministic")  # the order of a set differs between processes
+_STATES = msgspec.msgpack.Encoder(enc_hook=fields_of)
+_OUTPUTS = msgspec.json.Encoder(order="deterministic", enc_hook=dumped)  # the order of a set differs between processes
 
 
 def place_of(line: Timeline, version: int = 1) -> bytes:
@@ -60,7 +63,7 @@ class WorkerStateCodec:
     def __init__(self, pipeline: Pipeline) -> None:
         self._name, self._pipeline = pipeline.name, pipeline
         self._type: Any = pipeline.state if isinstance(pipeline.state, type) else Any
-        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._type)
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(self._type, dec_hook=restored)
 
     def encode(self, state: Any) -> bytes:
         """Encode a state; one that could not be upgraded is encoded as the old JSON values.
@@ -71,7 +74,7 @@ class WorkerStateCodec:
         if isinstance(state, versions.OldState):
             return _ENCODER.encode(state.value)
         try:
-            data = _ENCODER.encode(state)
+            data = _STATES.encode(state)
             again = self._decoder.decode(data)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             msg = f"pipeline {self._name!r}: the state {state!r} cannot be kept: {error}; use plain values, or a type"
@@ -220,6 +223,7 @@ class MessageDecoder:
         if not isinstance(body, dict):
             raise Misfit(f"the body is a JSON {type(body).__name__}; expected an object with the message's fields")
         pipeline = self._pipeline
+        body = by_name(pipeline.message, body)
         given = (
             (pipeline.group, envelope.group),
             (pipeline.revision, envelope.revision),
@@ -258,7 +262,9 @@ class MessageDecoder:
             raise Misfit(why)
         values = {self._names[name]: value for name, value in fields.items() if name in self._names}
         try:
-            made: Any = msgspec.convert(values, kind, strict=False)
+            made: Any = (
+                make(kind, values) if is_model(kind) else msgspec.convert(values, kind, strict=False, dec_hook=decoded)
+            )
         except msgspec.ValidationError as error:  # or, as its cause, an error of the type's checks
             raise Misfit(refusal(kind, error.__cause__ or ValueError(str(error)))) from error
         except Exception as error:  # the type's own checks may raise anything

@@ -33,7 +33,7 @@ class Pipeline:
         group: field with the group: text, an integer or a date.
         order: grade of order of the data.
         handler: ``handler(state, message)`` returns ``(state, outputs)``. Pure: no clock, no I/O, no randomness.
-        message: a dataclass or ``msgspec.Struct`` type, or None for plain dicts.
+        message: a dataclass, ``msgspec.Struct`` type or model of pydantic, or None for plain dicts.
         state: type or function whose call without arguments makes a group's first state.
         id: field with the deduplication id; needed by ``Timestamp`` and ``Arrival``.
         arrival: field with the order of arrival; not part of the content.
@@ -276,7 +276,9 @@ class Pipeline:
         if self.message is None:
             return
         if self.fields is None:
-            msg = f"Pipeline(message={self.message!r}); expected a dataclass, a msgspec.Struct type or None for dicts"
+            msg = (
+                f"Pipeline(message={self.message!r}); expected a dataclass, a msgspec.Struct, a pydantic model or None"
+            )
             raise PipelineError(msg)
         named = [*self.key_fields, *([self.id] if self.id else [])]
         for name in named:

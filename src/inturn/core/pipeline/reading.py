@@ -10,6 +10,8 @@ from inturn.core.pipeline.order import integer
 from inturn.core.texts import kept_name, name_fault, storable, unholdable
 from inturn.core.values.construct import Unmade, attempted, filled, is_unfilled, lacking
 from inturn.core.values.instant import parsed
+from inturn.core.values.models import by_name
+from inturn.core.values.models import make as made_of
 from inturn.core.values.path import joined, parts, put, value_at
 
 _LEAST: Final = -(2**63)
@@ -61,7 +63,7 @@ def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
         if names is None or pipeline.message is None:
             message = with_time(pipeline, dict(given))
             return message, message
-        return _made(pipeline, given, names)
+        return _made(pipeline, by_name(pipeline.message, given), names)
     if names is None or not isinstance(given, pipeline.message or ()):
         kind = "a dict" if names is None else f"a {pipeline.message.__name__} or a dict"  # type: ignore[union-attr]
         raise InputError(f"a message of pipeline {pipeline.name!r} is {given!r}; expected {kind}")
@@ -78,7 +80,7 @@ def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) ->
     def make() -> Any:
         wanted = filled(record, given, make=True)
         why = lacking(record, wanted)
-        return record(**wanted) if why is None else Unmade(why)
+        return made_of(record, wanted) if why is None else Unmade(why)
 
     try:
         message = attempted(record, make)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import StateError
 from inturn.core.identity import field_names
 from inturn.core.values.construct import error_text
+from inturn.core.values.instant import span_text
 from inturn.core.values.kinds import (
     AnyKind,
     CollectionKind,
@@ -31,6 +32,7 @@ from inturn.core.values.kinds import (
     TupleKind,
     UnionKind,
 )
+from inturn.core.values.models import make
 from inturn.core.values.states import required
 
 if TYPE_CHECKING:
@@ -204,7 +206,7 @@ def _grown(kind: Kind, value: Any) -> Any:
     match kind:
         case RecordKind() if field_names(type(value)) is not None:
             fields = {name: each for name, each in kind.fields.items() if hasattr(value, name)}
-            return kind.wanted(**{name: _grown(each, getattr(value, name)) for name, each in fields.items()})
+            return make(kind.wanted, {name: _grown(each, getattr(value, name)) for name, each in fields.items()})
         case CollectionKind() if isinstance(value, kind.wanted):
             return kind.wanted(_grown(kind.item, each) for each in value)
         case TupleKind() if isinstance(value, tuple):
@@ -226,7 +228,7 @@ def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what mak
         case dt.date() | dt.time():
             return value.isoformat()
         case dt.timedelta():
-            return _span(value)
+            return span_text(value)
         case Decimal() | uuid.UUID():
             return str(value)
         case bytes():
@@ -237,11 +239,3 @@ def as_json(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what mak
             return [as_json(each) for each in value]
     names = field_names(type(value))
     return value if names is None else {name: as_json(getattr(value, name)) for name in names}
-
-
-def _span(value: dt.timedelta) -> str:
-    """Return a timedelta as ISO 8601, in days and seconds."""
-    sign, value = ("-", -value) if value < dt.timedelta(0) else ("", value)
-    seconds = str(value.seconds) + (f".{value.microseconds:06}".rstrip("0") if value.microseconds else "")
-    rest = f"T{seconds}S" if value.seconds or value.microseconds else ""
-    return f"{sign}P{f'{value.days}D' if value.days or not rest else ''}{rest}"

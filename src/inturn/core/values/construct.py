@@ -8,6 +8,7 @@ An exception from ``__post_init__``, ``__init__`` or a default factory makes tha
 cannot be called with its fields at all is a mistake in the program, not in a message.
 """
 
+import base64
 import dataclasses
 import enum
 import functools
@@ -16,7 +17,9 @@ from collections import abc
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from inturn.core.identity import field_names
+from inturn.core.identity import field_names, is_model
+from inturn.core.values.models import by_name, faults
+from inturn.core.values.models import make as made_of
 from inturn.core.values.states import hints_of, is_none_allowed, real, required
 
 Fill = Callable[[Any, bool], Any]
@@ -59,7 +62,7 @@ def places(record: type) -> tuple[FieldDefault, ...]:
             _word(hints[name]),
             name not in owed,
             is_none_allowed(hints[name]),
-            fill_of(hints[name]),
+            fill_of(hints[name], is_model(record)),
             _default(record, name),
         )
         for name, key in zip(names, keys, strict=True)
@@ -82,6 +85,7 @@ def filled(record: type, given: Mapping[str, Any], *, make: bool = False) -> dic
         make: whether to make records of the dicts within; if not, they stay dicts for a decoder to convert.
     """
     made = {}
+    make = make and not is_model(record)  # a model makes those within it
     for name, _, _, has_default, takes_none, fill, _ in places(record):
         value = given.get(name)
         if value is not None:
@@ -114,13 +118,20 @@ def _word(hint: Any) -> str:
     return str(getattr(hint, "__name__", hint))
 
 
-def fill_of(hint: Any) -> Fill | None:
-    """Return the function that fills the records within values of a type, or None if the type names none."""
+def fill_of(hint: Any, in_model: bool = False) -> Fill | None:  # noqa: FBT001, FBT002 - as map() calls it
+    """Return the function that fills the records within values of a type, or None if the type names none.
+
+    Args:
+        hint: the type.
+        in_model: whether it is that of a model's field, in which a text stands for bytes in base64.
+    """
     hint = real(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and field_names(hint) is not None:
         return functools.partial(_fill_record, hint)
-    inner = [fill for fill in map(fill_of, arguments) if fill is not None]
+    if hint is bytes and in_model:
+        return _fill_bytes
+    inner = [fill for fill in (fill_of(each, in_model) for each in arguments) if fill is not None]
     if len(inner) != 1:  # only a decoder can choose between several record types
         return None
     if origin in (dict, abc.Mapping, abc.MutableMapping):
@@ -134,16 +145,27 @@ def _fill_record(record: type, value: Any, make: bool) -> Any:  # noqa: FBT001 -
     if not isinstance(value, Mapping):
         return value
     fields = places(record)
-    by_name = {place.name: value[place.key] for place in fields if place.key in value}
-    made = filled(record, by_name, make=make)
+    value = by_name(record, value)
+    given = {place.name: value[place.key] for place in fields if place.key in value}
+    made = filled(record, given, make=make)
     if make:
-        return record(**made) if lacking(record, made) is None else value
+        why = lacking(record, made)
+        if why is not None and is_model(record):  # no other record checks its types when it is made
+            raise ValueError(why)
+        return made_of(record, made) if why is None else value
     for place in fields:
         if place.name not in made and place.default is not _NONE:
             made[place.name] = place.default
     known = {place.key for place in fields}
     others = {key: each for key, each in value.items() if key not in known}
     return {**others, **{place.key: made[place.name] for place in fields if place.name in made}}
+
+
+def _fill_bytes(value: Any, _make: bool) -> Any:  # noqa: FBT001 - private
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else value
+    except ValueError:  # the model refuses it
+        return value
 
 
 def _fill_items(fill: Fill, value: Any, make: bool) -> Any:  # noqa: FBT001 - private
@@ -196,6 +218,8 @@ def error_text(error: BaseException) -> str:
     >>> error_text(ValueError("amount is below zero")), error_text(KeyError("owner")), error_text(ValueError())
     ('amount is below zero', "KeyError: 'owner'", 'ValueError')
     """
+    if (known := faults(error)) is not None:
+        return known
     name = type(error).__name__
     try:
         text = str(error)
@@ -204,3 +228,14 @@ def error_text(error: BaseException) -> str:
     if not text:
         return name
     return text if type(error) in (ValueError, TypeError) else f"{name}: {text}"
+
+
+def decoded(kind: Any, value: Any) -> Any:
+    """Return a part of a message, or a result, whose type msgspec does not know: a model.
+
+    Raises:
+        ValueError: if the model refuses it.
+    """
+    if not is_model(kind) or not isinstance(value, Mapping):
+        return value  # which msgspec itself checks
+    return _fill_record(kind, value, True)  # noqa: FBT003 - private

@@ -106,3 +106,11 @@ def _offset(zone: str) -> dt.timedelta:
     if hours > 18 or minutes > 59 or (hours == 18 and minutes):
         raise ValueError(zone)
     return (1 if zone[0] == "+" else -1) * dt.timedelta(hours=hours, minutes=minutes)
+
+
+def span_text(value: dt.timedelta) -> str:
+    """Return a timedelta as ISO 8601, in days and seconds."""
+    sign, value = ("-", -value) if value < dt.timedelta(0) else ("", value)
+    seconds = str(value.seconds) + (f".{value.microseconds:06}".rstrip("0") if value.microseconds else "")
+    rest = f"T{seconds}S" if value.seconds or value.microseconds else ""
+    return f"{sign}P{f'{value.days}D' if value.days or not rest else ''}{rest}"

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.identity import field_names
+from inturn.core.identity import field_names, is_model
 from inturn.core.texts import is_text
+from inturn.core.values.models import unchecked
 from inturn.core.values.plain import LEAST, MOST, NAMES, TESTS, TOO_DEEP, inside, refuse, scalar
 
 Seen = set[int]
@@ -285,7 +286,7 @@ class UnionKind(Kind):
 
 
 class RecordKind(Kind):
-    """A dataclass or Struct.
+    """A dataclass, Struct or model.
 
     Attributes:
         is_flat_normal: test of a record whose fields are all plain, which needs only the record; None for other
@@ -294,7 +295,8 @@ class RecordKind(Kind):
 
     def __init__(self, wanted: type) -> None:
         self.wanted, self.name = wanted, wanted.__name__
-        self._is_struct = not dataclasses.is_dataclass(wanted)
+        self._is_model = is_model(wanted)
+        self._is_struct = not self._is_model and not dataclasses.is_dataclass(wanted)
         self.fields: dict[str, Kind] = {}
         self.is_flat_normal: Callable[[Any], bool] | None = None
         self._test: Callable[[Any, Seen, int], bool] = lambda _value, _seen, _depth: False
@@ -302,11 +304,12 @@ class RecordKind(Kind):
     def complete(self, fields: dict[str, Kind]) -> None:
         """Set the fields, which may be of this kind themselves."""
         self.fields = fields
-        wanted: Any = self.wanted
         names: dict[str, Any] = {**NAMES, "Wanted": self.wanted, "met": _met}
         tests = ["v.__class__ is Wanted"]
         if not self._is_struct and self.wanted.__dictoffset__:
             tests.append(f"len(v.__dict__) <= {_attributes(self.wanted)}")
+        if self._is_model:
+            tests.append(f"len(v.__pydantic_fields_set__) == {len(fields)}")
         for number, (name, kind) in enumerate(fields.items()):
             tests.append(_source(kind, f"v.{name}", f"f{number}", names))
         source = " and ".join(tests)
@@ -314,9 +317,14 @@ class RecordKind(Kind):
         if all(isinstance(each, ScalarKind) or _is_optional(each) for each in fields.values()):
             self.is_flat_normal = eval(f"lambda v: {source}", names)  # noqa: S307
         # Instances that never change may occur in two places.
-        is_frozen = wanted.__struct_config__.frozen if self._is_struct else wanted.__dataclass_params__.frozen
-        around = f"depth <= {limits.VALUE_DEPTH}" + ("" if is_frozen else " and met(v, seen)")
+        around = f"depth <= {limits.VALUE_DEPTH}" + ("" if self._is_frozen() else " and met(v, seen)")
         self._test = eval(f"lambda v, seen, depth: {around} and {source}", names)  # noqa: S307
+
+    def _is_frozen(self) -> bool:
+        wanted: Any = self.wanted
+        if self._is_model:
+            return bool(wanted.model_config.get("frozen"))
+        return bool((wanted.__struct_config__ if self._is_struct else wanted.__dataclass_params__).frozen)
 
     def is_normal(self, value: Any, seen: Seen, depth: int) -> bool:
         return self._test(value, seen, depth)
@@ -331,6 +339,8 @@ class RecordKind(Kind):
             if not hasattr(value, name):
                 refuse(f"{path}.{name}", None, f"expected {kind.name}")
             made[name] = kind.normal(getattr(value, name), f"{path}.{name}", depth + 1)
+        if self._is_model:
+            return unchecked(self.wanted, made)
         if self._is_struct:
             return self.wanted(**made)
         new = object.__new__(self.wanted)

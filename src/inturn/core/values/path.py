@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.identity import field_names
+from inturn.core.values.models import make
 
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _PLAIN: Final = re.compile(r"[^.`]+")
@@ -87,7 +88,7 @@ def put(content: Any, path: str | Sequence[str], value: Any) -> Any:
     made = put(_field(content, first), rest, value) if rest else value
     if fields is None:
         return {**content, first: made}
-    return type(content)(**{name: getattr(content, name) for name in fields} | {first: made})
+    return make(type(content), {name: getattr(content, name) for name in fields} | {first: made})
 
 
 def without(content: Any, names: Sequence[str]) -> Any:

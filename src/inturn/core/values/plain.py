@@ -135,7 +135,7 @@ def _walk(value: Any, path: str, depth: int, has_bytes: bool) -> None:  # noqa: 
             record: type = type(value)
             fields = _bytes_in(record)
             if fields is None:
-                refuse(path, value, "it is not JSON; use a dataclass, a Struct or plain values")
+                refuse(path, value, "it is not JSON; use a dataclass, a Struct, a model or plain values")
             for name, allowed in fields:
                 _walk(getattr(value, name, None), f"{path}.{name}", depth + 1, allowed)
 

@@ -6,6 +6,7 @@ converts a state to its normal form after every message, before the next handler
 back. A state without a normal form is refused, and parks its group.
 """
 
+import base64
 import dataclasses
 import enum
 import functools
@@ -16,8 +17,9 @@ from collections import abc
 from collections.abc import Callable
 from typing import Any, Final
 
-from inturn.core.errors import PipelineError, StateError
-from inturn.core.identity import field_names
+from inturn.core.errors import PipelineError, StateError, ValueRefused
+from inturn.core.identity import field_names, is_model
+from inturn.core.values import models
 from inturn.core.values.kinds import (
     AnyKind,
     CollectionKind,
@@ -104,6 +106,8 @@ def _container(wanted: type, arguments: tuple[Any, ...], known: dict[type, Recor
 def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
     if wanted in known:
         return known[wanted]
+    if is_model(wanted) and (lost := models.unkept(wanted)) is not None:
+        raise StateError(f"a state cannot hold a {wanted.__qualname__}: no store keeps {lost}")
     kind = known[wanted] = RecordKind(wanted)
     hints = hints_of(wanted)
     kind.complete({name: _kind_of(hints[name], known) for name in field_names(wanted) or ()})
@@ -112,9 +116,7 @@ def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
 
 def _unknown(hint: Any) -> typing.NoReturn:
     name = getattr(hint, "__qualname__", None) or str(hint)
-    msg = (
-        f"a state cannot hold a {name}: it is no dataclass, no Struct and none of the types that come back as they are"
-    )
+    msg = f"a state cannot hold a {name}: it is no record, and none of the types that come back as they are"
     raise StateError(f"{msg}; see the table in docs/guarantees.md")
 
 
@@ -133,7 +135,7 @@ def hints_of(record: type) -> dict[str, Any]:
         PipelineError: if one cannot be resolved.
     """
     try:
-        return typing.get_type_hints(record)
+        return models.hints(record) if is_model(record) else typing.get_type_hints(record)
     except NameError as error:
         msg = f"a type hint of {record.__name__} cannot be resolved: {error}; define the type at module level"
         raise PipelineError(msg) from error
@@ -147,6 +149,8 @@ def required(record: type) -> frozenset[str]:
         return frozenset(
             each.name for each in dataclasses.fields(record) if each.default is none and each.default_factory is none
         )
+    if is_model(record):
+        return models.required(record)
     parameters = inspect.signature(record).parameters
     owed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
     return frozenset(name for name in field_names(record) or () if name in owed)
@@ -176,3 +180,42 @@ class Normal:
             ValueRefused: if it has none; names the path and the type.
         """
         return state if self.is_normal(state) else self.kind.normal(state, "state", 0)
+
+
+def restored(kind: Any, value: Any) -> Any:
+    """Return a stored state, or a part of one, whose type msgspec does not know: a model, in its normal form.
+
+    Raises:
+        ValueError: if it is no such model any more.
+    """
+    if not is_model(kind) or isinstance(value, kind):
+        return value  # which msgspec itself checks
+    rules = _kind_of_model(kind)
+    made = kind.model_validate(_with_bytes(rules, value), strict=False, by_name=True, by_alias=False)
+    try:
+        return rules.normal(made, kind.__name__, 0)
+    except ValueRefused as error:
+        raise ValueError(str(error)) from error
+
+
+def _with_bytes(kind: Kind, value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
+    """Return a value with the bytes that JSON has as base64, which pydantic would take for the bytes themselves."""
+    match kind, value:
+        case ScalarKind(), str() if kind.wanted is bytes:
+            return base64.b64decode(value)
+        case RecordKind(), dict():
+            return {name: _with_bytes(kind.fields[name], each) for name, each in value.items() if name in kind.fields}
+        case CollectionKind(), list():
+            return [_with_bytes(kind.item, each) for each in value]
+        case TupleKind(), list() if len(value) == len(kind.items):
+            return [_with_bytes(item, each) for item, each in zip(kind.items, value, strict=True)]
+        case MappingKind(), dict():
+            return {name: _with_bytes(kind.item, each) for name, each in value.items()}
+        case UnionKind(), _ if len(options := [each for each in kind.options if each.name != "NoneType"]) == 1:
+            return _with_bytes(options[0], value)
+    return value
+
+
+@functools.cache
+def _kind_of_model(model: type) -> Kind:
+    return kind_of(model)

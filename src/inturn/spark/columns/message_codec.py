@@ -14,10 +14,11 @@ import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import InputError
-from inturn.core.identity import digests
+from inturn.core.identity import digests, is_model
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.reading import with_time
-from inturn.core.values.construct import Unmade, attempted, error_text, fill_of
+from inturn.core.values.construct import Unmade, attempted, decoded, error_text, fill_of, filled, lacking
+from inturn.core.values.models import make
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
 from inturn.spark.columns.records import RecordField, maker, record_fields, values
@@ -65,6 +66,9 @@ class MessageCodec:
         """Return the columns as Python values of the fields' types, and the rows that do not fit, with the reasons."""
         columns = {name: values(table[name]) for name in self.names}
         bad: dict[int, str] = {}
+        if self._record is not None and is_model(self._record):
+            self._converted = set(self.names)  # by the model, in build
+            return columns, bad
         self._converted = {
             field.name
             for field in self._fields
@@ -79,16 +83,26 @@ class MessageCodec:
         return columns, bad
 
     def build(self, columns: dict[str, list[Any]]) -> tuple[list[Any], dict[int, str]]:
-        """Return the messages, one per row, and the rows that the message type refuses, with the reasons."""
+        """Return the messages, one per row, and the rows that the message type refuses, with the reasons.
+
+        The columns of a model become what its validators have made of them.
+        """
         record, names = self._record, self.names
         if record is None:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
+        if is_model(record):
+            made = [
+                _attempted(record, dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)
+            ]
+            for name in names:
+                columns[name] = [getattr(each, name, value) for each, value in zip(made, columns[name], strict=True)]
+            return made, _refused(made)
         try:
             return self._make(*columns.values()), {}
         except Exception:  # noqa: BLE001 - the type's own checks may raise anything: then each row for itself
             rows = (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
             made = [_attempted(record, row) for row in rows]
-            return made, {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
+            return made, _refused(made)
 
     def built(self, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
         """Return the messages of a table, and the rows that do not fit, with the reasons."""
@@ -117,7 +131,17 @@ class MessageCodec:
 
 
 def _attempted(record: type, fields: dict[str, Any]) -> Any:
-    return attempted(record, lambda: record(**fields))
+    return attempted(record, lambda: _validated(record, fields) if is_model(record) else record(**fields))
+
+
+def _validated(model: type, given: dict[str, Any]) -> Any:
+    fields = filled(model, given)
+    why = lacking(model, fields)
+    return make(model, fields) if why is None else Unmade(why)
+
+
+def _refused(made: Sequence[Any]) -> dict[int, str]:
+    return {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
 
 
 def _direct(field: RecordField, kind: pa.DataType) -> bool:
@@ -143,7 +167,7 @@ def _fit(field: RecordField, column: list[Any], source: pa.ChunkedArray, bad: di
         column = [None if value is None else fill(value, False) for value in column]  # noqa: FBT003 - as it is called
     wanted: Any = typing.Optional[field.type]  # noqa: UP045 - built at run time
     try:
-        return msgspec.convert(column, list[wanted], strict=False)
+        return msgspec.convert(column, list[wanted], strict=False, dec_hook=decoded)
     except Exception:  # noqa: BLE001 - the checks of a record within may raise anything
         return [_fit_one(field, wanted, row, value, bad) for row, value in enumerate(column)]
 
@@ -157,7 +181,7 @@ def _default_of(field: RecordField, row: int, bad: dict[int, str]) -> Any:
 
 def _fit_one(field: RecordField, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
     try:
-        return msgspec.convert(value, wanted, strict=False)
+        return msgspec.convert(value, wanted, strict=False, dec_hook=decoded)
     except Exception as error:  # noqa: BLE001 - as above
         why = error if isinstance(error, msgspec.ValidationError) else error_text(error)
         bad.setdefault(row, f"{field.name} is {value!r}: {why}")

@@ -6,13 +6,14 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from inturn.core.identity import field_names
-from inturn.core.values.states import hints_of
+from inturn.core.identity import field_names, is_model
+from inturn.core.values.states import hints_of, restored
 
 
 class RecordField(NamedTuple):
@@ -30,14 +31,13 @@ class RecordField(NamedTuple):
 
 
 def record_fields(record: type) -> list[RecordField]:
-    """Return the fields of a dataclass or Struct type.
+    """Return the fields of a dataclass, Struct or model type.
 
     Raises:
         PipelineError: if a type hint cannot be resolved.
     """
     hints, fields = hints_of(record), []
-    described: Any = dataclasses.fields if dataclasses.is_dataclass(record) else msgspec.structs.fields
-    defaults = {each.name: _default(each) for each in described(record)} if field_names(record) else {}
+    defaults = _defaults(record) if field_names(record) else {}
     for name in field_names(record) or ():
         hint, arguments = hints[name], typing.get_args(hints[name])
         options = [each for each in arguments if each is not types.NoneType]
@@ -45,6 +45,17 @@ def record_fields(record: type) -> list[RecordField]:
         optional = (union and len(options) < len(arguments)) or hint in (Any, None)
         fields.append(RecordField(name, options[0] if union and len(options) == 1 else hint, optional, defaults[name]))
     return fields
+
+
+def _defaults(record: Any) -> dict[str, Callable[[], Any] | None]:
+    """Return the default of each field, as in :class:`RecordField`."""
+    if is_model(record):
+        return {
+            name: None if field.is_required() else partial(field.get_default, call_default_factory=True)
+            for name, field in record.__pydantic_fields__.items()
+        }
+    described = dataclasses.fields if dataclasses.is_dataclass(record) else msgspec.structs.fields
+    return {each.name: _default(each) for each in described(record)}
 
 
 def _default(described: Any) -> Callable[[], Any] | None:
@@ -56,7 +67,14 @@ def _default(described: Any) -> Callable[[], Any] | None:
 
 
 def maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
-    """Return a function that builds records from columns of the named fields; other fields take their defaults."""
+    """Return a function that builds records from columns of the named fields; other fields take their defaults.
+
+    The values of a model are those of a state, which it has validated before.
+    """
+    if is_model(record):
+        return lambda *columns: [
+            restored(record, dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)
+        ]
     places = inspect.signature(record).parameters.values()
     order = [each.name for each in places if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     if list(names) == order[: len(names)]:

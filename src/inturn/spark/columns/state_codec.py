@@ -21,9 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core.errors import StateError
-from inturn.core.identity import field_names
+from inturn.core.identity import field_names, is_model
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.versions import OldState, upgraded
+from inturn.core.values.models import fields_of
+from inturn.core.values.states import hints_of, required, restored
 from inturn.spark.columns.names import OLD, check_names
 from inturn.spark.columns.records import RecordField, maker, record_fields, values
 
@@ -185,7 +187,7 @@ class _Column:
             "text": "text",
             "json": "json" if field.type is Any else f"json of {self._wanted!r} as {shape(self._wanted)}",
         }[self._form]
-        self._decoder = msgspec.json.Decoder(self._wanted)
+        self._decoder = msgspec.json.Decoder(self._wanted, dec_hook=restored)
 
     def pack(self, column: Sequence[Any]) -> pa.Array:
         array = self._array(column)
@@ -229,7 +231,7 @@ class _Column:
             raise StateError(f"{msg}: {error}") from error
 
     def _json(self, value: Any) -> str:
-        text = msgspec.json.encode(value)
+        text = msgspec.json.encode(value, enc_hook=fields_of)
         try:
             again = self._decoder.decode(text)
         except msgspec.ValidationError as error:
@@ -251,10 +253,21 @@ def _grew(stored: str, now: str) -> bool:
 def shape(kind: Any) -> str:
     """Return the JSON schema of a type without its texts and defaults; ``?`` for a type without a schema."""
     try:
-        schema = msgspec.json.schema(kind)
+        schema = _schema(kind)
     except (TypeError, RuntimeError):
         return "?"
     return msgspec.json.encode(_meaning(schema), order="deterministic").decode()
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    return msgspec.json.schema(kind, schema_hook=_schema_of_model)
+
+
+def _schema_of_model(kind: type) -> dict[str, Any]:
+    if not is_model(kind):
+        raise NotImplementedError
+    properties = {name: _schema(hint) for name, hint in hints_of(kind).items()}
+    return {"type": "object", "properties": properties, "required": sorted(required(kind))}
 
 
 def still_loads(stored: str, now: str) -> bool:

@@ -12,6 +12,7 @@ from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Key
+from inturn.core.values.models import dumped
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
@@ -63,7 +64,9 @@ REJECTED = {
     "message": pa.string(),
     "step": pa.int64(),
 }
-_JSON = msgspec.json.Encoder(order="deterministic")  # an unstable order of sets would differ between processes
+_JSON = msgspec.json.Encoder(
+    order="deterministic", enc_hook=dumped
+)  # an unstable order of sets would differ between processes
 
 
 class StepWriter:

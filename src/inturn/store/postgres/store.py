@@ -14,6 +14,7 @@ from psycopg import errors
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
+from inturn.store.drivers import refuse_driver
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
 from inturn.store.postgres.connection import PLANNING, connect, plainly, store_error
 from inturn.store.postgres.listener import Listener
@@ -123,8 +124,7 @@ class PostgresStore(PostgresQueues):
             InputError: if it is not a psycopg connection.
         """
         if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-            msg = f"tx is {connection!r}; it is that of `with db.transaction() as tx:`, or a connection of psycopg"
-            raise InputError(msg)
+            refuse_driver(connection, "psycopg")
         queues = self._adopted.get(connection)
         if queues is None:
             queues = self._adopted[connection] = CallerQueues(connection, self._channel, self.is_identity)

@@ -23,7 +23,7 @@ _TOLD = {
     "SQLITE_READONLY": "the file, or its directory, cannot be written; open it as a user who may write both",
     "SQLITE_CORRUPT": "the file is damaged; copy it away, and see https://www.sqlite.org/recovery.html",
     "SQLITE_NOTADB": "this is no SQLite database; name another file, or move this one away",
-    "SQLITE_BUSY": f"another process has held the write lock for more than {limits.BUSY_S} s; nothing was changed",
+    "SQLITE_BUSY": f"another connection has held the write lock for more than {limits.BUSY_S} s; nothing was changed",
     "SQLITE_IOERR": "the disk failed: nothing of the transaction was kept",
     "SQLITE_CANTOPEN": "the file cannot be opened; see that its directory exists and may be read and written",
 }

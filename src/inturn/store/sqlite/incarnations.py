@@ -15,14 +15,15 @@ class SqliteIncarnations(SqliteStatements):
 
     Attributes:
         begun: the queues, by number, in which this connection has given a sequence number.
+        id: the incarnation of the numbers that it gives.
     """
 
     begun: set[int] = field(default_factory=set)
-    _id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def renew(self) -> None:
         """Take a new incarnation id."""
-        self._id = uuid.uuid4().hex
+        self.id = uuid.uuid4().hex
         self.begun.clear()
 
     def of(self, queue: int, number: int) -> str:
@@ -32,7 +33,7 @@ class SqliteIncarnations(SqliteStatements):
 
     def begin(self, queue: QueueInfo, now_ms: int, note: str | None = None) -> None:
         """Record this connection's incarnation of a queue before it gives a number; ``note`` is a person's reason."""
-        if self._one("newest_incarnation", queue.number) != (self._id,):
-            self._do("begin_incarnation", queue.number, queue.last, self._id, now_ms, note)
+        if self._one("newest_incarnation", queue.number) != (self.id,):
+            self._do("begin_incarnation", queue.number, queue.last, self.id, now_ms, note)
             self._do("trim_incarnations", queue.number, queue.read_to, limits.INCARNATIONS - 1)
         self.begun.add(queue.number)

@@ -163,6 +163,19 @@ where sequence_number > ?2 and sequence_number <= ?3 and grp is not null
     )
 order by sequence_number;
 
+-- name: newest_of_group
+select sequence_number from inturn_message
+where sequence_number > ?2 and sequence_number <= ?3 and grp = ?4
+    and sequence_number not in (
+        select sequence_number from inturn_message indexed by inturn_done
+        where done = 1 and sequence_number > ?2 and sequence_number <= ?3
+    )
+    and sequence_number not in (
+        select sequence_number from inturn_message indexed by inturn_deferred
+        where queue = ?1 and done = 2 and sequence_number > ?2 and sequence_number <= ?3
+    )
+order by sequence_number limit ?5;
+
 -- name: index
 insert into inturn_pending (queue, grp, sequence_number)
 select ?1, grp, sequence_number from inturn_message

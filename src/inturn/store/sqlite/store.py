@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
@@ -10,36 +10,21 @@ from typing import Any, Final
 from inturn import faults
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.core.queue import back_pressure
-from inturn.core.queue.delivery import Settlement, SettleResult
-from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
-from inturn.core.queue.sessions import SessionAnswer, SessionRequest
+from inturn.core.override import override
+from inturn.core.queue.messages import Draft, QueueInfo, Sent
+from inturn.store.drivers import refuse_driver
 from inturn.store.protocols import RunAgain
-from inturn.store.sql.sources import SqlSources
 from inturn.store.sqlite.backup import backup
-from inturn.store.sqlite.catalog import SqliteCatalog
-from inturn.store.sqlite.clock_skew import FutureSpans
+from inturn.store.sqlite.caller_transaction import DiskRoom, SqliteCallerTransaction
 from inturn.store.sqlite.connection import connect, identity_of, store_error
 from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
-from inturn.store.sqlite.group_index import GroupIndex
-from inturn.store.sqlite.group_locks import SqliteGroupLocks
-from inturn.store.sqlite.incarnations import SqliteIncarnations
-from inturn.store.sqlite.inspection import SqliteInspection
-from inturn.store.sqlite.keys import SqliteKeys
-from inturn.store.sqlite.leases import Leases
-from inturn.store.sqlite.pipelines import SqlitePipelines
-from inturn.store.sqlite.ready_groups import ReadyGroups
-from inturn.store.sqlite.receives import Receives
-from inturn.store.sqlite.sends import Sends
+from inturn.store.sqlite.queues import SqliteQueues
 from inturn.store.sqlite.servers import SqliteServers
-from inturn.store.sqlite.sessions import SqliteSessions
-from inturn.store.sqlite.settlements import Removals, Settlements
-from inturn.store.sqlite.statements import NamedStatements
 
 _NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
 
 
-class SqliteStore:
+class SqliteStore(SqliteQueues):
     """Queues in one SQLite file, which several processes may have open.
 
     Args:
@@ -48,47 +33,21 @@ class SqliteStore:
             though never a part of one; the death of the process loses none.
         mode: permissions of the file, if it is created.
 
-    Attributes:
-        connection: to the file.
-        catalog: the queues.
-        pending: the pending messages of groups.
-
     Raises:
         StoreError: if the file cannot be used; the text says why.
     """
 
     def __init__(self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY) -> None:
         self._reserve = Reserve(path)
-        self.connection, self._files, is_full = _opened(path, self._reserve, durable=durable, mode=mode)
+        connection, self._files, is_full = _opened(path, self._reserve, durable=durable, mode=mode)
+        super().__init__(connection)
         self._path = path
         self._waits = True
         self._transactions = 0
+        self._room = DiskRoom(path)
         self._empty_log(1 if is_full else 0)
         self.identity, self.lineage = identity_of(self.connection, path)
         self._transaction = _SqliteTransaction(self)
-
-        to = self.connection
-        self.catalog: Final = SqliteCatalog(to)
-        self.pending: Final = GroupIndex(to, self.catalog)
-        self._spans = FutureSpans(to)
-        self._incarnations = SqliteIncarnations(to)
-        locks = SqliteGroupLocks(to)
-        leases = Leases(to, self.pending)
-        line = ReadyGroups(to, self.pending, locks, leases)
-        removals = Removals(to, self.catalog, self.pending, leases, line, self._incarnations)
-        self._sends = Sends(to, self.catalog, self.pending, self._incarnations)
-        self._receives = Receives(to, self.catalog, self.pending, locks, leases, line, removals, self._spans)
-        self._settlements = Settlements(to, self.catalog, self.pending, locks, leases, line, removals)
-        self._sessions = SqliteSessions(to, self.catalog, self.pending, locks, leases, line, self._receives)
-        inspection = SqliteInspection(to, self.pending, locks, leases)
-        self.read: Final = inspection.read
-        self.depth: Final = inspection.depth
-        self.groups: Final = inspection.groups
-        self.parked: Final = self._sessions.parked
-        self.decide: Final = SqliteKeys(to).decide
-        self.pipelines: Final = SqlitePipelines(to)
-        statements = NamedStatements(to)
-        self.sources: Final = SqlSources(statements.read, statements.do)
         self.servers: Final = SqliteServers(self)
 
     # --- transactions ---
@@ -105,6 +64,18 @@ class SqliteStore:
         """Return the same as ``transaction``: there is one writer at a time."""
         return self.transaction()
 
+    def adopt(self, connection: Any, clock: Callable[[], int]) -> SqliteCallerTransaction:
+        """Wrap a caller's connection so that commands run in its transaction.
+
+        Raises:
+            InputError: if it is no connection of sqlite3, or the queues are in memory.
+        """
+        if not isinstance(connection, sqlite3.Connection):
+            refuse_driver(connection, "sqlite3")
+        if self._path == ":memory:":
+            raise InputError("no other connection reaches a database in memory; use `with db.transaction() as tx:`")
+        return SqliteCallerTransaction(connection, self, self._path, self.identity, self._room, clock)
+
     def begin(self, *, wait: bool = True) -> None:
         """Take the write lock, unless ``wait`` only if no process holds it; refresh what others have changed."""
         try:
@@ -120,7 +91,7 @@ class SqliteStore:
             if self.catalog.look():
                 self.pending.look()
                 if self.catalog.has_lost:
-                    self._incarnations.renew()
+                    self.incarnations.renew()
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -153,7 +124,7 @@ class SqliteStore:
         self.catalog.forget()
         self.pending.roll_back()
         self._spans.skew.lost()
-        self._incarnations.begun.clear()
+        self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:  # SQLite rolls back by itself on a full disk
                 self.connection.execute("rollback")
@@ -175,49 +146,15 @@ class SqliteStore:
 
     # --- queues ---
 
-    @property
-    def queues(self) -> dict[str, QueueInfo]:
-        """All queues by name."""
-        return self.catalog.queues
-
-    def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
-        """Create, change or remove a queue."""
-        self.pending.nonempty.clear()
-        if name in self.queues and (info is None or purge):
-            self.pending.forget(self.queues[name].number)
-        self.catalog.save(name, info, purge=purge)
-
-    def incarnation(self, queue: QueueInfo, number: int) -> str:
-        """Return the incarnation in which a sequence number was given."""
-        return self._incarnations.of(queue.number, number)
-
+    @override
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
-        """Append messages to a queue, if the disk has room beyond what draining the queues needs."""
+        # If the disk has room beyond what draining the queues needs.
         self._reserve.check(drafts, self.connection, self._transactions)
         if self._is_full:
             self._empty_log(0)
-        self._look_at_clock(now_ms)
-        return self._sends.send(queue, drafts, now_ms, ahead)
+        return super().send(queue, drafts, now_ms, ahead)
 
-    def room(self, queue: QueueInfo) -> int | None:
-        """Return how many messages a queue has room for; None: any number."""
-        return back_pressure.room(queue)
-
-    def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
-        """Lease messages."""
-        self._look_at_clock(now_ms)
-        return self._receives.receive(queue, wants, now_ms)
-
-    def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Acknowledge, extend, give back, move, defer or cancel messages."""
-        self._look_at_clock(now_ms)
-        return self._settlements.settle(queue, changes, now_ms)
-
-    def session(self, queue: QueueInfo, group: str | None, request: SessionRequest, now_ms: int) -> SessionAnswer:
-        """Run a session request on a group, with its effects on messages; None: the next group that can be locked."""
-        self._look_at_clock(now_ms)
-        return self._sessions.session(queue, group, request, now_ms)
-
+    @override
     def _look_at_clock(self, now_ms: int) -> None:
         skew = self._spans.skew
         if skew.seen_ms <= now_ms < skew.next_end_ms:  # nearly always
