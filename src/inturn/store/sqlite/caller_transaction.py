@@ -165,9 +165,9 @@ class _CallerQueues(SqliteQueues):
             self.incarnations.renew()
 
     @override
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
         self._room.check(drafts, self.connection)
-        return super().send(queue, drafts, now_ms)
+        return super().send(queue, drafts, now_ms, ahead)
 
 
 @contextmanager
