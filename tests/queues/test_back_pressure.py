@@ -18,7 +18,8 @@ from inturn.core.queue.messages import Draft, ReceiveRequest
 from inturn.core.queue.sessions import SessionVerb
 from inturn.database import Database
 from inturn.queue import Queue, QueueSettings, draft
-from inturn.store.commands import Receive, Send, WaitingSend, outcomes_within
+from inturn.store.commands import Receive, Send, WaitingSend
+from inturn.store.execution import outcomes_within
 from inturn.store.writer.waiters import Waiter
 
 PROGRAM = Path(__file__).parent / "programs" / "bounded_sender.py"

@@ -19,7 +19,8 @@ from inturn.database import Database
 from inturn.queue import QueueSettings, draft
 from inturn.server import limits
 from inturn.server.metrics import Metrics, _TimedCache, buckets, figures_of
-from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
+from inturn.store.commands import Ask, Command, Outcome, Send, Settle
+from inturn.store.execution import execute
 from inturn.store.servers import QueueFigures
 
 

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from inturn.core.errors import StoreError
-from inturn.store.commands import Ask, Command, Outcome, outcomes_within
+from inturn.store.commands import Ask, Command, Outcome
+from inturn.store.execution import outcomes_within
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 from inturn.store.writer.waiters import Batch

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.store.commands import Command, Outcome, execute
+from inturn.store.commands import Command, Outcome
+from inturn.store.execution import execute
 from inturn.store.protocols import Busy, NoRoom, RunAgain, Store
 
 T = TypeVar("T")

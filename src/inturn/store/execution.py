@@ -1,0 +1,127 @@
+"""Execution of commands: many run in one transaction, and those for one queue are merged."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any, Final
+
+from inturn.core.errors import QueueFull
+from inturn.store.commands import (
+    Ask,
+    AskSession,
+    Command,
+    Decide,
+    Outcome,
+    Receive,
+    ReceiveWithin,
+    Send,
+    Settle,
+    TakeSession,
+    WaitingSend,
+    queue_of,
+)
+from inturn.store.protocols import Store, no_such_queue
+
+_ORDER: Final[dict[type, int]] = {
+    Settle: 0,
+    Send: 1,
+    WaitingSend: 1,
+    Ask: 2,
+    AskSession: 2,
+    Decide: 2,
+    Receive: 3,
+    TakeSession: 4,
+    ReceiveWithin: 4,
+}
+_ALONE: Final = {2, 4}
+"""The ranks in ``_ORDER`` of commands that run one by one."""
+
+
+def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
+    """Run commands in one transaction.
+
+    Concurrent commands have no order among them. Settlements run first, since they free groups, and receives last, so
+    that they find new messages. Sends to one queue are merged, as are settlements.
+
+    Raises:
+        Exception: the error of a command; then the transaction is rolled back, and the caller may run them one by one.
+    """
+    with store.transaction():
+        return outcomes_within(store, commands, clock())
+
+
+def outcomes_within(store: Store, commands: Sequence[Command[Any]], now_ms: int) -> list[Outcome]:
+    """Run commands in the open transaction; see :func:`execute`."""
+    if len(commands) == 1:  # nothing to merge
+        return [_alone(commands[0], store, now_ms)]
+    outcomes: list[Outcome] = [(None, None)] * len(commands)
+    parts: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    for place, command in enumerate(commands):
+        parts[_ORDER[type(command)], command.queue].append(place)
+    for (kind, queue), places in sorted(parts.items()):
+        part: Sequence[Any] = [commands[place] for place in places]
+        answers: list[Outcome]
+        if kind not in _ALONE and queue not in store.queues:
+            answers = [(None, no_such_queue(queue, store.queues))] * len(part)
+        elif kind == _ORDER[Send]:
+            answers = _sends(part, store, now_ms)
+        elif kind == _ORDER[Settle]:
+            answers = _together(part, [each.changes for each in part], store, now_ms)
+        elif kind == _ORDER[Receive]:
+            wants = [each.want for each in part]
+            answers = [(found, None) for found in store.receive(queue_of(store, queue), wants, now_ms)]
+        else:
+            answers = [(each.run(store, now_ms), None) for each in part]
+        for place, answer in zip(places, answers, strict=True):
+            outcomes[place] = answer
+    return outcomes
+
+
+def _alone(command: Command[Any], store: Store, now_ms: int) -> Outcome:
+    try:
+        return command.run(store, now_ms), None
+    except QueueFull as error:
+        if not isinstance(command, Send):  # others may have written something before
+            raise
+        return None, error
+
+
+def _sends(part: Sequence[Send[Any]], store: Store, now_ms: int) -> list[Outcome]:
+    """Run sends for one queue; if it has no room for all, those that fit, in the order in which they came."""
+    queue = queue_of(store, part[0].queue)
+    sets = [each.drafts for each in part]
+    bound = queue.settings.max_depth
+    if bound is None:
+        return _together(part, sets, store, now_ms)
+    have_waited = any(isinstance(each, WaitingSend) and each.refusal for each in part)
+    if not have_waited and sum(map(len, sets)) <= bound:
+        with suppress(QueueFull):  # nothing was written
+            return _together(part, sets, store, now_ms)
+    outcomes: list[Outcome] = []
+    ahead = 0  # messages that go on waiting for room
+    for each in part:
+        error = each.refusal if ahead and isinstance(each, WaitingSend) else None
+        if error is None:
+            try:
+                outcomes.append((store.send(queue, each.drafts, now_ms, ahead), None))
+                continue
+            except QueueFull as full:
+                error = full
+        outcomes.append((None, error))
+        if isinstance(each, WaitingSend):
+            each.refusal = error
+            ahead += len(each.drafts)
+    return outcomes
+
+
+def _together(part: Sequence[Any], sets: Sequence[Sequence[Any]], store: Store, now_ms: int) -> list[Outcome]:
+    """Run sends or settlements for one queue as one call of the store."""
+    queue = queue_of(store, part[0].queue)
+    every = [one for each in sets for one in each]
+    answers: Sequence[Any]
+    answers = store.send(queue, every, now_ms) if isinstance(part[0], Send) else store.settle(queue, every, now_ms)
+    if all(len(each) == 1 for each in sets):  # the usual case
+        return [([answer], None) for answer in answers]
+    ends = list(accumulate(len(each) for each in sets))
+    return [(answers[end - len(each) : end], None) for end, each in zip(ends, sets, strict=True)]
