@@ -1,5 +1,6 @@
 """What earlier versions have kept is opened by this one, and goes on as if nothing had been; see golden.py."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from inturn.idempotency import Completed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = "golden_restored"
+SCHEMA = f"golden_restored_{os.getpid()}"  # processes of a test run share a server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
