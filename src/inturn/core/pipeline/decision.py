@@ -71,6 +71,11 @@ class Decision:
     old: dict[str, Any] | None = None
     new: dict[str, Any] | None = None
 
+    @property
+    def name(self) -> str:
+        """The name under which it is stored: decisions are applied in the order of their names."""
+        return f"{self.at_us:016d}-{self.id}"
+
     def __post_init__(self) -> None:
         if self.action not in tuple(DecisionAction):
             raise InputError(f"Decision(action={self.action!r}); expected {', '.join(DecisionAction)}")

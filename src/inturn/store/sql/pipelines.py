@@ -114,6 +114,11 @@ class SqlPipelines(PipelineStore):
         return [*map(HeldMessage._make, rows)]
 
     @override
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        rows = self._read("heads", pipeline, self._keys(groups))
+        return {group: HeldMessage._make(row) for group, *row in rows}
+
+    @override
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         rows = self._read("held_longest", pipeline, self._key(group), limit)
         return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]
@@ -177,8 +182,8 @@ class SqlPipelines(PipelineStore):
     # --- decisions ---
 
     @override
-    def decide(self, pipeline: int, decided: Decided) -> None:
-        self._do("add_decision", pipeline, decided.name, self._kept(decided.group), decided.decision)
+    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+        self._write("add_decisions", [(pipeline, each.name, self._kept(each.group), each.decision) for each in decided])
 
     @override
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
@@ -192,6 +197,5 @@ class SqlPipelines(PipelineStore):
         self._write("take_decisions", rows)
 
     @override
-    def verdict(self, pipeline: int, name: str) -> str | None:
-        rows = self._read("verdict", pipeline, name)
-        return rows[0][0] if rows else None
+    def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        return dict(self._read("verdicts", pipeline, self._list(names)))

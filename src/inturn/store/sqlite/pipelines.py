@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from inturn.core.override import override
-from inturn.store.records import AppliedMark, Claim, GroupRecord, MadeOutput, PipelineInfo
+from inturn.store.records import AppliedMark, Claim, GroupRecord, HeldMessage, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 from inturn.store.sqlite.statements import SqliteStatements, as_list
 
@@ -56,6 +56,11 @@ class SqlitePipelines(SqlPipelines):
         for name in rare:
             found += map(GroupRecord._make, self._read("line", pipeline, name))
         return found
+
+    @override
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        found = super().heads(pipeline, [name for name in groups if "\0" not in name])
+        return found | {name: held[0] for name in groups if "\0" in name and (held := self.held(pipeline, name))}
 
     @override
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:
