@@ -114,11 +114,6 @@ class SqlPipelines(PipelineStore):
         return [*map(HeldMessage._make, rows)]
 
     @override
-    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        rows = self._read("heads", pipeline, self._keys(groups))
-        return {group: HeldMessage._make(row) for group, *row in rows}
-
-    @override
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         rows = self._read("held_longest", pipeline, self._key(group), limit)
         return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]

@@ -59,8 +59,8 @@ class SqlitePipelines(SqlPipelines):
 
     @override
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        found = super().heads(pipeline, [name for name in groups if "\0" not in name])
-        return found | {name: held[0] for name in groups if "\0" in name and (held := self.held(pipeline, name))}
+        rows = {name: self._statements.one("head", pipeline, name) for name in groups}
+        return {name: HeldMessage._make(row) for name, row in rows.items() if row is not None}
 
     @override
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:

@@ -543,10 +543,9 @@ delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = 
 select epoch, turn, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and (epoch, turn, id) >= (?, ?, ?) order by epoch, turn, id limit ?;
 
--- name: heads
-select h.grp, h.epoch, h.turn, h.id, h.since_us, h.digest, h.content from json_each(?2) g
-join inturn_held h on h.pipeline = ?1 and h.grp = g.value and (h.epoch, h.turn, h.id) =
-    (select epoch, turn, id from inturn_held where pipeline = ?1 and grp = g.value order by epoch, turn, id limit 1);
+-- name: head
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? order by epoch, turn, id limit 1;
 
 -- name: held_longest
 select since_us, epoch, turn, id from inturn_held
