@@ -197,7 +197,8 @@ HISTORY = st.lists(
         ),
         st.sampled_from(DecisionAction),
         st.lists(st.tuples(st.sampled_from(DecisionAction), st.sampled_from("abc")), max_size=2),
-        st.integers(0, 8),
+        st.sampled_from([0, 5, 12]),
+        st.booleans(),
     ),
     min_size=1,
     max_size=4,
@@ -220,10 +221,11 @@ def test_what_a_dry_run_says_is_what_happens(kind: str, order: str, request: pyt
             return waiting(handler) if order == "gapless" else ledger(handler, order=Monotone("revision"))
 
         with stored(kind, None, url) as store:
-            for messages, action, pending, minutes in history:
+            for messages, action, pending, minutes, settles in history:
                 store.receive(made(post), messages)
                 store.pass_time(minutes)
-                store.settle(made(post))
+                if settles:  # else waits may be over that nobody has ended
+                    store.settle(made(post))
                 for earlier, group in pending:
                     drafted = store.look().draft(earlier, group, by="ann", content=_content(earlier))
                     store.look().record(drafted)
@@ -269,11 +271,10 @@ def _place(status: GroupStatus | None) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_ten_thousand_groups_in_one_step(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    count = 10_000
+@pytest.mark.parametrize(("kind", "count"), [("sqlite", 10_000), ("postgres", 2_000), ("spark", 10_000)])
+def test_ten_thousand_groups_in_one_step(kind: str, count: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
-        store.receive(ledger(), [row(f"g-{n:05d}", 1, -2 if n % 100 == 0 else -1) for n in range(count)])
+        store.receive(ledger(), [row(f"g-{n:05d}", 1, -2 if n < 100 else -1) for n in range(count)])
         look = store.look()
         outcomes = DryRunSummary(1)
         outcomes.add(store.dry_run(ledger(mended), look.draft(DecisionAction.RESUME, all=True, by="ann")))
