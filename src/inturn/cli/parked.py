@@ -1,6 +1,7 @@
 """The commands about groups that wait for a person: list, explain, decide."""
 
 import contextlib
+import datetime as dt
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -10,13 +11,14 @@ from rich.table import Table
 
 from inturn.cli.decisions import How, decide_many, show_dry_run, taken
 from inturn.cli.errors import Commands
-from inturn.cli.options import AsJson, GroupName
+from inturn.cli.options import AsJson, GroupName, StoreAt
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
-from inturn.core.pipeline.selection import DecisionDraft, last_line
+from inturn.core.pipeline.inspection import counted, when
+from inturn.core.pipeline.selection import DecisionDraft, Selection, last_line, patterns
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.fold import Counts
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
 
 parked = Commands(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
-StoreAt = Annotated[
-    str,
-    typer.Argument(
-        help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
-    ),
-]
 By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
 Why = Annotated[str, typer.Option(help="Why, in words; kept with the decision.")]
 Revision = Annotated[int | None, typer.Option(help="The message that is meant; default: the first that is held.")]
@@ -55,20 +51,27 @@ WaitS = Annotated[float, typer.Option("--wait-s", help="How long to wait for who
 
 @parked.command("list")
 def list_(store: StoreAt, error: ErrorLike = None, group: GroupLike = None, as_json: AsJson = False) -> None:
-    """List the groups that are parked, given up or waiting, the longest wait first."""
+    """List the groups that are parked, given up or waiting, the longest wait first; then failing deliveries."""
+    selection = Selection((), patterns(group), error, is_all=True)
     with look_into(store) as look:
         found = sorted(look.parked(group=group, error=error), key=lambda each: (str(each.oldest or "~"), each.group))
         counts, strays = look.counts(), look.strays()
+        failing = [each for each in look.failing() if selection.matches(each.group, each.error)]
     for path, why in strays:
         say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
     if as_json:
-        say_json([plain(each) for each in found], default=str)
+        say_json([*map(plain, found), *map(plain, failing)], default=str)
         return
     table = Table("group", "status", "holds", "since", "error")
     for each in found:
         since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
         table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(last_line(each.error)))
-    plain_console().print(table if found else "No group is parked or waits.")
+    now = dt.datetime.now(dt.UTC)
+    for post in failing:
+        why = f"{last_line(post.error)}; failed {counted(post.attempts, 'time')}"
+        next_try = f"tried again {when(post.next_try, now)}"
+        table.add_row(cell(post.group), post.status, counted(post.outputs, "output"), "", cell(f"{why}, {next_try}"))
+    plain_console().print(table if found or failing else "No group is parked or waits.")
     if counts is not None:
         say(_books(counts))
 

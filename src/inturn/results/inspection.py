@@ -12,13 +12,15 @@ from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, RejectedStatus, counted, time_of, when
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, counted, time_of, when
 from inturn.core.pipeline.order import StoredOrder
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
+from inturn.json_form import of_message_pack
 from inturn.results.place import counts_of, place
 from inturn.store.commands import Ask
 from inturn.store.protocols import PipelineKeeper, PipelineStore
-from inturn.store.records import Decided, GroupRecord, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.store.records import Decided, GroupRecord, HeldMessage, PipelineInfo, PipelineSummary
 from inturn.store.writer.group_commit import Writer
 
 K = TypeVar("K", int, str)
@@ -65,12 +67,16 @@ class DatabaseInspector(Decider):
     def counts(self) -> Counts:
         return counts_of(self.about())
 
+    def summary(self) -> PipelineSummary:
+        """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
+        return self._ask(lambda kept, info: kept.summary(info.number))
+
     @override
     def unsettled(self) -> Iterator[GroupStatus]:
         yield from (each for each in map(status_of, self.lines(parked=True)) if each.status != Status.OPEN)
 
+    @override
     def groups(self) -> Iterator[GroupStatus]:
-        """Yield all groups."""
         yield from map(status_of, self.lines())
 
     def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
@@ -78,28 +84,36 @@ class DatabaseInspector(Decider):
         # Older versions accepted the empty name, which no page of names includes.
         yield from self._ask(lambda kept, info: kept.lines(info.number, [""]))
         yield from self._pages(
-            lambda kept, number, after: kept.listed(number, after, limits.READ_MESSAGES, parked=parked),
+            lambda kept, number, after: kept.listed(number, after, limits.RESULT_ROWS, parked=parked),
             lambda line: line.group,
             "",
         )
 
-    def outputs(self) -> Iterator[MadeOutput]:
+    @override
+    def outputs(self) -> Iterator[OutputRow]:
         """Yield undelivered outputs, in the order in which they were made."""
-        return self._pages(
-            lambda kept, number, after: kept.outputs(number, after, limits.READ_MESSAGES), lambda each: each.number, 0
+        made = self._pages(
+            lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
         )
-
-    def rejected(self) -> Iterator[RejectedMessage]:
-        """Yield rejected messages."""
-        pages = self._pages(
-            lambda kept, number, after: kept.rejections(number, after, limits.READ_MESSAGES), lambda each: each[0], 0
-        )
-        return (each for _, each in pages)
+        return (OutputRow(*(*each[1:-1], msgspec.json.decode(each.output))) for each in made)
 
     @override
-    def refused(self, name: str) -> RejectedStatus | None:
-        rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
-        return RejectedStatus.of(name, rows)
+    def rejected(self) -> Iterator[RejectedRow]:
+        pages = self._pages(
+            lambda kept, number, after: kept.rejections(number, after, limits.RESULT_ROWS), lambda each: each[0], 0
+        )
+        return (RejectedRow(*(*each[:-1], time_of(each.at_ms * 1000))) for _, each in pages)
+
+    @override
+    def failing(self) -> Iterator[FailingRow]:
+        found = self._pages(
+            lambda kept, number, after: kept.outgoing(number, None, limits.RESULT_ROWS, after),
+            lambda each: each.group,
+            "",
+        )
+        for each in found:
+            next_try = time_of(each.until_ms * 1000)
+            yield FailingRow(each.group, each.depth, each.attempts, each.error or "", next_try)
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield what ``read`` returns page by page, each after the key of the last one."""
@@ -185,7 +199,7 @@ def status_of(line: GroupRecord) -> GroupStatus:
         oldest=None if line.oldest_us is None else time_of(line.oldest_us),
         deadline=None if line.due_us is None else time_of(line.due_us),
         step=line.version,
-        state=msgspec.to_builtins(msgspec.msgpack.decode(line.state)),
+        state=msgspec.json.decode(of_message_pack(line.state)),
     )
 
 

@@ -1,7 +1,6 @@
 """The pipeline in this process as an engine: a worker over a queue in memory, stopped and started in between."""
 
 import datetime as dt
-import json
 import random
 from decimal import Decimal
 from typing import Any
@@ -61,7 +60,7 @@ def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
         if held:
             story.held[line.group] = held
     for output in look.outputs():
-        story.outputs.setdefault(output.group, {})[output.effect_id] = json.loads(output.output)
+        story.outputs.setdefault(output.group, {})[output.effect_id] = output.output
     for rejected in look.rejected():
         story.reject(rejected.group, rejected.reason)
     return story

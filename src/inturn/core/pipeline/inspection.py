@@ -15,6 +15,7 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import StoredOrder
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.selection import Selection, patterns
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, kept_name, shown, visible
@@ -171,9 +172,25 @@ class Inspector(ABC):
             raise InputError(f"{self.title} has no group {name!r}")
         return found
 
-    def refused(self, name: str) -> RejectedStatus | None:  # noqa: ARG002 - a hook
+    @abstractmethod
+    def groups(self) -> Iterator[GroupStatus]:
+        """Return all groups."""
+
+    @abstractmethod
+    def outputs(self) -> Iterator[OutputRow]:
+        """Return the stored outputs, each group's in the order in which they were made."""
+
+    @abstractmethod
+    def rejected(self) -> Iterator[RejectedRow]:
+        """Return the rejected messages, in the order of their rejection."""
+
+    def failing(self) -> Iterator[FailingRow]:
+        """Return the groups whose outputs cannot be delivered; none where delivering is not the store's."""
+        return iter(())
+
+    def refused(self, name: str) -> RejectedStatus | None:
         """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
-        return None
+        return RejectedStatus.of(name, ((each.group, each.reason, each.detail, each.at) for each in self.rejected()))
 
     @abstractmethod
     def held(self, name: str) -> list[HeldStatus]:
@@ -280,8 +297,8 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
     return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
 
 
-def as_json(value: GroupStatus | HeldStatus | RejectedStatus) -> dict[str, Any]:
-    """Return a status, a held message or a summary of rejected ones as JSON values."""
+def as_json(value: GroupStatus | HeldStatus | RejectedStatus | FailingRow) -> dict[str, Any]:
+    """Return a status, a held message, a summary of rejected ones or a failing delivery as JSON values."""
     return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec import structs
 
 from inturn.core.identity import TimelineEntry
 from inturn.core.override import override
@@ -22,6 +22,7 @@ from inturn.spark.executor.decisions import Decisions
 from inturn.spark.executor.kernel import Kernel
 from inturn.spark.executor.plan import Plan
 from inturn.spark.tables.levels import NONE_US, Levels
+from inturn.spark.tables.manifest import Manifest
 from inturn.spark.tables.sorted import StoreSlice
 from inturn.spark.tables.writer import StepWriter
 
@@ -51,11 +52,11 @@ def dry_run(
     decisions = {name: each for name, each in plan.decisions.items() if each.group in wanted}
     names = {each.group: each.name for each in draft.decisions}
     decisions |= {each.name: brief(each) for each in draft.decisions}
-    plan = msgspec.structs.replace(plan, decisions=decisions, merge=0)
+    plan = structs.replace(plan, decisions=decisions, merge=0)
     before = at.statuses(list(wanted))
     for bucket in range(plan.buckets):
         part = StoreSlice(at.store.files, *bucket_bounds(bucket, plan.buckets))
-        found, writer = _run(pipeline, plan, part)
+        found, writer = _run(pipeline, plan, part, at.last)
         for group in found.groups:
             void = found.verdicts.get(names[group], "there is no such group")
             rejected = dict(writer.rejections.get(group, {}))
@@ -63,10 +64,11 @@ def dry_run(
             yield DryRun(group, void, before.get(group), after, writer.made.get(group, []), rejected)
 
 
-def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice) -> tuple[Decisions, "DryRunWriter"]:
+def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest) -> tuple[Decisions, "DryRunWriter"]:
     """Run a task without messages, as the executor does, with a writer that only notes."""
     states = StateCodec(pipeline, plan.older)
-    writer = DryRunWriter(part, plan, pipeline, states)
+    policy = {"wait_us": pipeline.gap_timeout_us, "version": pipeline.version, "shape": pipeline.shape}
+    writer = DryRunWriter(part, plan, pipeline, states, structs.replace(last, state=states.signature, **policy))
     decisions = Decisions(plan.decisions, part.low, part.high)
     levels = Levels(part, plan.levels, NONE_US, decisions.hashes, pipeline, states)
     Kernel(pipeline, MessageCodec(pipeline, plan.columns), levels, writer, decisions, plan).finish()
@@ -82,9 +84,11 @@ class DryRunWriter(StepWriter):
         rejections: the number of rejected messages, by group and reason.
     """
 
-    def __init__(self, part: StoreSlice, plan: Plan, pipeline: Pipeline, states: StateCodec) -> None:
+    def __init__(
+        self, part: StoreSlice, plan: Plan, pipeline: Pipeline, states: StateCodec, manifest: Manifest
+    ) -> None:
         super().__init__(part.store, "", plan.step, pipeline, states)
-        self._wait_us = pipeline.gap_timeout_us
+        self._manifest = manifest
         self.statuses: dict[str, GroupStatus] = {}
         self.made: dict[str, list[Any]] = {}
         self.rejections: dict[str | None, Counter[str]] = {}
@@ -93,7 +97,7 @@ class DryRunWriter(StepWriter):
     def flush(self) -> None:
         rows = self.group_rows()
         for row in rows.to_pylist() if rows is not None else ():
-            self.statuses[row["group"]] = status_of(row, self._wait_us)
+            self.statuses[row["group"]] = status_of(row, self._manifest)
 
     @override
     def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:

@@ -258,8 +258,7 @@ class Stepper:
         last = self.last
         if last is None or last.version == self.pipeline.version:
             return None
-        known = isinstance(last.shape, dict)
-        return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
+        return Older(last.version, last.state, last.is_record)
 
     def _manifest(
         self,
