@@ -130,7 +130,7 @@ class InDatabase(StoredLedger):
         worker_settle(pipeline, self.look())
 
     def outputs(self) -> list[tuple[str, Any]]:
-        return [(each.group, msgspec.json.decode(each.output)) for each in self.look().outputs()]
+        return [(each.group, each.output) for each in self.look().outputs()]
 
     def rejected(self) -> list[tuple[str | None, str]]:
         return [(each.group, each.reason) for each in self.look().rejected()]

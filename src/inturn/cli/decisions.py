@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,9 +15,10 @@ from inturn.cli.places import look_into
 from inturn.cli.texts import line, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreConflict
-from inturn.core.pipeline.dry_run import DryRun, DryRunSummary
+from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.selection import PARKED, last_line
+from inturn.dry_runs import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.decision import DecisionAction
     from inturn.core.pipeline.definition import Pipeline
     from inturn.core.pipeline.selection import DecisionDraft, DecisionReport
-    from inturn.results.inspection import DatabaseInspector
-    from inturn.spark.driver.inspection import SparkInspector
 
 _LOOK_S = 0.1
 _SHOWN = 20
@@ -35,7 +34,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class DecisionOptions:
     """Options for making and reporting decisions.
 
     Attributes:
@@ -62,7 +61,9 @@ class How:
         return self.by or getpass.getuser()
 
 
-def decide_many(store: str, action: "DecisionAction", names: Iterable[str], how: How, **selected: Any) -> None:
+def decide_many(
+    store: str, action: "DecisionAction", names: Iterable[str], how: DecisionOptions, **selected: Any
+) -> None:
     """Decide about several groups, those named or those that patterns select, and report what became of it."""
     with look_into(store) as look:
         draft = look.draft(action, *names, by=how.author, why=how.why, **selected)
@@ -107,13 +108,13 @@ def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> 
 # --- dry runs ---
 
 
-def show_dry_run(look: "Decider", draft: "DecisionDraft", how: How) -> None:
+def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) -> None:
     """Show what decisions would do with the handler of the given definition, and record none."""
     if how.pipeline is None:
         raise InputError("--dry-run runs the handler; name its pipeline: --pipeline ledger.py:ledger")
     total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(how.sample)
     with _progress(f"{draft.action}, dry run", total, quiet=how.as_json) as advance:
-        for each in _dry_run(load(how.pipeline), look, draft):
+        for each in run(load(how.pipeline), look, draft):
             summary.add([each])
             advance(1)
     if how.as_json:
@@ -129,20 +130,10 @@ def show_dry_run(look: "Decider", draft: "DecisionDraft", how: How) -> None:
         raise typer.Exit(1)
 
 
-def _dry_run(pipeline: "Pipeline", look: "Decider", draft: "DecisionDraft") -> Iterator[DryRun]:
-    if look.unit == "turn":
-        from inturn.worker.dry_run import dry_run
-
-        return dry_run(pipeline, cast("DatabaseInspector", look), draft)
-    from inturn.spark.driver.dry_run import dry_run as dry_run_on_spark
-
-    return dry_run_on_spark(pipeline, cast("SparkInspector", look), draft)
-
-
 # --- taking ---
 
 
-def taken(look: "Decider", report: "DecisionReport", how: How, store: str) -> "DecisionReport":
+def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store: str) -> "DecisionReport":
     """Return a report once the running process has taken its decisions, or take them with the given definition."""
     is_beside = how.pipeline is not None and look.unit == "turn"  # beside workers it can be taken without conflict
     with _progress(str(report.action), len(report.pending), quiet=how.as_json) as advance:

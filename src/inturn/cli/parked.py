@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
-from inturn.cli.decisions import How, decide_many, show_dry_run, taken
+from inturn.cli.decisions import DecisionOptions, decide_many, show_dry_run, taken
 from inturn.cli.errors import Commands
 from inturn.cli.options import AsJson, GroupName, StoreAt
 from inturn.cli.places import look_into
@@ -44,9 +44,13 @@ GroupLike = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what the handler of --pipeline would do; write nothing.")
 ]
-Sample = Annotated[int, typer.Option(min=0, help="How many groups of each outcome a dry run shows in full.")]
+Sample = Annotated[
+    int, typer.Option(min=0, help="DecisionOptions many groups of each outcome a dry run shows in full.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a decision about many groups.")]
-WaitS = Annotated[float, typer.Option("--wait-s", help="How long to wait for who is running to take it, in seconds.")]
+WaitS = Annotated[
+    float, typer.Option("--wait-s", help="DecisionOptions long to wait for who is running to take it, in seconds.")
+]
 
 
 @parked.command("list")
@@ -135,7 +139,7 @@ def replace(
         raise InputError(f"--content {text!r} is not JSON: {error}") from error
     if not isinstance(new, dict):
         raise InputError(f"--content {text!r} is not an object with the message's fields")
-    how = How(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
+    how = DecisionOptions(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
     _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
 
 
@@ -158,7 +162,9 @@ def drop(
     as_json: AsJson = False,
 ) -> None:
     """Reject the message on which a group is parked, and go on behind it; for one group, or for many."""
-    how = How(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes)
+    how = DecisionOptions(
+        by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
+    )
     which = Which(groups or [], every, error, group or [])
     if which.name is not None:
         _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_)
@@ -184,7 +190,7 @@ def _simple(action: DecisionAction, text: str) -> None:
         yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        how = How(
+        how = DecisionOptions(
             by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
         )
         _decide_about(store, action, Which(groups or [], every, error, group or []), how)
@@ -231,7 +237,7 @@ class Which(NamedTuple):
         return self.names[0] if len(self.names) == 1 and not (self.every or self.error or self.groups) else None
 
 
-def _decide_about(store: str, action: DecisionAction, which: Which, how: How) -> None:
+def _decide_about(store: str, action: DecisionAction, which: Which, how: DecisionOptions) -> None:
     if which.name is not None:
         _decide(store, which.name, action, how)
         return
@@ -241,7 +247,7 @@ def _decide_about(store: str, action: DecisionAction, which: Which, how: How) ->
     decide_many(store, action, which.names, how, **selected)
 
 
-def _decide(store: str, group: str, action: DecisionAction, how: How, **meant: Any) -> None:
+def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions, **meant: Any) -> None:
     """Decide about one group, and ensure that it is taken: by the running process, or by a step of our own."""
     with look_into(store) as look:
         decision = look.decision(action, group, by=how.author, why=how.why, **meant)

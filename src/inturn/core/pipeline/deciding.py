@@ -36,12 +36,7 @@ class Asked(TypedDict, total=False):
 
 
 class Decider(Inspector):
-    """A view of a pipeline's stored data that also records decisions about its groups.
-
-    A decision is applied later, by the process that runs the pipeline. It is void if events overtake it, which leaves
-    the others as they are. Its author names groups, or gives patterns: then the action is for the groups to which it
-    applies, see :data:`inturn.core.pipeline.selection.SELECTED`.
-    """
+    """A view of a pipeline's stored data that also records decisions about its groups; see :class:`GroupDecisions`."""
 
     @abstractmethod
     def heads(self, names: Sequence[str]) -> Mapping[str, HeldStatus]:
@@ -59,37 +54,6 @@ class Decider(Inspector):
     def is_followed(self) -> bool:
         """Return whether a process that applies decisions by itself may be running."""
 
-    def resume(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Let groups try their first message again, or wait for a gap once more.
-
-        Args:
-            names: the groups; without any, the options select them.
-            asked: see :class:`Asked`.
-
-        Returns:
-            What became of it so far; :meth:`updated` brings it up to date.
-
-        Raises:
-            InputError: if nothing selects a group.
-        """
-        return self.record(self.draft(DecisionAction.RESUME, *names, **asked))
-
-    def drop(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Reject the message on which each group is parked, and go on behind it; see :meth:`resume`."""
-        return self.record(self.draft(DecisionAction.DROP, *names, **asked))
-
-    def skip(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Go past the missing revisions in front of what each group holds; see :meth:`resume`."""
-        return self.record(self.draft(DecisionAction.SKIP, *names, **asked))
-
-    def give_up(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Reject what each group holds and all that comes later; see :meth:`resume`."""
-        return self.record(self.draft(DecisionAction.GIVE_UP, *names, **asked))
-
-    def replace(self, name: str, *, content: dict[str, Any], by: str, why: str = "") -> DecisionReport:
-        """Give the first held message of a group other content; fields that ``content`` omits stay as they are."""
-        return self.record(self.draft(DecisionAction.REPLACE, name, content=content, by=by, why=why))
-
     def draft(
         self,
         action: DecisionAction,
@@ -97,7 +61,7 @@ class Decider(Inspector):
         content: dict[str, Any] | None = None,
         **asked: Unpack[Asked],
     ) -> DecisionDraft:
-        """Prepare the decisions of a verb such as :meth:`resume`, and record none.
+        """Prepare decisions about the named or selected groups, and record none.
 
         Raises:
             InputError: if nothing selects a group.
@@ -212,6 +176,55 @@ class Decider(Inspector):
             return seen
         old = json.loads(canonical(each.content))
         return seen | {"old": old} | ({} if new is None else {"new": {**old, **new}})
+
+
+class GroupDecisions:
+    """The decisions of people about the groups of a pipeline.
+
+    Groups are named, or selected by patterns: then the action is for the groups to which it applies, see
+    :data:`inturn.core.pipeline.selection.SELECTED`. A decision is applied later, by the process that runs the pipeline,
+    and is void if events overtake it, which leaves the others as they are.
+    """
+
+    def __init__(self, decider: Decider) -> None:
+        self.inspector = decider
+
+    def resume(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Let groups try their first message again, or wait for a gap once more.
+
+        Args:
+            names: the groups; without any, the options select them.
+            asked: see :class:`Asked`.
+
+        Returns:
+            What became of it so far; :meth:`updated` brings it up to date.
+
+        Raises:
+            InputError: if nothing selects a group.
+        """
+        return self.inspector.record(self.inspector.draft(DecisionAction.RESUME, *names, **asked))
+
+    def drop(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Reject the message on which each group is parked, and go on behind it; see :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.DROP, *names, **asked))
+
+    def skip(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Go past the missing revisions in front of what each group holds; see :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.SKIP, *names, **asked))
+
+    def give_up(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Reject what each group holds and all that comes later; see :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.GIVE_UP, *names, **asked))
+
+    def replace(self, name: str, *, content: dict[str, Any], by: str, why: str = "") -> DecisionReport:
+        """Give the first held message of a group other content; fields that ``content`` omits stay as they are."""
+        return self.inspector.record(
+            self.inspector.draft(DecisionAction.REPLACE, name, content=content, by=by, why=why)
+        )
+
+    def updated(self, report: DecisionReport) -> DecisionReport:
+        """Return a report with what has become of its decisions by now."""
+        return self.inspector.updated(report)
 
 
 def _now_us() -> int:

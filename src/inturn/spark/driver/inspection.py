@@ -23,6 +23,7 @@ from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
 from inturn.json_form import of_value
+from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.columns.names import OLD
 from inturn.spark.tables.decision_log import file_of
@@ -162,6 +163,15 @@ class SparkInspector(Decider):
     @override
     def is_followed(self) -> bool:
         return bool(self.last.batches)
+
+
+def store(location: str | os.PathLike[str]) -> PipelineResults:
+    """Return the results in a store as its last step left them, and decisions about its groups; Spark is not needed.
+
+    Raises:
+        StoreError: if there is no store, or it has no step yet.
+    """
+    return PipelineResults(SparkInspector(location))
 
 
 def _hashes(names: Iterable[str]) -> Hashes:
