@@ -71,7 +71,7 @@ def decide_many(
             show_dry_run(look, draft, how)
             return
         count = counted(len(draft.decisions), "group")
-        if not (names or how.yes or len(draft.decisions) < 2) and sys.stdin.isatty():
+        if not (names or how.yes or len(draft.decisions) < 2) and is_asked():
             typer.confirm(f"{action}: {count} in {line(store)}; go on?", abort=True, err=how.as_json)
         elif not how.as_json:
             say(f"{action}: {count} in {line(store)}.")
@@ -84,6 +84,11 @@ def decide_many(
         _say_report(report, again, takes)
     if report.void:
         raise typer.Exit(1)
+
+
+def is_asked() -> bool:
+    """Return whether somebody at a terminal can answer a question."""
+    return sys.stdin.isatty()
 
 
 def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
