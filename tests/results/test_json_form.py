@@ -94,7 +94,7 @@ def test_what_json_lacks_becomes_text() -> None:
 @given(VALUES)
 @settings(max_examples=100)
 def test_every_value_has_a_form(value: Any) -> None:
-    json.loads(json_form.of_message_pack(msgspec.msgpack.encode(value)))
+    assert parsed(json_form.of_value(value)) == parsed(json_form.of_message_pack(msgspec.msgpack.encode(value)))
 
 
 @pytest.mark.parametrize("value", EXAMPLES, ids=range(len(EXAMPLES)))

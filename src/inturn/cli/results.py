@@ -53,7 +53,7 @@ To = Annotated[Path | None, typer.Option(help="Write to this file, and replace i
 AsLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
 
 
-class How(NamedTuple):
+class WriteOptions(NamedTuple):
     """Options for writing rows."""
 
     limit: int | None
@@ -71,7 +71,7 @@ def states(
     as_json: AsLines = False,
 ) -> None:
     """Show the state of every group of a pipeline, with its status."""
-    _write(store, lambda results: results.states(group), How(limit, format_, to, as_json))
+    _write(store, lambda results: results.states(group), WriteOptions(limit, format_, to, as_json))
 
 
 def outputs(
@@ -83,7 +83,7 @@ def outputs(
     as_json: AsLines = False,
 ) -> None:
     """Show the outputs of a pipeline: of a database those that are not delivered, of a store on Spark all."""
-    _write(store, lambda results: results.outputs(group), How(limit, format_, to, as_json))
+    _write(store, lambda results: results.outputs(group), WriteOptions(limit, format_, to, as_json))
 
 
 def rejected(
@@ -95,7 +95,7 @@ def rejected(
     as_json: AsLines = False,
 ) -> None:
     """Show the messages that a pipeline will not apply, with the reasons."""
-    _write(store, lambda results: results.rejected(group), How(limit, format_, to, as_json))
+    _write(store, lambda results: results.rejected(group), WriteOptions(limit, format_, to, as_json))
 
 
 def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
@@ -116,7 +116,7 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     plain_console().print(table if found else f"{shown(path)} has no pipelines.")
 
 
-def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how: How) -> None:
+def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how: WriteOptions) -> None:
     form = _format(how)
     with look_into(store) as look:
         table = read(PipelineResults(look))
@@ -129,7 +129,7 @@ def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how:
             _show(table, how.limit or _SHOWN)
 
 
-def _format(how: How) -> ResultFormat:
+def _format(how: WriteOptions) -> ResultFormat:
     """Return the format to write.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a pipeline has made, as its users read it: states, outputs, rejected messages, parked groups, counts."""
+"""The results of a pipeline, as its users read them: states, outputs, rejected messages, parked groups, counts."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator

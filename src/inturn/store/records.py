@@ -141,6 +141,7 @@ class GroupUpdate(NamedTuple):
         gone: spots of messages that are held no longer.
         outputs: new outputs, in order.
         marks: new marks.
+        state: the state that is encoded in the record, for its JSON form; None: it is not at hand.
     """
 
     line: GroupRecord
@@ -148,6 +149,7 @@ class GroupUpdate(NamedTuple):
     gone: Sequence[Spot]
     outputs: Sequence[MadeOutput]
     marks: Sequence[AppliedMark] = ()
+    state: Any = None
 
 
 class Decided(NamedTuple):

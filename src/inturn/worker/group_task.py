@@ -143,7 +143,8 @@ class GroupRunner:
         marks = [AppliedMark._make(each) for each in line.part()]
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
-        kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks)
+        state = fold.state.value if isinstance(fold.state, OldState) else fold.state
+        kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks, state)
         return GroupResult(kept, journal, rejected, verdicts)
 
     def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:

@@ -149,7 +149,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def is_record(self) -> bool:
-        """Whether a state has fields; otherwise the only stored field is the state itself."""
+        """True if a state has fields; otherwise the only stored field is the state itself."""
         return "record" in self.shape if isinstance(self.shape, dict) else list(self.state) != ["state"]
 
 

@@ -134,7 +134,7 @@ class MemoryPipelines:
         overtaken = [each.line.group for each in kept if known.get(each.line.group, 0) != each.line.version]
         if overtaken:
             return overtaken
-        for line, held, gone, outputs, marks in kept:
+        for line, held, gone, outputs, marks, _ in kept:
             mine.marks.update({(line.group, each.mark): each for each in marks})
             mine.lines[line.group] = line._replace(version=line.version + 1)
             there = mine.held.setdefault(line.group, {})

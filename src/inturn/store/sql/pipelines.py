@@ -78,6 +78,10 @@ class SqlPipelines(PipelineStore):
     def _save_lines(self, rows: Sequence[Row]) -> None:
         self._write("save_lines", rows)
 
+    def _more(self, kept: GroupUpdate) -> Row:  # noqa: ARG002 - a hook
+        """Return further columns of a group's record."""
+        return ()
+
     # --- groups ---
 
     @override
@@ -135,9 +139,10 @@ class SqlPipelines(PipelineStore):
             return overtaken
         lines, gone, held, marks, outputs, posts = [], [], [], [], [], []
         form = self._kept
-        for line, its_held, its_gone, its_outputs, its_marks in kept:
+        for each in kept:
+            line, its_held, its_gone, its_outputs, its_marks, _ = each
             group = names[line.group]
-            lines.append((number, group, line.version + 1, *line[2:]))
+            lines.append((number, group, line.version + 1, *line[2:], *self._more(each)))
             for epoch, turn, message_id in its_gone:
                 gone.append((number, group, epoch, turn, form(message_id)))
             for epoch, turn, message_id, since_us, digest, content in its_held:

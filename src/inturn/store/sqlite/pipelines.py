@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from inturn.core.override import override
-from inturn.json_form import of_message_pack
-from inturn.store.records import AppliedMark, Claim, GroupRecord, HeldMessage, MadeOutput, PipelineInfo
+from inturn.json_form import of_message_pack, of_value
+from inturn.store.records import AppliedMark, Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 from inturn.store.sqlite.statements import SqliteStatements, as_list
 
@@ -70,8 +70,8 @@ class SqlitePipelines(SqlPipelines):
         return super()._versions(pipeline, groups)
 
     @override
-    def _save_lines(self, rows: Sequence[Row]) -> None:
-        self._write("save_lines", [(*row, of_message_pack(row[5])) for row in rows])
+    def _more(self, kept: GroupUpdate) -> Row:
+        return (of_message_pack(kept.line.state) if kept.state is None else of_value(kept.state),)
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
