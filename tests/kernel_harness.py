@@ -155,7 +155,7 @@ class Bench:
         names = [name for name in table.column_names if name not in (HASH, GROUP)]
         if self.pipeline.fields is not None:
             names = [name for name in names if name in (*self.pipeline.fields, self.pipeline.arrival)]
-        plan = stepper._plan(None, now, final)
+        plan = stepper.plan(None, now, final=final)
         with self.bounds.applied():
             merging = levels_to_merge(plan.levels)
         group = GROUP if GROUP in table.column_names else self.pipeline.group

@@ -1,6 +1,7 @@
 """Every message in its turn, once."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import InturnError, Retryable
 from inturn.core.pipeline.definition import Pipeline
@@ -8,6 +9,7 @@ from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Retry, Timest
 
 if TYPE_CHECKING:
     from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported
+    from inturn.dry_runs import dry_run
     from inturn.worker import To, work
 
 __all__ = [
@@ -21,19 +23,21 @@ __all__ = [
     "Timestamp",
     "To",
     "Wait",
+    "dry_run",
     "work",
 ]  # not `open`: `from inturn import *` must not replace Python's own
 __version__ = "0.1.0"
+_LATER: Final = {
+    "To": "inturn.worker",
+    "dry_run": "inturn.dry_runs",
+    "open": "inturn.database",
+    "work": "inturn.worker",
+}
+"""The modules of names that need the database of queues, which Spark's workers do not."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import these names when they are first used: Spark's workers do not need the database of queues."""
-    if name == "open":
-        from inturn.database import open  # noqa: A004 - as above
-
-        return open
-    if name in {"To", "work"}:
-        import inturn.worker
-
-        return getattr(inturn.worker, name)
+    """Import these names when they are first used."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'inturn' has no attribute {name!r}")

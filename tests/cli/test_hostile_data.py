@@ -134,6 +134,8 @@ def harmless(text: str) -> None:
 
 AT, PLACES = f"shop.db#{QUEUE}", ["shop.db#[/p] [bold]", "store"]
 GROUPS = [*NAMES, "caf\udce9", "", "nobody"]
+DRY = ("--dry-run", "--pipeline", "ledger.py:ledger", "--sample", 50)
+PATTERNS = [("--group", "[[]*"), ("--group", "\x1b*", "--error", "[/x]*"), ("--error", "*"), ("--all",), ()]
 EXPLAINED = [*GROUPS[::2], "nobody", "", "a\\x00b", *map("raises {}".format, list(HOSTILE)[::2])]
 CASES: dict[str, list[tuple[object, ...]]] = {
     "queue create": [("shop.db#[/new]",), (AT,), ("shop.db#\x1b",)],
@@ -165,15 +167,23 @@ CASES: dict[str, list[tuple[object, ...]]] = {
         for each in (*GROUPS[::2], "nobody", "", "a\\x00b", *map("raises {}".format, list(HOSTILE)[::2]))
     ],
     **{
-        f"parked {verb}": [(place, each, "--by", "[/by]", "--why", each) for place in PLACES for each in GROUPS[::3]]
+        f"parked {verb}": [
+            *((place, each, "--by", "[/by]", "--why", each) for place in PLACES for each in GROUPS[::3]),
+            *((place, *GROUPS[:-2], *more, "--why", "[/x]") for place in PLACES for more in ((), DRY)),
+            *((place, *each, *more, "--why", "\x1b") for place in PLACES for each in PATTERNS for more in (DRY, ())),
+        ]
         for verb in ("skip", "resume", "give-up")
     },
-    "parked drop": [(place, "raises markup", "--why", "\x1b[/x]", "--wait-s", 0) for place in PLACES],
+    "parked drop": [
+        *((place, "raises markup", "--why", "\x1b[/x]", "--wait-s", 0) for place in PLACES),
+        *((place, *each, *more, "--why", "[/x]") for place in PLACES for each in PATTERNS for more in (DRY, ())),
+    ],
     "parked replace": [
         (place, "raises closing markup", "--content", each, "--wait-s", 0)
         for place in PLACES
-        for each in ('{"text": "[/x]\\u001b"}', '{"text": "\\ud800"}', "[/x]", '{"[/x]": 1}')
-    ],
+        for each in ('{"text": "[/x]\\u001b"}', '{"text": "\\ud800"}', "[/x]", '{"[/x]": 1}', '{"[/y]": 1}')
+    ]
+    + [(place, "raises markup", "--content", '{"text": "[/x]"}', "--wait-s", 0, *DRY) for place in PLACES],
     "parked tidy": [("store",), ("store",)],
     "backup": [("shop.db", COPY), ("shop.db", COPY), ("[/none].db", "x.db")],
     "restore": [(COPY, "[red]\x1b.db", "--replace"), (COPY, "[red]\x1b.db"), ("[/none].db", "x.db")],

@@ -99,7 +99,7 @@ class Shop:
     def decide(self, decision: Any) -> str:
         name = f"{decision.at_us:016d}-{decision.id}"
         text = msgspec.json.encode(decision).decode()
-        self.ask(lambda kept, number: kept.decide(number, Decided(name, decision.group, text)))
+        self.ask(lambda kept, number: kept.decide(number, [Decided(name, decision.group, text)]))
         return name
 
     def seen(self, pipeline: Pipeline) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
     name = shop.decide(Decision(id="1", action=DecisionAction.GIVE_UP, group=group, by="ann", at_us=1))
     assert [each.group for each in shop.ask(lambda kept, number: kept.decisions(number, 9))] == [group]
     shop.work(pipeline)
-    assert shop.ask(lambda kept, number: kept.verdict(number, name)) == ""
+    assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {name: ""}
     assert [each.group for _, each in shop.ask(lambda kept, number: kept.rejections(number, 0, 9))] == [group] * 3
     (line,) = shop.ask(lambda kept, number: kept.lines(number, [group]))
     assert (line.group, line.status) == (group, "given up")

@@ -114,17 +114,18 @@ class Stores(RuleBasedStateMachine):
         by_store = iter(self.claims[which % len(self.claims)])
         self.both(lambda kept: kept.renew(2, [next(by_store)], self.now + ms))
 
-    @rule(group=GROUPS)
-    def decide(self, group: str) -> None:
-        self.decided += 1
-        self.both(lambda kept: kept.decide(2, Decided(f"{self.decided}", group, "{}")))
+    @rule(groups=st.lists(GROUPS, max_size=3))
+    def decide(self, groups: list[str]) -> None:
+        new = [Decided(f"{self.decided + at}", group, "{}") for at, group in enumerate(groups, 1)]
+        self.decided += len(new)
+        self.both(lambda kept: kept.decide(2, new))
 
     @precondition(lambda self: self.decided)
     @rule(which=st.integers(0, 99), void=st.sampled_from(["", "void\0"]))
     def take(self, which: int, void: str) -> None:
         name = f"{which % self.decided + 1}"
         self.both(lambda kept: kept.take(2, {name: void}))
-        self.both(lambda kept: kept.verdict(2, name))
+        self.both(lambda kept: kept.verdicts(2, [name, "1", "none"]))
 
     @rule(ms=st.integers(1, 15))
     def wait(self, ms: int) -> None:
@@ -141,6 +142,7 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: kept.summary(2))
         self.both(lambda kept: kept.due(2, now_us, 9), sorted)
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
+        self.both(lambda kept: kept.heads(2, [group, "a", "x"]))
         spot = (0, *turns[:1], "t2") if turns else (-(2**63), -(2**63), "")
         self.both(lambda kept: [kept.held_from(2, group, spot, limit), kept.held_longest(2, group, limit)])
         asked = [b"%s%016d" % (each, version) for each in (b"a", b"b") for version in reversed(range(limit))]

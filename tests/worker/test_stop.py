@@ -91,7 +91,7 @@ def test_a_stop_does_not_wait_for_decisions_that_no_turn_has_begun(shop: Shop) -
         began = time.monotonic()
         gate.let("go")
     assert time.monotonic() - began < 5
-    assert shop.ask(lambda kept, number: kept.verdict(number, name)) is None, "a later worker takes it"
+    assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}, "a later worker takes it"
 
 
 def test_a_stop_does_not_wait_for_a_turn_that_another_worker_overtook(

@@ -281,8 +281,8 @@ def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any)
             names = {shop.decide(each): each.id for each in decisions}
             whole = line.replay([], now=now, after=whole, decisions=decisions)
             shop.work(line)
-            verdicts = {names[name]: shop.ask(lambda kept, number, n=name: kept.verdict(number, n)) for name in names}
-            assert {name: void or None for name, void in verdicts.items()} == whole.verdicts
+            taken = shop.ask(lambda kept, number, names=names: kept.verdicts(number, [*names]))
+            assert {names[name]: void or None for name, void in taken.items()} == whole.verdicts
             for message in messages:
                 whole = line.replay([message], now=now, after=whole)
             shop.send(messages)

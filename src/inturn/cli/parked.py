@@ -2,24 +2,23 @@
 
 import contextlib
 import datetime as dt
-import getpass
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
-from inturn.cli.definition import load
+from inturn.cli.decisions import DecisionOptions, decide_many, show_dry_run, taken
 from inturn.cli.errors import Commands
 from inturn.cli.options import AsJson, GroupName, StoreAt
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json
-from inturn.core.errors import InputError, StoreConflict
+from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
 from inturn.core.pipeline.inspection import counted, when
+from inturn.core.pipeline.selection import DecisionDraft, Selection, last_line, patterns
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.fold import Counts
@@ -34,15 +33,34 @@ Id = Annotated[str | None, typer.Option("--id", help="The same by its deduplicat
 Definition = Annotated[
     str | None, typer.Option("--pipeline", help="ledger.py:ledger; take the decision now, if nobody is running.")
 ]
-WaitS = Annotated[float, typer.Option("--wait-s", help="How long to wait for who is running to take it, in seconds.")]
+Groups = Annotated[list[str] | None, typer.Argument(help="The groups, by name; or select them by options.")]
+All = Annotated[bool, typer.Option("--all", help="Select all groups to which the decision applies.")]
+ErrorLike = Annotated[
+    str | None, typer.Option("--error", help="Select by the last line of the error: a shell pattern, 'ValueError*'.")
+]
+GroupLike = Annotated[
+    list[str] | None, typer.Option("--group", help="Select by name: a shell pattern, 'eu-*'; may be repeated.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what the handler of --pipeline would do; write nothing.")
+]
+Sample = Annotated[
+    int, typer.Option(min=0, help="DecisionOptions many groups of each outcome a dry run shows in full.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a decision about many groups.")]
+WaitS = Annotated[
+    float, typer.Option("--wait-s", help="DecisionOptions long to wait for who is running to take it, in seconds.")
+]
 
 
 @parked.command("list")
-def list_(store: StoreAt, as_json: AsJson = False) -> None:
+def list_(store: StoreAt, error: ErrorLike = None, group: GroupLike = None, as_json: AsJson = False) -> None:
     """List the groups that are parked, given up or waiting, the longest wait first; then failing deliveries."""
+    selection = Selection((), patterns(group), error, is_all=True)
     with look_into(store) as look:
-        found = sorted(look.parked(), key=lambda each: (str(each.oldest or "~"), each.group))
-        counts, strays, failing = look.counts(), look.strays(), list(look.failing())
+        found = sorted(look.parked(group=group, error=error), key=lambda each: (str(each.oldest or "~"), each.group))
+        counts, strays = look.counts(), look.strays()
+        failing = [each for each in look.failing() if selection.matches(each.group, each.error)]
     for path, why in strays:
         say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
     if as_json:
@@ -50,12 +68,11 @@ def list_(store: StoreAt, as_json: AsJson = False) -> None:
         return
     table = Table("group", "status", "holds", "since", "error")
     for each in found:
-        error = (each.error or "").strip().splitlines()
         since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
-        table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(error[-1] if error else ""))
+        table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(last_line(each.error)))
     now = dt.datetime.now(dt.UTC)
     for post in failing:
-        why = f"{(post.error.strip().splitlines() or [''])[-1]}; failed {counted(post.attempts, 'time')}"
+        why = f"{last_line(post.error)}; failed {counted(post.attempts, 'time')}"
         next_try = f"tried again {when(post.next_try, now)}"
         table.add_row(cell(post.group), post.status, counted(post.outputs, "output"), "", cell(f"{why}, {next_try}"))
     plain_console().print(table if found or failing else "No group is parked or waits.")
@@ -111,6 +128,7 @@ def replace(
     why: Why = "",
     pipeline: Definition = None,
     wait_s: WaitS = 10.0,
+    dry_run: DryRunOption = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a held message other content; the old one is kept with the decision."""
@@ -121,41 +139,63 @@ def replace(
         raise InputError(f"--content {text!r} is not JSON: {error}") from error
     if not isinstance(new, dict):
         raise InputError(f"--content {text!r} is not an object with the message's fields")
-    how = How(by, why, pipeline, wait_s, as_json)
+    how = DecisionOptions(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
     _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
 
 
 @parked.command()
 def drop(
     store: StoreAt,
-    group: GroupName,
+    groups: Groups = None,
+    every: All = False,
+    error: ErrorLike = None,
+    group: GroupLike = None,
     revision: Revision = None,
     id_: Id = None,
     by: By = "",
     why: Why = "",
     pipeline: Definition = None,
     wait_s: WaitS = 10.0,
+    dry_run: DryRunOption = False,
+    sample: Sample = 3,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reject the message on which a group is parked, and go on behind it."""
-    how = How(by, why, pipeline, wait_s, as_json)
-    _decide(store, group, DecisionAction.DROP, how, revision=revision, message_id=id_)
+    """Reject the message on which a group is parked, and go on behind it; for one group, or for many."""
+    how = DecisionOptions(
+        by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
+    )
+    which = Which(groups or [], every, error, group or [])
+    if which.name is not None:
+        _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_)
+    elif revision is not None or id_ is not None:
+        raise InputError("--revision and --id mean one message; name its group alone, or leave them out")
+    else:
+        _decide_about(store, DecisionAction.DROP, which, how)
 
 
 def _simple(action: DecisionAction, text: str) -> None:
     def command(
         store: StoreAt,
-        group: GroupName,
+        groups: Groups = None,
+        every: All = False,
+        error: ErrorLike = None,
+        group: GroupLike = None,
         by: By = "",
         why: Why = "",
         pipeline: Definition = None,
         wait_s: WaitS = 10.0,
+        dry_run: DryRunOption = False,
+        sample: Sample = 3,
+        yes: Yes = False,
         as_json: AsJson = False,
     ) -> None:
-        how = How(by, why, pipeline, wait_s, as_json)
-        _decide(store, group, action, how)
+        how = DecisionOptions(
+            by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
+        )
+        _decide_about(store, action, Which(groups or [], every, error, group or []), how)
 
-    parked.command(action.value, help=text)(command)
+    parked.command(action.value, help=f"{text} For one group, or for many.")(command)
 
 
 _simple(DecisionAction.SKIP, "Go past the missing revisions in front of what a group holds.")
@@ -183,69 +223,50 @@ def _is_known(look: "Inspector", group: str) -> bool:
     return False
 
 
-class How(NamedTuple):
-    """Options for making and reporting a decision.
+class Which(NamedTuple):
+    """The selection of groups: by name, or by patterns."""
 
-    Attributes:
-        by: name of the person who decides; empty for the user who is logged in.
-        pipeline: location of the definition, to take the decision at once; None leaves it to the running process.
-        wait_s: time to wait for the running process.
-    """
+    names: list[str]
+    every: bool
+    error: str | None
+    groups: list[str]
 
-    by: str
-    why: str
-    pipeline: str | None
-    wait_s: float
-    as_json: bool
+    @property
+    def name(self) -> str | None:
+        """The name, if it is all that selects."""
+        return self.names[0] if len(self.names) == 1 and not (self.every or self.error or self.groups) else None
 
 
-def _decide(store: str, group: str, action: DecisionAction, how: How, **meant: Any) -> None:
-    """Append a decision, and ensure that it is taken: by the running process, or by a step of our own."""
-    pipeline, wait_s = how.pipeline, how.wait_s
+def _decide_about(store: str, action: DecisionAction, which: Which, how: DecisionOptions) -> None:
+    if which.name is not None:
+        _decide(store, which.name, action, how)
+        return
+    if not (which.names or which.every or which.error is not None or which.groups):
+        raise InputError("no group is selected; name groups, or give --group, --error or --all")
+    selected = {"group": which.groups, "error": which.error, "all": which.every}
+    decide_many(store, action, which.names, how, **selected)
+
+
+def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions, **meant: Any) -> None:
+    """Decide about one group, and ensure that it is taken: by the running process, or by a step of our own."""
     with look_into(store) as look:
-        decision = look.decision(action, group, by=how.by or getpass.getuser(), why=how.why, **meant)
-        name = look.decide(decision)
-        verdict = _verdict(look, name, wait_s if look.is_followed() and not _is_in_process(look, pipeline) else 0)
-        if verdict is None and pipeline is not None:
-            _settle(look, pipeline, store)
-            verdict = _verdict(look, name, wait_s)
-        takes = look.takes
+        decision = look.decision(action, group, by=how.author, why=how.why, **meant)
+        draft = DecisionDraft(action, [decision])
+        if how.is_dry:
+            show_dry_run(look, draft, how)
+            return
+        report, takes = taken(look, look.record(draft), how, store), look.takes
+    void = report.void.get(group)
     if how.as_json:
-        taken = {"action": action.value, "group": group, "decision": name, "taken": verdict is not None}
-        say_json(taken | {"void": verdict or None})
-    elif verdict is None:
-        say(f"{action}: recorded as {name}; {takes} (or give --pipeline to take it now).")
-    elif verdict:
-        say(f"{action}: void, {line(verdict)}")
+        document = {"action": action.value, "group": group, "decision": decision.name}
+        say_json(document | {"taken": not report.pending, "void": void})
+    elif report.pending:
+        say(f"{action}: recorded as {decision.name}; {takes} (or give --pipeline to take it now).")
+    elif void:
+        say(f"{action}: void, {line(void)}")
     else:
         say(f"{action}: done.")
         with look_into(store) as look:
             say(look.explain(group))
-    if verdict:
+    if void:
         raise typer.Exit(1)
-
-
-def _settle(look: "Inspector", pipeline: str, store: str) -> None:
-    """Take the decisions that no process has taken."""
-    if _is_in_process(look, pipeline):
-        from inturn.worker.inspection import settle
-
-        settle(load(pipeline), look)
-        return
-    from inturn.spark.driver.step import settle as step
-
-    with contextlib.suppress(StoreConflict):  # a stream was first, and took it
-        step(load(pipeline), store=store)
-
-
-def _is_in_process(look: "Inspector", pipeline: str | None) -> bool:
-    """Return whether the decision can be taken beside a running process without conflict."""
-    return pipeline is not None and look.unit == "turn"
-
-
-def _verdict(look: "Inspector", name: str, wait_s: float) -> str | None:
-    """Return why a decision is void; empty if it was carried out, None if no process took it in time."""
-    until = time.monotonic() + wait_s
-    while (verdict := look.verdict(name)) is None and time.monotonic() < until:
-        time.sleep(0.1)
-    return verdict

@@ -14,7 +14,7 @@ from inturn.core.errors import InputError, InturnError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inturn.core.pipeline.inspection import Inspector
+    from inturn.core.pipeline.deciding import Decider
     from inturn.database import Database
     from inturn.queue import Queue
 
@@ -80,7 +80,7 @@ def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
         yield db.queue(name, create=create)
 
 
-def look_into(store: str) -> "Inspector":
+def look_into(store: str) -> "Decider":
     """Return an inspector of a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
 
     Raises:

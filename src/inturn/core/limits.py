@@ -292,6 +292,12 @@ WORKER_PROCESSES: Final = 256
 WORKER_RESTART_S: Final = 1.0
 """Pause before a killed process of ``inturn work`` is started again."""
 
+DECIDED_AT_ONCE: Final = 1_000
+"""Number of groups that are read at a time to decide about them, or for a dry run."""
+
+DECISIONS_AT_ONCE: Final = 10_000
+"""The most decisions that a step on Spark takes, and that one file of them holds: the plan of a step has them all."""
+
 GROUPS_AT_ONCE: Final = 100
 """Number of groups whose wait is over, and of decisions, that a worker takes up at a time."""
 

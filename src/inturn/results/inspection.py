@@ -1,21 +1,21 @@
 """Inspection of a pipeline in a database without the user's code."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import StoreError
 from inturn.core.override import override
+from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, counted, time_of, when
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, counted, time_of, when
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
-from inturn.core.texts import checked_text
 from inturn.json_form import of_message_pack
 from inturn.results.place import counts_of, place
 from inturn.store.commands import Ask
@@ -40,7 +40,7 @@ class OpenDatabase(Protocol):
         ...
 
 
-class DatabaseInspector(Inspector):
+class DatabaseInspector(Decider):
     """Inspection of a pipeline in a database, as of now.
 
     With ``owns`` the database is closed with this object.
@@ -54,7 +54,8 @@ class DatabaseInspector(Inspector):
 
     def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False) -> None:
         self.db, self._name, self._owns = db, name, owns
-        about = self._ask(lambda _kept, info: info.about)
+        self.title = f"pipeline {name!r}"
+        about = self.about().about
         self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
 
     @override
@@ -64,19 +65,19 @@ class DatabaseInspector(Inspector):
 
     @override
     def counts(self) -> Counts:
-        return self._ask(lambda _kept, info: counts_of(info))
+        return counts_of(self.about())
 
     def summary(self) -> PipelineSummary:
         """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
         return self._ask(lambda kept, info: kept.summary(info.number))
 
     @override
-    def parked(self) -> Iterator[GroupStatus]:
-        yield from (each for each in map(_standing, self.lines(parked=True)) if each.status != Status.OPEN)
+    def unsettled(self) -> Iterator[GroupStatus]:
+        yield from (each for each in map(status_of, self.lines(parked=True)) if each.status != Status.OPEN)
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
-        yield from map(_standing, self.lines())
+        yield from map(status_of, self.lines())
 
     def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
         """Yield the stored records of all groups, or, besides the nameless one, of those that are not open."""
@@ -121,12 +122,13 @@ class DatabaseInspector(Inspector):
             after = key(found[-1])
 
     @override
-    def group(self, name: str) -> GroupStatus:
-        checked_text("group", name)
-        lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
-        if not lines:
-            raise InputError(f"pipeline {self._name!r} has no group {name!r}")
-        return _standing(lines[0])
+    def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
+        return {line.group: status_of(line) for line in self._ask(lambda kept, info: kept.lines(info.number, names))}
+
+    @override
+    def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
+        found = self._ask(lambda kept, info: kept.heads(info.number, names))
+        return {group: _waiting(each) for group, each in found.items()}
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
@@ -138,15 +140,14 @@ class DatabaseInspector(Inspector):
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
     @override
-    def decide(self, decision: Decision) -> str:
-        name = f"{decision.at_us:016d}-{decision.id}"
-        decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
+    def append(self, decisions: Sequence[Decision]) -> list[str]:
+        decided = [Decided(each.name, each.group, msgspec.json.encode(each).decode()) for each in decisions]
         self._ask(lambda kept, info: kept.decide(info.number, decided))
-        return name
+        return [each.name for each in decided]
 
     @override
-    def verdict(self, name: str) -> str | None:
-        return self._ask(lambda kept, info: kept.verdict(info.number, name))
+    def verdicts(self, names: Sequence[str]) -> dict[str, str]:
+        return self._ask(lambda kept, info: kept.verdicts(info.number, names))
 
     @override
     def is_followed(self) -> bool:
@@ -165,6 +166,14 @@ class DatabaseInspector(Inspector):
         why = (post.error or "").strip().splitlines()[-1:]
         return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
 
+    def look(self, function: Callable[[PipelineStore, int], T]) -> T:
+        """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
+        return self._ask(lambda kept, info: function(kept, info.number))
+
+    def about(self) -> PipelineInfo:
+        """Return the stored definition and counts of the pipeline."""
+        return self._ask(lambda _kept, info: info)
+
     def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
         def run(store: Any, _now_ms: int) -> T:
             kept = cast("PipelineKeeper", store).pipelines
@@ -176,7 +185,8 @@ class DatabaseInspector(Inspector):
         return self.db.writer.run(Ask("", run))
 
 
-def _standing(line: GroupRecord) -> GroupStatus:
+def status_of(line: GroupRecord) -> GroupStatus:
+    """Return the status in a stored record of a group."""
     at = place(line)
     return GroupStatus(
         group=line.group,

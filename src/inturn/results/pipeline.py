@@ -1,14 +1,15 @@
 """The results of a pipeline, as its users read them: states, outputs, rejected messages, parked groups, counts."""
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from inturn.core.errors import StateError
+from inturn.core.pipeline.deciding import Decider, GroupDecisions
 from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.inspection import GroupStatus, Inspector
+from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
 
@@ -19,14 +20,14 @@ _REJECTED = columns_of(group=str, reason=str, detail=str, message=str, at=dt.dat
 _FAILING = columns_of(group=str, status=str, outputs=int, attempts=int, error=str, next_try=dt.datetime)
 
 
-class PipelineResults:
-    """The results of one pipeline; ``db.pipeline("ledger")`` returns them.
+class PipelineResults(GroupDecisions):
+    """The results of one pipeline, and decisions about its groups; ``db.pipeline("ledger")`` returns them.
 
-    Each call reads what is stored at that time, and changes nothing. The definition of the pipeline is not needed.
+    Each call reads what is stored at that time. The definition of the pipeline is not needed.
     """
 
-    def __init__(self, inspector: Inspector) -> None:
-        self._inspector = inspector
+    def __init__(self, inspector: Decider) -> None:
+        super().__init__(inspector)
         order = inspector.order
         self._groups = {
             **columns_of(group=str, status=str),
@@ -37,12 +38,17 @@ class PipelineResults:
 
     def states(self, group: str | None = None) -> ResultTable[GroupStatus]:
         """Return all groups, or one, each with its status, the number of messages that it holds, and its state."""
-        rows = self._inspector.groups if group is None else lambda: iter([self.group(group)])
+        rows = self.inspector.groups if group is None else lambda: iter([self.group(group)])
         return ResultTable(self._groups, rows)
 
-    def parked(self) -> ResultTable[GroupStatus]:
-        """Return those of the groups that are parked, given up or waiting."""
-        return ResultTable(self._groups, self._inspector.parked)
+    def parked(self, *, group: str | Iterable[str] | None = None, error: str | None = None) -> ResultTable[GroupStatus]:
+        """Return those of the groups that are parked, given up or waiting.
+
+        Args:
+            group: shell pattern of their names, or several of which one must match.
+            error: shell pattern of the last line of their error.
+        """
+        return ResultTable(self._groups, lambda: self.inspector.parked(group=group, error=error))
 
     def group(self, group: str) -> GroupStatus:
         """Return one group.
@@ -50,7 +56,7 @@ class PipelineResults:
         Raises:
             InputError: if there is no such group.
         """
-        return self._inspector.group(group)
+        return self.inspector.group(group)
 
     @overload
     def state(self, group: str) -> Any: ...
@@ -84,19 +90,19 @@ class PipelineResults:
         In a database these are the outputs that wait for ``deliver``: each is removed once it is delivered. A pipeline
         without ``deliver=`` keeps all.
         """
-        return ResultTable(_OUTPUTS, _of(group, self._inspector.outputs))
+        return ResultTable(_OUTPUTS, _of(group, self.inspector.outputs))
 
     def rejected(self, group: str | None = None) -> ResultTable[RejectedRow]:
         """Return the messages that will not be applied, of all groups or of one, each with the reason."""
-        return ResultTable(_REJECTED, _of(group, self._inspector.rejected))
+        return ResultTable(_REJECTED, _of(group, self.inspector.rejected))
 
     def failing(self) -> ResultTable[FailingRow]:
         """Return the groups whose first output ``deliver`` has failed to deliver; it is tried again for ever."""
-        return ResultTable(_FAILING, self._inspector.failing)
+        return ResultTable(_FAILING, self.inspector.failing)
 
     def counts(self) -> Counts | None:
         """Return the counts of messages; None for a store on Spark, where each step has its own."""
-        return self._inspector.counts()
+        return self.inspector.counts()
 
 
 def _of(group: str | None, rows: Callable[[], Iterator[R]]) -> Callable[[], Iterator[R]]:

@@ -1,11 +1,11 @@
 """The pipeline on Spark.
 
 ``batch`` applies a DataFrame as one step. ``stream`` applies each micro-batch as a step. ``read`` returns a store's
-tables. ``audit`` reports what is wrong with the order of any log; it needs no pipeline. ``spark.read`` and
-``spark.readStream`` with ``format("inturn")`` read the log of a queue, and ``messages`` turns its rows into a
-pipeline's columns. ``outputs`` returns the outputs of a store as such a log, for the next pipeline. ``publish`` adds
-the committed outputs to a store's Delta table. ``ensure_java`` finds a Java for a Spark session that you start in your
-own process.
+tables, ``store`` its results without Spark. ``audit`` reports what is wrong with the order of any log; it needs no
+pipeline. ``spark.read`` and ``spark.readStream`` with ``format("inturn")`` read the log of a queue, and ``messages``
+turns its rows into a pipeline's columns. ``outputs`` returns the outputs of a store as such a log, for the next
+pipeline. ``publish`` adds the committed outputs to a store's Delta table. ``ensure_java`` finds a Java for a Spark
+session that you start in your own process.
 """
 
 try:
@@ -22,6 +22,7 @@ except ImportError as error:
     raise SetupError(msg) from error
 
 from inturn.spark.audit.run import audit
+from inturn.spark.driver.inspection import store
 from inturn.spark.driver.read import read
 from inturn.spark.driver.step import Report, batch, settle
 from inturn.spark.driver.stream import stream
@@ -42,6 +43,7 @@ __all__ = [
     "read",
     "register",
     "settle",
+    "store",
     "stream",
     "sweep",
     "vacuum",

@@ -230,6 +230,10 @@ class GroupStore(Protocol):
         """Return the held messages of a group from a spot on, in the order of epoch, turn and id."""
         ...
 
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        """Return the first held message of each of these groups, in the order of epoch, turn and id."""
+        ...
+
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         """Return the times and spots of the messages that a group has held longest, longest first."""
         ...
@@ -291,8 +295,8 @@ class OutboxStore(Protocol):
 class DecisionStore(Protocol):
     """Decisions of people about groups, kept for ever."""
 
-    def decide(self, pipeline: int, decided: Decided) -> None:
-        """Append a decision."""
+    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+        """Append decisions."""
         ...
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
@@ -303,8 +307,8 @@ class DecisionStore(Protocol):
         """Mark decisions as taken, with the verdict on each by its name."""
         ...
 
-    def verdict(self, pipeline: int, name: str) -> str | None:
-        """Return the verdict on a decision; None if it is not taken yet."""
+    def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        """Return the verdicts on those of the named decisions that are taken, by name."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Inspection of a pipeline in a database that is opened for it, and execution of decisions with the user's code."""
 
 import time
-from contextlib import suppress
+from collections.abc import Callable
 
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.inspection import Inspector
@@ -26,8 +26,13 @@ def look(path: str, name: str) -> DatabaseInspector:
         raise
 
 
-def settle(pipeline: Pipeline, at: Inspector) -> None:
+def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = lambda _count: None) -> None:
     """Take pending decisions and end expired waits as a worker does, without receiving messages.
+
+    Args:
+        pipeline: the pipeline.
+        at: the stored pipeline.
+        advance: called with the number of decisions that were taken, now and then.
 
     Raises:
         StoreMismatch: if the database has another pipeline of this name.
@@ -46,5 +51,16 @@ def settle(pipeline: Pipeline, at: Inspector) -> None:
             turns[each.group].decisions.append(each)
         for turn in turns.values():
             turn.result = runner.run(turn)
-            with suppress(Overtaken):  # a worker was faster; what is still pending is found again
-                unit.run(WorkRequest(done=[turn], is_taking=False))
+        done = _kept(unit, list(turns.values()))
+        advance(sum(len(turn.decisions) for turn in done))
+
+
+def _kept(unit: UnitOfWork, turns: list[GroupTask]) -> list[GroupTask]:
+    """Keep the results of turns, and return them without those that a worker overtook, whose groups come again."""
+    while True:
+        try:
+            unit.run(WorkRequest(done=turns, is_taking=False))
+        except Overtaken as overtaken:
+            turns = [turn for turn in turns if turn.group not in overtaken.groups]
+        else:
+            return turns

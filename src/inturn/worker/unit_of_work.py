@@ -185,13 +185,9 @@ class UnitOfWork:
         lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
         pipelines = _keeper(store).pipelines
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
-        mine = definition_of(self._pipeline)
-        for name in ("group", "order", "id"):
-            if info.number and info.about[name] != mine[name]:
-                msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
-                raise StoreMismatch(msg + "give this one another name")
         if info.number:
-            versions.check(self._pipeline, int(info.about.get("version", 1)), info.about.get("state"))
+            check_definition(self._pipeline, info)
+        mine = definition_of(self._pipeline)
         if info.about != mine:
             info.about = mine
             pipelines.save(info)
@@ -282,6 +278,21 @@ class UnitOfWork:
         wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+
+
+def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:
+    """Check that a pipeline can continue from the stored one of its name.
+
+    Raises:
+        StoreMismatch: if it is another pipeline.
+        StateError: if its version or its state type does not fit.
+    """
+    mine = definition_of(pipeline)
+    for name in ("group", "order", "id"):
+        if info.about[name] != mine[name]:
+            msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
+            raise StoreMismatch(msg + "give this one another name")
+    versions.check(pipeline, int(info.about.get("version", 1)), info.about.get("state"))
 
 
 def definition_of(pipeline: Pipeline) -> dict[str, object]:

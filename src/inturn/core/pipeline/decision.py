@@ -34,6 +34,17 @@ class DecisionAction(StrEnum):
     RESUME = "resume"  # let a parked group go on
     GIVE_UP = "give-up"  # reject the group's held messages, and all that come later
 
+    @classmethod
+    def of(cls, name: str) -> "DecisionAction":
+        """Return the kind of this name.
+
+        Raises:
+            InputError: if there is none.
+        """
+        if name not in tuple(cls):
+            raise InputError(f"Decision(action={name!r}); expected {', '.join(cls)}")
+        return cls(name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -71,10 +82,13 @@ class Decision:
     old: dict[str, Any] | None = None
     new: dict[str, Any] | None = None
 
+    @property
+    def name(self) -> str:
+        """The name under which it is stored: decisions are applied in the order of their names."""
+        return f"{self.at_us:016d}-{self.id}"
+
     def __post_init__(self) -> None:
-        if self.action not in tuple(DecisionAction):
-            raise InputError(f"Decision(action={self.action!r}); expected {', '.join(DecisionAction)}")
-        object.__setattr__(self, "action", DecisionAction(self.action))  # a text if read from JSON
+        object.__setattr__(self, "action", DecisionAction.of(self.action))  # a text if read from JSON
         checked_text("group", self.group)
         for name in ("by", "why"):
             object.__setattr__(self, name, note(name, getattr(self, name)))

@@ -1,26 +1,24 @@
-"""Inspection of groups: their status in plain words, and decisions about them, the same over every store.
+"""Inspection of groups: their status in plain words, the same over every store.
 
 It needs neither Spark nor the user's code. A store supplies its data through :class:`Inspector`; the words are here.
 """
 
 import datetime as dt
 import json
-import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from inturn.core.errors import InputError
-from inturn.core.identity import canonical
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.selection import Selection, patterns
 from inturn.core.pipeline.timeline import Status
-from inturn.core.texts import kept_name, shown, visible
-from inturn.core.values.instant import instant_us
+from inturn.core.texts import checked_text, kept_name, shown, visible
 
 _THEN = {
     "park": "then the group is parked",
@@ -124,12 +122,14 @@ class Inspector(ABC):
     """A view of a pipeline's stored data; a context manager.
 
     Attributes:
+        title: name of the store, or of the pipeline in it, for sentences.
         order: the order of the pipeline.
         policy: policy for a gap that outlives its wait.
         unit: what a group's state is counted by, such as a step.
         takes: when a decision is applied, in words.
     """
 
+    title: str
     order: StoredOrder
     policy: str
     unit = "step"
@@ -142,17 +142,35 @@ class Inspector(ABC):
     def __exit__(self, *_: object) -> None:
         """Close the view."""
 
-    @abstractmethod
-    def parked(self) -> Iterator[GroupStatus]:
-        """Return the groups that are parked, given up or waiting."""
+    def parked(self, *, group: str | Iterable[str] | None = None, error: str | None = None) -> Iterator[GroupStatus]:
+        """Return the groups that are parked, given up or waiting.
+
+        Args:
+            group: shell pattern of their names, or several of which one must match.
+            error: shell pattern of the last line of their error.
+        """
+        selection = Selection((), patterns(group), error, is_all=True)
+        return (each for each in self.unsettled() if selection.matches(each.group, each.error))
 
     @abstractmethod
+    def unsettled(self) -> Iterator[GroupStatus]:
+        """Return the groups that are not open."""
+
+    @abstractmethod
+    def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
+        """Return the status of those of the groups that the store knows."""
+
     def group(self, name: str) -> GroupStatus:
         """Return the status of one group.
 
         Raises:
             InputError: if the store does not know it.
         """
+        checked_text("group", name)
+        found = self.statuses([name]).get(name)
+        if found is None:
+            raise InputError(f"{self.title} has no group {name!r}")
+        return found
 
     @abstractmethod
     def groups(self) -> Iterator[GroupStatus]:
@@ -181,18 +199,6 @@ class Inspector(ABC):
     @abstractmethod
     def undecided(self, name: str) -> list[Decision]:
         """Return the decisions about a group that are not applied yet."""
-
-    @abstractmethod
-    def decide(self, decision: Decision) -> str:
-        """Append a decision and return its name."""
-
-    @abstractmethod
-    def verdict(self, name: str) -> str | None:
-        """Return None if the decision is not applied yet, an empty text if it was carried out, else why it is void."""
-
-    @abstractmethod
-    def is_followed(self) -> bool:
-        """Return whether a process that applies decisions by itself may be running."""
 
     def strays(self) -> list[tuple[str, str]]:
         """Return the files among the decisions that are not decisions, and why each is not."""
@@ -243,56 +249,6 @@ class Inspector(ABC):
     def place(self, message: HeldStatus) -> str:
         """Return a message's place in words."""
         return self.order.grade.words(message.turn, message.id, message.epoch)
-
-    def decision(
-        self,
-        action: DecisionAction,
-        name: str,
-        *,
-        by: str,
-        why: str = "",
-        revision: int | None = None,
-        message_id: str | None = None,
-        new: dict[str, Any] | None = None,
-    ) -> Decision:
-        """Return a decision about a group in its present state; it is void if events overtake it.
-
-        Args:
-            action: kind of decision.
-            name: text form of the group.
-            by: name of the person who decides.
-            why: reason, in words.
-            revision: revision of the message; default is the first that the group holds.
-            message_id: id of the message, where the order has no revisions.
-            new: for ``replace``, the new content; omitted fields stay as they are.
-
-        Raises:
-            InputError: if the group is not known, holds no such message, or has no gap to skip.
-        """
-        group, held = self.group(name), self.held(name)
-        seen: dict[str, Any] = {}
-        if action in (DecisionAction.REPLACE, DecisionAction.DROP, DecisionAction.RESUME):
-            meant = [
-                each
-                for each in held
-                if (revision is None or each.turn == revision) and (message_id is None or each.id == message_id)
-            ]
-            if not meant:
-                msg = f"group {name!r} holds no such message; it holds "
-                raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
-            each = meant[0]
-            seen = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
-            if action is not DecisionAction.RESUME:
-                seen["old"] = json.loads(canonical(each.content))
-            if new is not None:
-                new = {**seen["old"], **new}
-        elif action is DecisionAction.SKIP:
-            gap = self.gap(group, held)
-            if gap is None:
-                raise InputError(f"group {name!r} has no gap; it is {group.status}")
-            seen = {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1]}
-        at_us = instant_us(dt.datetime.now(dt.UTC))
-        return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=at_us, why=why, new=new, **seen)
 
     def gap(self, group: GroupStatus, held: list[HeldStatus]) -> tuple[int, int] | None:
         """Return the first and the last missing revision before the held messages of a group."""

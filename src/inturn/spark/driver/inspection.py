@@ -5,7 +5,7 @@ The command line uses it. Whole tables are read with :func:`inturn.spark.read`.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,28 +14,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inturn.core import limits
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import StoreError
 from inturn.core.override import override
+from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, time_of
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, time_of
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
-from inturn.core.texts import checked_text
 from inturn.json_form import of_value
+from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.columns.names import OLD
+from inturn.spark.tables.decision_log import file_of
 from inturn.spark.tables.earlier import ranges_of
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
 
-class SparkInspector(Inspector):
+class SparkInspector(Decider):
     """A view of a store as its last step left it; a StoreError says if there is none."""
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = SparkStore(store)
         self._all = StoreSlice(self.store.files)
+        self.title = self.store.location
         self.about = self.store.known()
         last = self.store.latest()
         if last is None:
@@ -48,7 +51,7 @@ class SparkInspector(Inspector):
         return self._groups(lambda _rows: None)
 
     @override
-    def parked(self) -> Iterator[GroupStatus]:
+    def unsettled(self) -> Iterator[GroupStatus]:
         return self._groups(lambda rows: rows.column("status").to_numpy(zero_copy_only=False) != Status.OPEN)
 
     def _groups(self, chosen: Callable[[pa.RecordBatch], Any]) -> Iterator[GroupStatus]:
@@ -59,7 +62,7 @@ class SparkInspector(Inspector):
                 rows = batch if mask is None else batch.filter(pa.array(mask))
                 if len(rows):
                     alive = self._alive(rows, number)
-                    standings = map(self._standing, rows.to_pylist())
+                    standings = (status_of(row, self.last) for row in rows.to_pylist())
                     yield from (each for each in standings if each.group in alive)
 
     def _alive(self, rows: pa.RecordBatch, number: int) -> set[str]:
@@ -72,35 +75,31 @@ class SparkInspector(Inspector):
         return names
 
     @override
-    def group(self, name: str) -> GroupStatus:
-        checked_text("group", name)
-        row = self._row(name)
-        if row is None:
-            raise InputError(f"{self.store.location} has no group {name!r}")
-        return self._standing(row)
+    def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
+        return {name: status_of(row, self.last) for name, row in self._rows(names).items()}
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
-        row = self._row(name)
-        if row is None or not row["held"]:
-            return []
-        wanted = np.array([group_hash(name)], dtype=np.int64)
-        found = [
-            HeldStatus(
-                each["epoch"],
-                each["turn"],
-                each["id"],
-                time_of(each["since_us"]),
-                each["digest"].hex(),
-                each["message"],
-            )
-            for level in self.last.levels
-            for file in level.held
-            for part in Cursor(self._all, [file]).take(wanted, self._all.high)
-            for each in part.to_pylist(maps_as_pydicts="strict")
-            if each["group"] == name and each["step"] >= row["held_step"]
-        ]
-        return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
+        return sorted((each for _, each in self._held([name])), key=_place)
+
+    @override
+    def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
+        found: dict[str, HeldStatus] = {}
+        for name, each in self._held(names):
+            found[name] = min(found.get(name, each), each, key=_place)
+        return found
+
+    def _held(self, names: Sequence[str]) -> Iterator[tuple[str, HeldStatus]]:
+        """Yield the held messages of groups, with the group of each."""
+        since = {name: row["held_step"] for name, row in self._rows(names).items() if row["held"]}
+        wanted = _hashes(since)
+        for file in (file for level in self.last.levels for file in level.held):
+            for part in Cursor(self._all, [file]).take(wanted, self._all.high):
+                for each in part.to_pylist(maps_as_pydicts="strict"):
+                    first = since.get(each["group"])
+                    if first is not None and each["step"] >= first:
+                        place = each["epoch"], each["turn"], each["id"], time_of(each["since_us"])
+                        yield each["group"], HeldStatus(*place, each["digest"].hex(), each["message"])
 
     @override
     def outputs(self) -> Iterator[OutputRow]:
@@ -124,48 +123,24 @@ class SparkInspector(Inspector):
                         rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
                         yield from ((manifest, row) for row in rows)
 
-    def _standing(self, row: dict[str, Any]) -> GroupStatus:
-        wait_us, waiting_us = self.last.wait_us, row["waiting_us"]
-        return GroupStatus(
-            group=row["group"],
-            status=row["status"],
-            epoch=row["epoch"],
-            reached=row["reached"],
-            error=row["error"],
-            skipped=ranges_of(row["skipped"]),
-            held=row["held"],
-            oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
-            deadline=time_of(waiting_us + wait_us) if wait_us is not None and waiting_us is not None else None,
-            step=row["step"],
-            state=self._state(row["state"]),
-        )
-
-    def _state(self, stored: dict[str, Any]) -> Any:
-        """Return a state as JSON values; one that could not be upgraded is returned as the older version stored it."""
-        old = stored.pop(OLD, None)
-        if old is not None:
-            return json.loads(old)["value"]
-        for name, kind in self.last.state.items():
-            if kind.startswith("json") and stored.get(name) is not None:
-                stored[name] = msgspec.json.decode(stored[name])
-        return msgspec.json.decode(of_value(stored if self.last.is_record else stored["state"]))
-
-    def _row(self, name: str) -> dict[str, Any] | None:
-        wanted = np.array([group_hash(name)], dtype=np.int64)
-        for level in reversed(self.last.levels):
+    def _rows(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the stored rows of those of the groups that exist."""
+        found: dict[str, dict[str, Any]] = {}
+        wanted, left = _hashes(names), set(names)
+        for level in reversed(self.last.levels):  # the newest has the current row
             for part in Cursor(self._all, level.groups).take(wanted, self._all.high):
-                for row in part.to_pylist():
-                    if row["group"] == name:
-                        return dict(row)
-        return None
+                new = {row["group"]: row for row in part.to_pylist() if row["group"] in left}
+                found |= new
+                left -= new.keys()
+        return found
 
     @override
     def undecided(self, name: str) -> list[Decision]:
         return [each for each in self.store.undecided(self.last).values() if each.group == name]
 
     @override
-    def decide(self, decision: Decision) -> str:
-        return self.store.decisions.append(decision)
+    def append(self, decisions: Sequence[Decision]) -> list[str]:
+        return self.store.decisions.append_all(decisions)
 
     @override
     def strays(self) -> list[tuple[str, str]]:
@@ -176,10 +151,62 @@ class SparkInspector(Inspector):
         return [(each.path, each.why) for each in self.store.decisions.move_strays()]
 
     @override
-    def verdict(self, name: str) -> str | None:
-        taken = (each for manifest in self.store.after(self.last.step) for each in manifest.decisions)
-        return next((each.void or "" for each in taken if each.name == name), None)
+    def verdicts(self, names: Sequence[str]) -> dict[str, str]:
+        taken = {each.name: each for manifest in self.store.after(self.last.step) for each in manifest.decisions}
+        earlier = {file for file in map(file_of, names) if file not in taken and self.store.decisions.is_taken(file)}
+        for step in reversed(self.store.steps()) if earlier else ():
+            if not earlier - taken.keys():
+                break
+            taken |= {each.name: each for each in self.store.manifest(step).decisions}
+        return {name: each.verdict(name) for name in names if (each := taken.get(file_of(name))) is not None}
 
     @override
     def is_followed(self) -> bool:
         return bool(self.last.batches)
+
+
+def store(location: str | os.PathLike[str]) -> PipelineResults:
+    """Return the results in a store as its last step left them, and decisions about its groups; Spark is not needed.
+
+    Raises:
+        StoreError: if there is no store, or it has no step yet.
+    """
+    return PipelineResults(SparkInspector(location))
+
+
+def _hashes(names: Iterable[str]) -> Hashes:
+    """Return the hashes of groups, sorted and unique."""
+    return np.unique(np.array([group_hash(name) for name in names], dtype=np.int64))
+
+
+def _place(held: HeldStatus) -> tuple[int, int, str]:
+    return held.epoch, held.turn, held.id or ""
+
+
+def status_of(row: dict[str, Any], last: Manifest) -> GroupStatus:
+    """Return the status in a stored row of a group, of which the last manifest says how it is stored."""
+    wait_us, waiting_us = last.wait_us, row["waiting_us"]
+    return GroupStatus(
+        group=row["group"],
+        status=row["status"],
+        epoch=row["epoch"],
+        reached=row["reached"],
+        error=row["error"],
+        skipped=ranges_of(row["skipped"]),
+        held=row["held"],
+        oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
+        deadline=time_of(waiting_us + wait_us) if wait_us is not None and waiting_us is not None else None,
+        step=row["step"],
+        state=_state(row["state"], last),
+    )
+
+
+def _state(stored: dict[str, Any], last: Manifest) -> Any:
+    """Return a state as JSON values; one that could not be upgraded is returned as the older version stored it."""
+    old = stored.pop(OLD, None)
+    if old is not None:
+        return json.loads(old)["value"]
+    for name, kind in last.state.items():
+        if kind.startswith("json") and stored.get(name) is not None:
+            stored[name] = msgspec.json.decode(stored[name])
+    return msgspec.json.decode(of_value(stored if last.is_record else stored["state"]))

@@ -7,13 +7,15 @@ import logging
 import os
 import time
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from inturn.core import limits
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline import versions
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.replay import check_final
@@ -208,7 +210,7 @@ class Stepper:
         """
         began = time.monotonic()
         last = self.refresh()
-        plan = self._plan(intake, now, final)
+        plan = self.plan(intake, now, final=final)
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
@@ -227,12 +229,14 @@ class Stepper:
             log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
         return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
 
-    def _plan(self, intake: StepInput | None, now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
+    def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool) -> Plan:
+        """Return the plan of the next step: its time, its names and its decisions."""
         last = self.last
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
             now_us = max(now_us, last.now_us)  # a clock that goes backwards must not make waits longer
         older, levels = self._older(), last.levels if last else []
+        undecided = self.store.undecided(last, limits.DECISIONS_AT_ONCE)
         merge = len(levels) if older is not None else levels_to_merge(levels) if intake else 0
         return Plan(
             location=self.store.location,
@@ -244,7 +248,7 @@ class Stepper:
             columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
             levels=levels,
             merge=merge,
-            decisions=self.store.undecided(last),
+            decisions={name: brief(each) for name, each in undecided.items()},
             group=intake.group if intake else GROUP,
             older=older,
         )
@@ -297,12 +301,17 @@ class Stepper:
             waiting_us=least("waiting_us"),
             batches=batches,
             plans=plans,
-            decisions=[Taken(name, verdicts.get(name, "there is no such group")) for name in plan.decisions],
+            decisions=Taken.all_of({name: verdicts.get(name, "there is no such group") for name in plan.decisions}),
             policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
             wait_us=self.pipeline.gap_timeout_us,
             version=self.pipeline.version,
             shape=self.pipeline.shape,
         )
+
+
+def brief(decision: Decision) -> Decision:
+    """Return a decision for the plan, which is sent to every task: of the old content only a replacement needs it."""
+    return decision if decision.action is DecisionAction.REPLACE else replace(decision, old=None)
 
 
 def _total(results: list[SliceResult]) -> Counts:

@@ -87,7 +87,7 @@ class _Reader(LimitedReader):
             over_us = last.waiting_us + self._wait_us
             if over_us <= instant_us(dt.datetime.now(dt.UTC)):
                 return True
-        return bool(self._store.undecided(last))
+        return bool(self._store.undecided(last, most=1))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
         return []

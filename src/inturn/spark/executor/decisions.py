@@ -20,7 +20,8 @@ class Decisions:
     """Those of the given decisions, by name, that are about groups with hashes from ``low`` to ``high``.
 
     Attributes:
-        hashes: the sorted hashes of their groups.
+        groups: the groups that they are about.
+        hashes: the sorted hashes of these groups.
         verdicts: for each decision that was taken, why it is void; None if it was carried out.
     """
 
@@ -31,6 +32,7 @@ class Decisions:
             if low <= (hash_ := group_hash(decision.group)) <= high:
                 hashes.add(hash_)
                 self._by_group.setdefault(decision.group, []).append((name, decision))
+        self.groups = list(self._by_group)
         self.hashes = np.array(sorted(hashes), dtype=np.int64)
         self.verdicts: dict[str, str | None] = {}
 

@@ -2,22 +2,26 @@
 
 ```
 STORE/decisions/new/0001764000000000-id.json    not taken yet; the time in microseconds and the decision's id
+STORE/decisions/new/0001764000000000-id.json    the same with many decisions, which one step takes all together
 STORE/decisions/taken/…json                     taken by a step; its manifest records the outcome
 STORE/decisions/aside/…                         not a decision; moved here by a person
 ```
 
 Only a whole decision under its own name counts. Any other file among the new ones (an editor's copy, a truncated
-file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside.
+file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside. For a version that does
+not know files with many decisions such a file is one: it says that it has no action ``many``, and leaves the file.
 """
 
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import Annotated, Literal
 
 import msgspec
 
+from inturn.core import limits
 from inturn.core.errors import InputError, StoreConflict
 from inturn.core.pipeline.decision import Decision
 from inturn.spark.tables.storage import Storage
@@ -35,6 +39,19 @@ class Stray(msgspec.Struct, frozen=True):
     why: str
 
 
+class _Many(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a file with many decisions; its first field tells versions that know none that it is unknown."""
+
+    action: Literal["many"] = "many"
+    id: str
+    at_us: int
+    decisions: Annotated[list[Decision], msgspec.Meta(min_length=1)]
+
+    @property
+    def name(self) -> str:
+        return f"{self.at_us:016d}-{self.id}"
+
+
 class DecisionLog:
     """The decisions about the groups of one store."""
 
@@ -44,17 +61,33 @@ class DecisionLog:
 
     def append(self, decision: Decision) -> str:
         """Append a decision for the next step to take, and return its name."""
-        name = _name_of(decision)
-        content = msgspec.json.format(msgspec.json.encode(decision), indent=1) + b"\n"
-        self._files.create(f"{_NEW}/{name}.json", content)
-        return name
+        self._create(decision)
+        return decision.name
 
-    def pending(self, taken: set[str]) -> dict[str, Decision]:
+    def append_all(self, decisions: Sequence[Decision]) -> list[str]:
+        """Append decisions, many in a file, and return their names."""
+        if len(decisions) == 1:
+            return [self.append(decisions[0])]
+        names: list[str] = []
+        for first in range(0, len(decisions), limits.DECISIONS_AT_ONCE):
+            part = decisions[first : first + limits.DECISIONS_AT_ONCE]
+            many = _Many(id=part[0].id, at_us=part[0].at_us, decisions=list(part))
+            self._create(many)
+            names += _named(many)
+        return names
+
+    def _create(self, content: Decision | _Many) -> None:
+        self._files.create(
+            f"{_NEW}/{content.name}.json", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+        )
+
+    def pending(self, taken: set[str], most: int | None = None) -> dict[str, Decision]:
         """Return the decisions that no step has taken yet, by name and in order; log a warning for each stray file.
 
-        Some that the last step has ``taken`` may lie among the new ones still.
+        Some files that the last step has ``taken`` may lie among the new ones still. With ``most``, whole files are
+        read as long as they have no more decisions together, and one at least.
         """
-        found = {}
+        found: dict[str, Decision] = {}
         for path, read in self._new():
             if isinstance(read, Stray):
                 if path not in self._told:
@@ -62,11 +95,18 @@ class DecisionLog:
                     log.warning("%s is no decision and is passed over: %s", self._files.where(path), read.why)
                 continue
             name = PurePosixPath(path).stem
-            if name in taken or self._files.exists(f"{_TAKEN}/{name}.json"):
+            if name in taken or self.is_taken(name):
                 self.file_away(name)  # the step that took it died before filing it, or it was sent twice
-            else:
-                found[name] = read
+                continue
+            new = {name: read} if isinstance(read, Decision) else _named(read)
+            if most is not None and found and len(found) + len(new) > most:
+                break
+            found |= new
         return found
+
+    def is_taken(self, file: str) -> bool:
+        """Return whether a file, by its name, lies among those that a step took."""
+        return self._files.exists(f"{_TAKEN}/{file}.json")
 
     def strays(self) -> list[Stray]:
         """Return the files among the new decisions that are not decisions."""
@@ -83,14 +123,14 @@ class DecisionLog:
         return moved
 
     def file_away(self, name: str) -> None:
-        """Move a decision that a committed step took to ``decisions/taken``."""
+        """Move a file of decisions that a committed step took to ``decisions/taken``."""
         data = self._files.read(f"{_NEW}/{name}.json")
         if data is not None:
             with contextlib.suppress(StoreConflict):
                 self._files.create(f"{_TAKEN}/{name}.json", data)
             self._files.delete(f"{_NEW}/{name}.json")
 
-    def _new(self) -> Iterator[tuple[str, Decision | Stray]]:
+    def _new(self) -> Iterator[tuple[str, Decision | _Many | Stray]]:
         for path in sorted(self._files.names(_NEW)):
             if PurePosixPath(path).name.startswith("."):
                 continue  # an unfinished draft of our own, in a directory
@@ -99,18 +139,39 @@ class DecisionLog:
                 yield path, _read(path, data)
 
 
-def _read(path: str, data: bytes) -> Decision | Stray:
+def file_of(name: str) -> str:
+    """Return the file of a decision, by the decision's name."""
+    return name.partition("/")[0]
+
+
+def number_of(name: str) -> str:
+    """Return the number of a decision in a file with many, by its name; empty if the file has only this one."""
+    return name.partition("/")[2]
+
+
+def _named(many: _Many) -> dict[str, Decision]:
+    """Return the decisions of a file with many of them by their names, whose order is theirs."""
+    return {f"{many.name}/{number:06d}": each for number, each in enumerate(many.decisions)}
+
+
+def _read(path: str, data: bytes) -> Decision | _Many | Stray:
     name = PurePosixPath(path).name
     if not _NAME.fullmatch(name) or path != f"{_NEW}/{name}":
         return Stray(path, "its name is not that of a decision")
+    content: Decision | _Many
     try:
-        decision = msgspec.json.decode(data, type=Decision)
+        if msgspec.json.decode(data, type=_Peek).action == "many":
+            content = msgspec.json.decode(data, type=_Many)
+        else:
+            content = msgspec.json.decode(data, type=Decision)
     except (msgspec.MsgspecError, InputError, UnicodeDecodeError) as error:
         return Stray(path, f"its content is not a whole decision: {error}")
-    if name != f"{_name_of(decision)}.json":
-        return Stray(path, f"it holds the decision {_name_of(decision)}, which has another name")
-    return decision
+    if name != f"{content.name}.json":
+        return Stray(path, f"it holds the decision {content.name}, which has another name")
+    return content
 
 
-def _name_of(decision: Decision) -> str:
-    return f"{decision.at_us:016d}-{decision.id}"
+class _Peek(msgspec.Struct, frozen=True):
+    """The part of a file that tells whether it holds one decision or many."""
+
+    action: str | None = None

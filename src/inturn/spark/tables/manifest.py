@@ -16,7 +16,7 @@ of two writers one gets an error, and a step that died half-way leaves nothing t
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from inturn.core import limits
 from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
-from inturn.spark.tables.decision_log import DecisionLog
+from inturn.spark.tables.decision_log import DecisionLog, file_of, number_of
 from inturn.spark.tables.steps import HEAD, all_steps, last_step, manifest_name, note
 from inturn.spark.tables.storage import storage
 
@@ -64,10 +64,34 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A decision that a step took; ``void`` is the reason why it came too late, None if it was carried out."""
+    """A file of decisions that a step took.
+
+    Attributes:
+        name: name of the file, and of its decision if it has only one.
+        void: the reason why its one decision came too late, None if it was carried out.
+        voids: of a file with many decisions, the same for those that came too late, by their numbers.
+    """
 
     name: str
     void: str | None
+    voids: dict[str, str] = {}
+
+    @classmethod
+    def all_of(cls, verdicts: Mapping[str, str | None]) -> "list[Taken]":
+        """Return the files of decisions, from the verdict on each decision by its name."""
+        files: dict[str, Taken] = {}
+        for name, void in verdicts.items():
+            if not number_of(name):
+                files[name] = cls(name, void)
+                continue
+            taken = files.setdefault(file_of(name), cls(file_of(name), None, {}))
+            if void is not None:
+                taken.voids[number_of(name)] = void
+        return list(files.values())
+
+    def verdict(self, name: str) -> str:
+        """Return why a decision of the file came too late; empty if it was carried out."""
+        return self.void or self.voids.get(number_of(name), "")
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -268,9 +292,12 @@ class SparkStore:
         with contextlib.suppress(StoreError):  # the step is committed; readers find it without the head too
             note(self.files, manifest.step, manifest.writer)
 
-    def undecided(self, last: Manifest | None) -> dict[str, Decision]:
-        """Return the decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest."""
-        return self.decisions.pending({each.name for each in last.decisions} if last else set())
+    def undecided(self, last: Manifest | None, most: int | None = None) -> dict[str, Decision]:
+        """Return the decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest.
+
+        ``most``: see :meth:`DecisionLog.pending`.
+        """
+        return self.decisions.pending({each.name for each in last.decisions} if last else set(), most)
 
     def file_away(self, manifest: Manifest) -> None:
         """Move the decisions that a committed step took to ``decisions/taken``."""

@@ -122,9 +122,8 @@ class StepWriter:
     def flush(self) -> None:
         """Write the kept groups and held messages, sorted by hash."""
         groups, self._tables = self._tables, []
-        if self._groups:
-            groups.append(_table(GROUPS, self._groups).append_column("state", self._states.pack(self._new_states)))
-            self._groups, self._new_states = [], []
+        if (rows := self.group_rows()) is not None:
+            groups.append(rows)
         if groups:
             self._out["groups"].write(by_hash(pa.concat_tables(groups)))
         waiting, self._held_tables = self._held_tables, []
@@ -135,6 +134,14 @@ class StepWriter:
         self._held = {}
         for table in alike(waiting):
             self._out["held"].write(by_hash(table))
+
+    def group_rows(self) -> pa.Table | None:
+        """Return the rows of the groups that :meth:`group` has kept since the last call; None without any."""
+        if not self._groups:
+            return None
+        rows = _table(GROUPS, self._groups).append_column("state", self._states.pack(self._new_states))
+        self._groups, self._new_states = [], []
+        return rows
 
     def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
         """Write outputs, encoded by :meth:`encode`, with their effect ids."""

@@ -108,6 +108,11 @@ class MemoryPipelines:
         """Return the held messages of a group from a spot on."""
         return [each for each in self._all_held(pipeline, group) if each[:3] >= spot][:limit]
 
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        """Return the first held message of each of these groups."""
+        held = {group: self._all_held(pipeline, group) for group in groups}
+        return {group: each[0] for group, each in held.items() if each}
+
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         """Return the times and spots of the messages that a group has held longest."""
         return sorted((each.since_us, each[:3]) for each in self._all_held(pipeline, group))[:limit]
@@ -198,9 +203,9 @@ class MemoryPipelines:
             if (post.attempts and group > after if groups is None else group in groups)
         ][:limit]
 
-    def decide(self, pipeline: int, decided: Decided) -> None:
-        """Append a decision."""
-        self._of(pipeline).decisions[decided.name] = decided
+    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+        """Append decisions."""
+        self._of(pipeline).decisions.update((each.name, each) for each in decided)
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
         """Return the decisions that are not taken yet."""
@@ -214,7 +219,8 @@ class MemoryPipelines:
             if decisions[name].verdict is None:
                 decisions[name] = decisions[name]._replace(verdict=verdict)
 
-    def verdict(self, pipeline: int, name: str) -> str | None:
-        """Return the verdict on a decision."""
-        decided = self._of(pipeline).decisions.get(name)
-        return decided and decided.verdict
+    def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        """Return the verdicts on those of the named decisions that are taken."""
+        decisions = self._of(pipeline).decisions
+        found = {name: decisions[name].verdict for name in names if name in decisions}
+        return {name: verdict for name, verdict in found.items() if verdict is not None}

@@ -24,7 +24,7 @@ from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.statements import Wire
 from inturn.store.postgres.texts import read, written
 from inturn.store.protocols import RunAgain
-from inturn.store.records import AppliedMark, Claim, MadeOutput, PipelineInfo
+from inturn.store.records import AppliedMark, Claim, HeldMessage, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 
 _OUTPUTS: Final = "outputs"
@@ -34,7 +34,9 @@ _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     **dict.fromkeys(("held_of", "held_turns", "held_ids", "held_from"), ((2,), ())),
     **dict.fromkeys(("decisions", "decisions_of"), ((1,), ())),
     **dict.fromkeys(("outgoing", "failing"), ((0,), (3,))),
-    **dict.fromkeys(("pipelines", "verdict"), ((), (0,))),
+    "pipelines": ((), (0,)),
+    "verdicts": ((), (1,)),
+    "heads": ((0, 3), ()),
     "held_longest": ((3,), ()),
     "rejections": ((), (1, 3, 4)),
     "outputs": ((1,), (4,)),
@@ -143,6 +145,10 @@ class PostgresPipelines(SqlPipelines):
         self._write("tally", [(info.number, *at, count) for at, count in more.items() if count])
         if isinstance(info, CountedPipelineInfo):
             info.seen = deepcopy(info.counts)
+
+    @override
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        return {group: HeldMessage._make(row) for group, *row in self._read("heads", pipeline, self._keys(groups))}
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:

@@ -94,6 +94,12 @@ select epoch, turn, id, since_us, digest, content from inturn_held
 where pipeline = $1 and grp = $2 and (epoch, turn, id) >= ($3::bigint, $4::bigint, $5::text)
 order by epoch, turn, id limit $6;
 
+-- name: heads
+select g.grp, h.epoch, h.turn, h.id, h.since_us, h.digest, h.content from unnest($2::text[]) g (grp)
+cross join lateral (
+    select * from inturn_held h where h.pipeline = $1 and h.grp = g.grp order by h.epoch, h.turn, h.id limit 1
+) h;
+
 -- name: held_longest
 select since_us, epoch, turn, id from inturn_held
 where pipeline = $1 and grp = $2 order by since_us, epoch, turn, id limit $3;
@@ -208,8 +214,9 @@ cross join lateral (
 ) o
 where b.pipeline = $1 and b.grp > $2 and b.attempts > 0 order by b.grp limit $3;
 
--- name: add_decision
-insert into inturn_decision (pipeline, name, grp, decision) values ($1, $2, $3, $4);
+-- name: add_decisions
+insert into inturn_decision (pipeline, name, grp, decision)
+select $1, * from unnest($2::text[], $3::text[], $4::text[]);
 
 -- name: decisions
 select name, grp, decision, verdict from inturn_decision
@@ -223,5 +230,5 @@ where pipeline = $1 and verdict is null and grp = $2 order by name limit $3;
 update inturn_decision d set verdict = v.verdict from unnest($2::text[], $3::text[]) v (name, verdict)
 where d.pipeline = $1 and d.name = v.name and d.verdict is null;
 
--- name: verdict
-select verdict from inturn_decision where pipeline = $1 and name = $2;
+-- name: verdicts
+select name, verdict from inturn_decision where pipeline = $1 and name = any($2::text[]) and verdict is not null;

@@ -187,8 +187,8 @@ class SqlPipelines(PipelineStore):
     # --- decisions ---
 
     @override
-    def decide(self, pipeline: int, decided: Decided) -> None:
-        self._do("add_decision", pipeline, decided.name, self._kept(decided.group), decided.decision)
+    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+        self._write("add_decisions", [(pipeline, each.name, self._kept(each.group), each.decision) for each in decided])
 
     @override
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
@@ -202,6 +202,5 @@ class SqlPipelines(PipelineStore):
         self._write("take_decisions", rows)
 
     @override
-    def verdict(self, pipeline: int, name: str) -> str | None:
-        rows = self._read("verdict", pipeline, name)
-        return rows[0][0] if rows else None
+    def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        return dict(self._read("verdicts", pipeline, self._list(names)))

@@ -7,7 +7,7 @@ import msgspec
 
 from inturn.core.override import override
 from inturn.json_form import of_message_pack, of_value
-from inturn.store.records import AppliedMark, Claim, GroupRecord, GroupUpdate, MadeOutput, PipelineInfo
+from inturn.store.records import AppliedMark, Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 from inturn.store.sqlite.statements import NamedStatements, as_list
 
@@ -48,6 +48,11 @@ class SqlitePipelines(SqlPipelines):
         for name in rare:
             found += map(GroupRecord._make, self._read("line", pipeline, name))
         return found
+
+    @override
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        rows = {name: self._statements.one("head", pipeline, name) for name in groups}
+        return {name: HeldMessage._make(row) for name, row in rows.items() if row is not None}
 
     @override
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:

@@ -561,6 +561,10 @@ delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = 
 select epoch, turn, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and (epoch, turn, id) >= (?, ?, ?) order by epoch, turn, id limit ?;
 
+-- name: head
+select epoch, turn, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? order by epoch, turn, id limit 1;
+
 -- name: held_longest
 select since_us, epoch, turn, id from inturn_held
 where pipeline = ? and grp = ? order by since_us, epoch, turn, id limit ?;
@@ -626,7 +630,7 @@ from inturn_outbox b where pipeline = ? and grp in (select value from json_each(
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
 from inturn_outbox b where pipeline = ? and grp > ? and attempts > 0 order by grp limit ?;
 
--- name: add_decision
+-- name: add_decisions
 insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);
 
 -- name: decisions
@@ -640,8 +644,9 @@ where pipeline = ? and verdict is null and grp = ? order by name limit ?;
 -- name: take_decisions
 update inturn_decision set verdict = ?3 where pipeline = ?1 and name = ?2 and verdict is null;
 
--- name: verdict
-select verdict from inturn_decision where pipeline = ? and name = ?;
+-- name: verdicts
+select name, verdict from inturn_decision
+where pipeline = ? and name in (select value from json_each(?)) and verdict is not null;
 
 -- name: written
 insert or replace into inturn_meta (name, value) values ('written_ms', ?);

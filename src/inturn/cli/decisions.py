@@ -1,0 +1,195 @@
+"""Decisions from the command line: which groups, dry runs, waiting until they are taken, and the report."""
+
+import contextlib
+import getpass
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from inturn.cli.definition import load
+from inturn.cli.places import look_into
+from inturn.cli.texts import line, plain_console, say, say_json
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreConflict
+from inturn.core.pipeline.dry_run import DryRunSummary
+from inturn.core.pipeline.inspection import counted
+from inturn.core.pipeline.selection import PARKED, last_line
+from inturn.dry_runs import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inturn.core.pipeline.deciding import Decider
+    from inturn.core.pipeline.decision import DecisionAction
+    from inturn.core.pipeline.definition import Pipeline
+    from inturn.core.pipeline.selection import DecisionDraft, DecisionReport
+
+_LOOK_S = 0.1
+_SHOWN = 20
+"""The number of groups that a report names; JSON has all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions:
+    """Options for making and reporting decisions.
+
+    Attributes:
+        by: name of the person who decides; empty for the user who is logged in.
+        pipeline: location of the definition, to take decisions at once; None leaves them to the running process.
+        wait_s: time to wait for the running process.
+        is_dry: whether to show the effect only.
+        sample: number of groups of each outcome that a dry run shows.
+        yes: whether to ask no question.
+    """
+
+    by: str
+    why: str
+    pipeline: str | None
+    wait_s: float
+    as_json: bool
+    is_dry: bool
+    sample: int
+    yes: bool = False
+
+    @property
+    def author(self) -> str:
+        """The name of the person who decides."""
+        return self.by or getpass.getuser()
+
+
+def decide_many(
+    store: str, action: "DecisionAction", names: Iterable[str], how: DecisionOptions, **selected: Any
+) -> None:
+    """Decide about several groups, those named or those that patterns select, and report what became of it."""
+    with look_into(store) as look:
+        draft = look.draft(action, *names, by=how.author, why=how.why, **selected)
+        if how.is_dry:
+            show_dry_run(look, draft, how)
+            return
+        count = counted(len(draft.decisions), "group")
+        if not (names or how.yes or len(draft.decisions) < 2) and is_asked():
+            typer.confirm(f"{action}: {count} in {line(store)}; go on?", abort=True, err=how.as_json)
+        elif not how.as_json:
+            say(f"{action}: {count} in {line(store)}.")
+        report = taken(look, look.record(draft), how, store)
+        takes = look.takes
+    again = _parked_again(store, report) if report.done else {}
+    if how.as_json:
+        say_json(report.to_dict() | {"parked": again})
+    else:
+        _say_report(report, again, takes)
+    if report.void:
+        raise typer.Exit(1)
+
+
+def is_asked() -> bool:
+    """Return whether somebody at a terminal can answer a question."""
+    return sys.stdin.isatty()
+
+
+def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
+    """Return those of the groups whose decision was carried out that are parked now, with their errors."""
+    done = set(report.done)
+    with look_into(store) as look:
+        return {
+            each.group: last_line(each.error) for each in look.parked() if each.group in done and each.status in PARKED
+        }
+
+
+def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> None:
+    counts = f"{len(report.done):,} done, {len(report.void):,} void, {len(report.pending):,} not taken yet"
+    say(f"{report.action}: {counts}" + (f"; {takes} (or give --pipeline to take it now)." if report.pending else "."))
+    for what, groups in (("parked", again), ("void", report.void)):
+        for name, why in list(groups.items())[:_SHOWN]:
+            say(f"  {line(name)}: {what}, {line(why)}")
+        if len(groups) > _SHOWN:
+            say(f"  … and {len(groups) - _SHOWN:,} more {what}; --json has all of them.")
+
+
+# --- dry runs ---
+
+
+def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) -> None:
+    """Show what decisions would do with the handler of the given definition, and record none."""
+    if how.pipeline is None:
+        raise InputError("--dry-run runs the handler; name its pipeline: --pipeline ledger.py:ledger")
+    total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(how.sample)
+    with _progress(f"{draft.action}, dry run", total, quiet=how.as_json) as advance:
+        for each in run(load(how.pipeline), look, draft):
+            summary.add([each])
+            advance(1)
+    if how.as_json:
+        sample = [each.to_dict() for each in summary.sample]
+        say_json({"action": draft.action, "groups": total, "outcomes": summary.outcomes, "sample": sample}, default=str)
+    else:
+        outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
+        say(f"{draft.action}, dry run: {counted(total, 'group')}" + (f": {outcomes}." if total else "."))
+        for result in summary.sample:
+            say(str(result))
+        say("Nothing was written.")
+    if summary.outcomes["void"]:
+        raise typer.Exit(1)
+
+
+# --- taking ---
+
+
+def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store: str) -> "DecisionReport":
+    """Return a report once the running process has taken its decisions, or take them with the given definition."""
+    is_beside = how.pipeline is not None and look.unit == "turn"  # beside workers it can be taken without conflict
+    with _progress(str(report.action), len(report.pending), quiet=how.as_json) as advance:
+        if look.is_followed() and not is_beside:
+            report = _waited(look, report, how.wait_s, advance)
+        if report.pending and how.pipeline is not None:
+            _settle(look, load(how.pipeline), store, advance)
+            report = _waited(look, report, 0, lambda _count: None)
+    return report
+
+
+def _waited(
+    look: "Decider", report: "DecisionReport", wait_s: float, advance: "Callable[[int], None]"
+) -> "DecisionReport":
+    """Return a report after all of its decisions are taken, or none was for some time."""
+    until = time.monotonic() + wait_s
+    while True:
+        began, before = time.monotonic(), len(report.pending)
+        report = look.updated(report)
+        advance(before - len(report.pending))
+        now = time.monotonic()
+        if len(report.pending) < before:
+            until = now + wait_s
+        if not report.pending or now >= until:
+            return report
+        time.sleep(max(_LOOK_S, 5 * (now - began)))
+
+
+def _settle(look: "Decider", pipeline: "Pipeline", store: str, advance: "Callable[[int], None]") -> None:
+    """Take the decisions that no process has taken."""
+    if look.unit == "turn":
+        from inturn.worker.inspection import settle
+
+        settle(pipeline, look, advance)
+        return
+    from inturn.spark.driver.step import settle as step
+    from inturn.spark.tables.manifest import SparkStore
+
+    at = SparkStore(store)
+    while left := at.undecided(at.latest(), limits.DECISIONS_AT_ONCE):
+        with contextlib.suppress(StoreConflict):  # a stream was first, and took them
+            step(pipeline, store=store)
+        advance(len(left))
+
+
+@contextlib.contextmanager
+def _progress(title: str, total: int, *, quiet: bool) -> "Iterator[Callable[[int], None]]":
+    """Show how many groups are done, on standard error and only at a terminal; yield what is told of more of them."""
+    from rich.progress import Progress
+
+    console = plain_console(stderr=True)
+    with Progress(console=console, transient=True, disable=quiet or total < 2 or not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda count: progress.advance(task, count)

@@ -1,0 +1,231 @@
+"""Decisions about groups in their present state, one group or many at once, the same over every store."""
+
+import datetime as dt
+import json
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Required, TypedDict, Unpack
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.identity import canonical
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
+from inturn.core.pipeline.selection import SELECTED, DecisionDraft, DecisionReport, Selection, patterns
+from inturn.core.texts import checked_text
+from inturn.core.values.instant import instant_us
+
+
+class Asked(TypedDict, total=False):
+    """Options of a decision about several groups.
+
+    Attributes:
+        by: name of the person who decides.
+        why: reason, in words.
+        group: shell pattern of groups, or several of which one must match.
+        error: shell pattern of the last line of the group's error.
+        all: whether all groups are meant to which the action applies.
+    """
+
+    by: Required[str]
+    why: str
+    group: str | Iterable[str] | None
+    error: str | None
+    all: bool
+
+
+class Decider(Inspector):
+    """A view of a pipeline's stored data that also records decisions about its groups; see :class:`GroupDecisions`."""
+
+    @abstractmethod
+    def heads(self, names: Sequence[str]) -> Mapping[str, HeldStatus]:
+        """Return the first message that each of these groups holds, if it holds one."""
+
+    @abstractmethod
+    def append(self, decisions: Sequence[Decision]) -> list[str]:
+        """Append decisions, and return their names."""
+
+    @abstractmethod
+    def verdicts(self, names: Sequence[str]) -> dict[str, str]:
+        """Return, for each of the named decisions that is taken, why it is void; an empty text: it was carried out."""
+
+    @abstractmethod
+    def is_followed(self) -> bool:
+        """Return whether a process that applies decisions by itself may be running."""
+
+    def draft(
+        self,
+        action: DecisionAction,
+        *names: str,
+        content: dict[str, Any] | None = None,
+        **asked: Unpack[Asked],
+    ) -> DecisionDraft:
+        """Prepare decisions about the named or selected groups, and record none.
+
+        Raises:
+            InputError: if nothing selects a group.
+        """
+        selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
+        groups, void = self._selected(action, selection)
+        batch, at_us, decisions = uuid.uuid4().hex, _now_us(), []
+        heads: Mapping[str, HeldStatus] = {}
+        for number, group in enumerate(groups):
+            if number % limits.DECIDED_AT_ONCE == 0 and action is not DecisionAction.GIVE_UP:
+                heads = self.heads([each.group for each in groups[number : number + limits.DECIDED_AT_ONCE]])
+            held = [heads[group.group]] if group.group in heads else []
+            try:
+                seen = self._seen(action, group, held, content)
+            except InputError as error:
+                void[group.group] = str(error)
+                continue
+            seen |= {"id": f"{batch}.{number:06d}", "at_us": at_us, "by": asked["by"], "why": asked.get("why", "")}
+            decisions.append(Decision(action=action, group=group.group, **seen))
+        return DecisionDraft(action, decisions, void)
+
+    def _selected(self, action: DecisionAction, selection: Selection) -> tuple[list[GroupStatus], dict[str, str]]:
+        """Return the selected groups, and the named ones that do not exist, with the reason."""
+        if not selection.names:
+            statuses = SELECTED[action]
+            return [
+                each
+                for each in self.unsettled()
+                if each.status in statuses and selection.matches(each.group, each.error)
+            ], {}
+        names = [checked_text("group", name) for name in dict.fromkeys(selection.names)]
+        known = self.statuses(names)
+        unknown = {name: f"{self.title} has no group {name!r}" for name in names if name not in known}
+        return [known[name] for name in names if name in known], unknown
+
+    def record(self, draft: DecisionDraft) -> DecisionReport:
+        """Append the decisions of a draft, and report what became of them so far."""
+        names = self.append(draft.decisions) if draft.decisions else []
+        pending = {each.group: name for each, name in zip(draft.decisions, names, strict=True)}
+        return DecisionReport(draft.action, [], dict(draft.void), pending)
+
+    def updated(self, report: DecisionReport) -> DecisionReport:
+        """Return a report with what has become of its decisions by now."""
+        return report.updated(self.verdicts(list(report.pending.values()))) if report.pending else report
+
+    def decide(self, decision: Decision) -> str:
+        """Append a decision and return its name."""
+        (name,) = self.append([decision])
+        return name
+
+    def verdict(self, name: str) -> str | None:
+        """Return None if the decision is not applied yet, an empty text if it was carried out, else why it is void."""
+        return self.verdicts([name]).get(name)
+
+    def decision(
+        self,
+        action: DecisionAction,
+        name: str,
+        *,
+        by: str,
+        why: str = "",
+        revision: int | None = None,
+        message_id: str | None = None,
+        new: dict[str, Any] | None = None,
+    ) -> Decision:
+        """Return a decision about a group in its present state; it is void if events overtake it.
+
+        Args:
+            action: kind of decision.
+            name: text form of the group.
+            by: name of the person who decides.
+            why: reason, in words.
+            revision: revision of the message; default is the first that the group holds.
+            message_id: id of the message, where the order has no revisions.
+            new: for ``replace``, the new content; omitted fields stay as they are.
+
+        Raises:
+            InputError: if the group is not known, holds no such message, or has no gap to skip.
+        """
+        seen = self._seen(action, self.group(name), self.held(name), new, revision, message_id)
+        return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=_now_us(), why=why, **seen)
+
+    def _seen(
+        self,
+        action: DecisionAction,
+        group: GroupStatus,
+        held: list[HeldStatus],
+        new: dict[str, Any] | None = None,
+        revision: int | None = None,
+        message_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the fields of a decision that name its subject as it is now.
+
+        Raises:
+            InputError: if the group holds no such message, or has no gap to skip.
+        """
+        if action is DecisionAction.GIVE_UP:
+            return {}
+        if action is DecisionAction.SKIP:
+            gap = self.gap(group, held)
+            if gap is None:
+                raise InputError(f"group {group.group!r} has no gap; it is {group.status}")
+            return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1]}
+        for each in held:
+            if revision in (None, each.turn) and message_id in (None, each.id):
+                break
+        else:
+            msg = f"group {group.group!r} holds no such message; it holds "
+            raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
+        seen: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
+        if action is DecisionAction.RESUME:
+            return seen
+        old = json.loads(canonical(each.content))
+        return seen | {"old": old} | ({} if new is None else {"new": {**old, **new}})
+
+
+class GroupDecisions:
+    """The decisions of people about the groups of a pipeline.
+
+    Groups are named, or selected by patterns: then the action is for the groups to which it applies, see
+    :data:`inturn.core.pipeline.selection.SELECTED`. A decision is applied later, by the process that runs the pipeline,
+    and is void if events overtake it, which leaves the others as they are.
+    """
+
+    def __init__(self, decider: Decider) -> None:
+        self.inspector = decider
+
+    def resume(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Let groups try their first message again, or wait for a gap once more.
+
+        Args:
+            names: the groups; without any, the options select them.
+            asked: see :class:`Asked`.
+
+        Returns:
+            What became of it so far; :meth:`updated` brings it up to date.
+
+        Raises:
+            InputError: if nothing selects a group.
+        """
+        return self.inspector.record(self.inspector.draft(DecisionAction.RESUME, *names, **asked))
+
+    def drop(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Reject the message on which each group is parked, and go on behind it; see :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.DROP, *names, **asked))
+
+    def skip(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Go past the missing revisions in front of what each group holds; see :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.SKIP, *names, **asked))
+
+    def give_up(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Reject what each group holds and all that comes later; see :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.GIVE_UP, *names, **asked))
+
+    def replace(self, name: str, *, content: dict[str, Any], by: str, why: str = "") -> DecisionReport:
+        """Give the first held message of a group other content; fields that ``content`` omits stay as they are."""
+        return self.inspector.record(
+            self.inspector.draft(DecisionAction.REPLACE, name, content=content, by=by, why=why)
+        )
+
+    def updated(self, report: DecisionReport) -> DecisionReport:
+        """Return a report with what has become of its decisions by now."""
+        return self.inspector.updated(report)
+
+
+def _now_us() -> int:
+    return instant_us(dt.datetime.now(dt.UTC))

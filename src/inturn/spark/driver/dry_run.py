@@ -1,0 +1,110 @@
+"""Dry runs of decisions about a store on Spark: the tasks of a step in this process, of which nothing is written."""
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from inturn.core.identity import TimelineEntry
+from inturn.core.override import override
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.dry_run import DryRun
+from inturn.core.pipeline.selection import DecisionDraft
+from inturn.spark.columns.hashing import bucket_bounds
+from inturn.spark.columns.message_codec import MessageCodec
+from inturn.spark.columns.state_codec import StateCodec
+from inturn.spark.driver.inspection import SparkInspector, status_of
+from inturn.spark.driver.step import Stepper, brief
+from inturn.spark.executor.decisions import Decisions
+from inturn.spark.executor.kernel import Kernel
+from inturn.spark.executor.plan import Plan
+from inturn.spark.tables.levels import NONE_US, Levels
+from inturn.spark.tables.manifest import Manifest
+from inturn.spark.tables.sorted import StoreSlice
+from inturn.spark.tables.writer import StepWriter
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.inspection import GroupStatus
+
+
+def dry_run(
+    pipeline: Pipeline, at: SparkInspector, draft: DecisionDraft, *, now: dt.datetime | None = None
+) -> Iterator[DryRun]:
+    """Yield the effect that each decision of a draft would have, if a step with this pipeline took it now.
+
+    Args:
+        pipeline: the pipeline, with the mended handler.
+        at: the store.
+        draft: the decisions; see :meth:`inturn.core.pipeline.deciding.Decider.draft`.
+        now: the time of the step; default: the clock.
+
+    Raises:
+        StoreMismatch: if the store belongs to another pipeline.
+        StateError: if the state type no longer fits the store, or a state cannot be stored.
+        HandlerError: if the handler returned something that is not (state, outputs).
+    """
+    yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
+    wanted = {each.group: each for each in draft.decisions}
+    plan = Stepper(pipeline, at.store.location, alone=True).plan(None, now, final=False)
+    decisions = {name: each for name, each in plan.decisions.items() if each.group in wanted}
+    names = {each.group: each.name for each in draft.decisions}
+    decisions |= {each.name: brief(each) for each in draft.decisions}
+    plan = structs.replace(plan, decisions=decisions, merge=0)
+    before = at.statuses(list(wanted))
+    for bucket in range(plan.buckets):
+        part = StoreSlice(at.store.files, *bucket_bounds(bucket, plan.buckets))
+        found, writer = _run(pipeline, plan, part, at.last)
+        for group in found.groups:
+            void = found.verdicts.get(names[group], "there is no such group")
+            rejected = dict(writer.rejections.get(group, {}))
+            after = writer.statuses.get(group)
+            yield DryRun(group, void, before.get(group), after, writer.made.get(group, []), rejected)
+
+
+def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest) -> tuple[Decisions, "DryRunWriter"]:
+    """Run a task without messages, as the executor does, with a writer that only notes."""
+    states = StateCodec(pipeline, plan.older)
+    policy = {"wait_us": pipeline.gap_timeout_us, "version": pipeline.version, "shape": pipeline.shape}
+    writer = DryRunWriter(part, plan, pipeline, states, structs.replace(last, state=states.signature, **policy))
+    decisions = Decisions(plan.decisions, part.low, part.high)
+    levels = Levels(part, plan.levels, NONE_US, decisions.hashes, pipeline, states)
+    Kernel(pipeline, MessageCodec(pipeline, plan.columns), levels, writer, decisions, plan).finish()
+    return decisions, writer
+
+
+class DryRunWriter(StepWriter):
+    """A writer that notes the rows of a task's groups and writes none.
+
+    Attributes:
+        statuses: the groups as they would be.
+        made: their outputs, as JSON values.
+        rejections: the number of rejected messages, by group and reason.
+    """
+
+    def __init__(
+        self, part: StoreSlice, plan: Plan, pipeline: Pipeline, states: StateCodec, manifest: Manifest
+    ) -> None:
+        super().__init__(part.store, "", plan.step, pipeline, states)
+        self._manifest = manifest
+        self.statuses: dict[str, GroupStatus] = {}
+        self.made: dict[str, list[Any]] = {}
+        self.rejections: dict[str | None, Counter[str]] = {}
+
+    @override
+    def flush(self) -> None:
+        rows = self.group_rows()
+        for row in rows.to_pylist() if rows is not None else ():
+            self.statuses[row["group"]] = status_of(row, self._manifest)
+
+    @override
+    def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
+        for group, _, outputs in emitted:
+            self.made.setdefault(group, []).extend(json.loads(text) for _, text in outputs)
+
+    @override
+    def rejected(self, rejected: Sequence[tuple[str | None, TimelineEntry, str, str]]) -> None:
+        for group, _, reason, _ in rejected:
+            self.rejections.setdefault(group, Counter())[reason] += 1

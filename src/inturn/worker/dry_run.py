@@ -1,0 +1,69 @@
+"""Dry runs of decisions about a pipeline in a database: the turns of a worker, of which nothing is kept."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import StoreMismatch
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.dry_run import DryRun
+from inturn.core.pipeline.selection import DecisionDraft
+from inturn.results.inspection import DatabaseInspector, status_of
+from inturn.store.protocols import PipelineStore
+from inturn.store.records import Decided, GroupRecord
+from inturn.worker.group_task import GroupRunner, GroupTask
+from inturn.worker.unit_of_work import check_definition
+
+
+def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> Iterator[DryRun]:
+    """Yield the effect that each decision of a draft would have, if a worker with this pipeline took it now.
+
+    Retries of the handler are made without pauses.
+
+    Args:
+        pipeline: the pipeline, with the mended handler.
+        at: the stored pipeline.
+        draft: the decisions; see :meth:`inturn.core.pipeline.deciding.Decider.draft`.
+
+    Raises:
+        StoreMismatch: if the database has another pipeline of this name, or ``at`` is one of another name.
+        StateError: if the state type no longer fits, or a state cannot be kept.
+        HandlerError: if the handler returned something that is not (state, outputs).
+    """
+    info = at.about()
+    if pipeline.name != info.name:
+        raise StoreMismatch(f"the stored pipeline is {info.name!r}, and the given one {pipeline.name!r}")
+    check_definition(pipeline, info)
+    runner = GroupRunner(pipeline, at.look, lambda _seconds: None)
+    yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
+    for first in range(0, len(draft.decisions), limits.DECIDED_AT_ONCE):
+        part = draft.decisions[first : first + limits.DECIDED_AT_ONCE]
+        now_us = at.db.writer.clock() * 1000
+        lines, pending = at.look(lambda kept, number, part=part: _stored(kept, number, part))  # type: ignore[misc]
+        for each in part:
+            decided = Decided(each.name, each.group, msgspec.json.encode(each).decode())
+            line = lines.get(each.group)
+            turn = GroupTask(each.group, decisions=[*pending.get(each.group, ()), decided], line=line, now_us=now_us)
+            yield _result(runner, turn, each)
+
+
+def _stored(
+    kept: PipelineStore, number: int, decisions: Sequence[Decision]
+) -> tuple[dict[str, GroupRecord], dict[str, list[Decided]]]:
+    """Return the records of groups, and earlier decisions about them that are not taken yet."""
+    groups = [each.group for each in decisions]
+    lines = {line.group: line for line in kept.lines(number, groups)}
+    if not kept.decisions(number, 1):  # the usual case
+        return lines, {}
+    return lines, {group: kept.decisions(number, limits.GROUPS_AT_ONCE, group) for group in groups}
+
+
+def _result(runner: GroupRunner, turn: GroupTask, decision: Decision) -> DryRun:
+    result = runner.run(turn)
+    before = None if turn.line is None else status_of(turn.line)
+    after = None if result.kept is None else status_of(result.kept.line)
+    outputs = [msgspec.json.decode(each.output) for each in (result.kept.outputs if result.kept else ())]
+    void = result.verdicts[decision.name] or None
+    return DryRun(decision.group, void, before, after, outputs, dict(result.journal.counts.rejected))

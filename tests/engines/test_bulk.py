@@ -1,0 +1,399 @@
+"""Decisions about many groups at once, and their dry runs: the same over both databases and on Spark."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import KINDS, InDatabase, OnSpark, StoredLedger, ledger, mended, post, row, stored, waiting
+
+from inturn import Monotone, Pipeline
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreMismatch
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.dry_run import DryRun, DryRunSummary
+from inturn.core.pipeline.inspection import GroupStatus
+from inturn.core.pipeline.selection import DecisionReport
+from inturn.results.pipeline import PipelineResults
+from inturn.spark.driver.inspection import SparkInspector
+from inturn.spark.driver.step import Stepper
+from inturn.worker import Worker
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredLedger]:
+    """Two groups that failed, one that a gap parked, one that waits, and one that is well."""
+    with stored(request.param, tmp_path, lambda: request.getfixturevalue("postgres_url")) as made:
+        made.receive(waiting(), [row("gap", 2)])
+        made.pass_time(11)
+        failed = [row(name, revision, -1) for name in ("eu-1", "us-1") for revision in (1, 2)]
+        failed[1]["amount"] = 5
+        made.receive(waiting(), [*failed, row("early", 3), row("well", 1)])
+        yield made
+
+
+def report_of(store: StoredLedger, report: DecisionReport, handler: Any = mended) -> DecisionReport:
+    look = store.look()
+    store.settle(waiting(handler))
+    return look.updated(report)
+
+
+def statuses(store: StoredLedger) -> dict[str, str]:
+    found = store.look().statuses(["eu-1", "us-1", "gap", "early", "well"])
+    return {name: each.status for name, each in found.items()}
+
+
+# -- selection -----------------------------------------------------------------------------------------------
+
+
+def test_parked_groups_are_found_by_name_and_by_error(store: StoredLedger) -> None:
+    look = store.look()
+    assert sorted(each.group for each in look.parked()) == ["early", "eu-1", "gap", "us-1"]
+    assert sorted(each.group for each in look.parked(error="ValueError*")) == ["eu-1", "us-1"]
+    assert [each.group for each in look.parked(error="ValueError*", group="eu-*")] == ["eu-1"]
+    assert sorted(each.group for each in look.parked(group=["eu-*", "g*"])) == ["eu-1", "gap"]
+    assert [each.group for each in look.parked(error="*the wait is over")] == ["gap"]
+
+
+@pytest.mark.parametrize(
+    ("action", "chosen"),
+    [
+        (DecisionAction.RESUME, ["eu-1", "gap", "us-1"]),
+        (DecisionAction.GIVE_UP, ["eu-1", "gap", "us-1"]),
+        (DecisionAction.SKIP, ["early", "gap"]),
+        (DecisionAction.DROP, ["eu-1", "us-1"]),
+    ],
+)
+def test_all_means_those_to_which_it_applies(store: StoredLedger, action: DecisionAction, chosen: list[str]) -> None:
+    drafted = store.look().draft(action, all=True, by="ann")
+    assert sorted(each.group for each in drafted.decisions) == chosen
+    assert drafted.void == {}
+
+
+def test_without_a_selection_nothing_is_decided(store: StoredLedger) -> None:
+    before = store.content()
+    with pytest.raises(InputError, match="no group is selected"):
+        PipelineResults(store.look()).resume(by="ann")
+    with pytest.raises(InputError, match="give one or the other"):
+        PipelineResults(store.look()).drop("eu-1", by="ann", all=True)
+    assert store.content() == before
+
+
+# -- the verbs -----------------------------------------------------------------------------------------------
+
+
+def test_several_groups_are_resumed_at_once(store: StoredLedger) -> None:
+    report = PipelineResults(store.look()).resume(error="ValueError*", by="ann", why="mended")
+    assert (report.done, report.void, sorted(report.pending)) == ([], {}, ["eu-1", "us-1"])
+    report = report_of(store, report)
+    assert (sorted(report.done), report.void, report.pending) == (["eu-1", "us-1"], {}, {})
+    assert statuses(store) == {"eu-1": "open", "us-1": "open", "gap": "gap", "early": "waiting", "well": "open"}
+    assert store.look().updated(report) == report
+
+
+def test_every_verb_decides_about_named_groups(store: StoredLedger) -> None:
+    look = store.look()
+    reports = [
+        PipelineResults(look).skip("early", "gap", by="ann"),
+        PipelineResults(look).drop("eu-1", by="ann"),
+        PipelineResults(look).replace("us-1", content={"amount": 4}, by="ann", why="a typing error"),
+        PipelineResults(look).give_up("well", by="ann"),
+    ]
+    store.settle(waiting())
+    assert all(not (report := look.updated(each)).void and not report.pending for each in reports)
+    assert statuses(store) == {"eu-1": "open", "us-1": "failed", "gap": "open", "early": "open", "well": "given up"}
+    assert store.look().group("us-1").reached == 1, "its second amount is below zero too"
+
+
+def test_the_others_are_decided_when_one_cannot_be(store: StoredLedger) -> None:
+    report = PipelineResults(store.look()).skip("well", "gap", "nobody", "gap", by="ann")
+    assert list(report.pending) == ["gap"]
+    assert "has no gap; it is open" in report.void["well"]
+    assert "has no group 'nobody'" in report.void["nobody"]
+    report = report_of(store, report)
+    assert (report.done, len(report.void)) == (["gap"], 2)
+
+
+def test_a_group_that_was_overtaken_is_void_and_the_others_are_not(store: StoredLedger) -> None:
+    look = store.look()
+    first, second = PipelineResults(look).resume("eu-1", by="ann"), PipelineResults(look).resume(all=True, by="bob")
+    store.settle(waiting(mended))
+    assert look.updated(first).done == ["eu-1"]
+    report = look.updated(second)
+    assert (sorted(report.done), list(report.void)) == (["gap", "us-1"], ["eu-1"])
+    assert report.void["eu-1"] == "events have overtaken it: the group is not parked"
+    assert store.look().updated(second) == report, "a later view knows it too"
+
+
+# -- the dry run ---------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
+    drafted, before = store.look().draft(DecisionAction.RESUME, "eu-1", "nobody", by="ann"), store.content()
+    results = {each.group: each for each in store.dry_run(waiting(mended), drafted)}
+    assert store.content() == before
+    assert results["nobody"].outcome == "void"
+    found = results["eu-1"]
+    assert (found.outcome, found.void, found.outputs, found.rejected) == ("open", None, [-1, 5], {})
+    assert "Group eu-1 would be open: its state would become" in str(found)
+    assert "2 outputs made\n    output -1\n    output 5" in str(found)
+    assert "has no group 'nobody'" in str(results["nobody"])
+
+    (again,) = store.dry_run(waiting(post), store.look().draft(DecisionAction.RESUME, "eu-1", by="ann"))
+    assert (again.outcome, again.outputs) == ("failed", [])
+    assert str(again).startswith("Group eu-1 would be parked (failed): its state would stay ")
+    assert "ValueError: amount -1 is below zero" in str(again)
+    assert json.loads(json.dumps(again.to_dict()))["outcome"] == "failed"
+
+
+def test_a_dry_run_of_a_replacement(store: StoredLedger) -> None:
+    def run(**content: Any) -> DryRun:
+        drafted = store.look().draft(DecisionAction.REPLACE, "eu-1", content=content, by="ann")
+        (result,) = store.dry_run(waiting(), drafted)
+        return result
+
+    assert run(amount=7).outputs == [7, 5]
+    assert run(amount=-3).outcome == "failed"
+    assert "what places a message cannot be replaced" in (run(revision=9).void or "")
+    assert "no field 'cents'" in (run(cents=9).void or "")
+
+
+def test_decisions_that_are_not_taken_yet_come_first(store: StoredLedger) -> None:
+    look = store.look()
+    PipelineResults(look).replace("eu-1", content={"amount": 7}, by="ann")
+    (result,) = store.dry_run(waiting(), look.draft(DecisionAction.RESUME, "eu-1", by="bob"))
+    assert result.outputs == [7, 5]
+    assert result.void == "events have overtaken it: the group is not parked"
+
+
+def test_a_dry_run_refuses_another_pipeline(store: StoredLedger) -> None:
+    drafted = store.look().draft(DecisionAction.RESUME, "eu-1", by="ann")
+    other = Pipeline(name="ledger", group="account", order=Monotone("revision"), handler=mended)
+    with pytest.raises(StoreMismatch):
+        list(store.dry_run(other, drafted))
+    named = Pipeline(name="other", group="account", order=waiting().order, handler=mended)
+    with pytest.raises(StoreMismatch, match="other"):
+        list(store.dry_run(named, drafted))
+
+
+def test_a_summary_keeps_some_of_each_outcome() -> None:
+    summary = DryRunSummary(2)
+    summary.add(DryRun(f"g{n}", "void" if n % 3 else None, None, None if n % 3 else _status(n)) for n in range(9))
+    assert summary.outcomes == {"open": 3, "void": 6}
+    assert [each.group for each in summary.sample] == ["g0", "g1", "g2", "g3"]
+
+
+def _status(number: int) -> GroupStatus:
+    return GroupStatus(f"g{number}", "open", 0, 1, None, [], 0, None, None, 1, {})
+
+
+HISTORY = st.lists(
+    st.tuples(
+        st.lists(
+            st.builds(row, st.sampled_from("abc"), st.integers(1, 4), st.sampled_from([1, 2, -1, -2])), max_size=7
+        ),
+        st.sampled_from(DecisionAction),
+        st.lists(st.tuples(st.sampled_from(DecisionAction), st.sampled_from("abc")), max_size=2),
+        st.sampled_from([0, 5, 12]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.soak
+@pytest.mark.thorough
+@pytest.mark.parametrize("order", ["gapless", "monotone"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_dry_run_says_is_what_happens(kind: str, order: str, request: pytest.FixtureRequest) -> None:
+    url: Callable[[], str] = (
+        request.getfixturevalue("postgres_schemas").next if kind == "postgres" else lambda: ":memory:"
+    )
+
+    @given(history=HISTORY)
+    @settings(max_examples=max(1, settings().max_examples * (8 if kind == "postgres" else 30) // 100))
+    def same(history: Any) -> None:
+        def made(handler: Any) -> Pipeline:
+            return waiting(handler) if order == "gapless" else ledger(handler, order=Monotone("revision"))
+
+        with stored(kind, None, url) as store:
+            for messages, action, pending, minutes, settles in history:
+                store.receive(made(post), messages)
+                store.pass_time(minutes)
+                if settles:  # else waits may be over that nobody has ended
+                    store.settle(made(post))
+                for earlier, group in pending:
+                    drafted = store.look().draft(earlier, group, by="ann", content=_content(earlier))
+                    store.look().record(drafted)
+                _check_same(store, action, made(mended))
+
+    same()
+
+
+def _content(action: DecisionAction) -> dict[str, Any] | None:
+    return {"amount": 7} if action is DecisionAction.REPLACE else None
+
+
+def _check_same(store: StoredLedger, action: DecisionAction, pipeline: Pipeline) -> None:
+    """A dry run of an action about all groups tells what taking it then does."""
+    look = store.look()
+    drafted = look.draft(action, "a", "b", "c", by="bob", content=_content(action))
+    unchanged = store.content()
+    told = {each.group: each for each in store.dry_run(pipeline, drafted)}
+    assert store.content() == unchanged
+    outputs, rejected = store.outputs(), Counter(store.rejected())
+    report = look.record(drafted)
+    store.settle(pipeline)
+    report = look.updated(report)
+    assert not report.pending
+    assert {name: each.void for name, each in told.items() if each.void} == report.void
+    assert sorted(report.done) == sorted(name for name, each in told.items() if not each.void)
+    after = store.look().statuses(["a", "b", "c"])
+    decided = {each.group for each in drafted.decisions}
+    for name in decided & after.keys():
+        assert _place(told[name].after) == _place(after[name])
+        made = [output for group, output in store.outputs() if group == name]
+        assert told[name].outputs == made[sum(group == name for group, _ in outputs) :]
+        new = Counter(store.rejected()) - rejected
+        assert told[name].rejected == {reason: count for (group, reason), count in new.items() if group == name}
+
+
+def _place(status: GroupStatus | None) -> tuple[Any, ...]:
+    assert status is not None
+    return (status.status, status.epoch, status.reached, status.error, status.skipped, status.held, status.state)
+
+
+# -- ten thousand --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "count"), [("sqlite", 10_000), ("postgres", 2_000), ("spark", 10_000)])
+def test_ten_thousand_groups_in_one_step(kind: str, count: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
+        store.receive(ledger(), [row(f"g-{n:05d}", 1, -2 if n < 100 else -1) for n in range(count)])
+        look = store.look()
+        outcomes = DryRunSummary(1)
+        outcomes.add(store.dry_run(ledger(mended), look.draft(DecisionAction.RESUME, all=True, by="ann")))
+        assert outcomes.outcomes == {"open": count - 100, "failed": 100}
+        report = PipelineResults(look).resume(group="g-*", error="ValueError*", by="ann")
+        assert len(report.pending) == count
+        if isinstance(store, OnSpark):
+            assert len(store.bench.store.files.names("decisions/new")) == 1
+        store.settle(ledger(mended))
+        report = look.updated(report)
+        assert (len(report.done), report.void, report.pending) == (count, {}, {})
+        assert sum(1 for _ in store.look().parked(error="KeyError*")) == 100
+        assert sum(1 for _ in store.look().parked()) == 100
+        if isinstance(store, OnSpark):
+            last = store.bench.store.latest()
+            assert last is not None
+            assert (last.step, len(last.decisions), last.counts["released"]) == (2, 1, count - 100)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_worker_runs_meanwhile(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    count = 300
+    with stored(kind, tmp_path, lambda: request.getfixturevalue("postgres_url")) as store:
+        assert isinstance(store, InDatabase)
+        store.receive(ledger(), [row(f"g-{n}", 1, -1) for n in range(count)])
+        look = store.look()
+        with Worker(ledger(mended), store.queue) as worker:
+            reports = [PipelineResults(look).resume(all=True, by=name) for name in ("ann", "bob", "cleo")]
+            while any(report.pending for report in reports):
+                worker.check()
+                reports = [look.updated(report) for report in reports]
+        done = [group for report in reports for group in report.done]
+        assert len(done) == len(set(done)) == count, "each group was resumed once, and else it was void"
+        voids = [why for report in reports for why in report.void.values()]
+        overtaken = ("events have overtaken it: the group is not parked", "holds no such message; it holds none")
+        assert all(why.endswith(overtaken) for why in voids)
+        assert not list(store.look().parked())
+
+
+# -- files with many decisions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_spark(tmp_path: Path) -> Iterator[OnSpark]:
+    with stored("spark", tmp_path, str) as made:
+        assert isinstance(made, OnSpark)
+        made.receive(ledger(), [row(name, 1, -1) for name in "abcde"])
+        yield made
+
+
+def new_files(store: OnSpark) -> list[Path]:
+    return sorted((store.bench.root / "decisions" / "new").iterdir())
+
+
+def test_a_file_with_many_decisions_is_one_for_every_version(on_spark: OnSpark) -> None:
+    PipelineResults(on_spark.look()).resume(all=True, by="ann")
+    (path,) = new_files(on_spark)
+    document = json.loads(path.read_text())
+    assert next(iter(document)) == "action"
+    assert document["action"] == "many"
+    assert path.name == f"{document['at_us']:016d}-{document['id']}.json"
+    # A version that knows single decisions only refuses the file by name, and neither takes nor loses it.
+    assert "many" not in tuple(DecisionAction)
+    with pytest.raises(InputError, match="action='many'"):
+        Decision(**{"by": "", "group": "", **{name: document[name] for name in ("id", "action", "at_us")}})
+
+
+def test_a_damaged_file_with_many_decisions_is_passed_over(on_spark: OnSpark) -> None:
+    PipelineResults(on_spark.look()).resume(all=True, by="ann")
+    (path,) = new_files(on_spark)
+    whole = path.read_text()
+    document = json.loads(whole)
+    for broken in (
+        whole[: len(whole) // 2],
+        json.dumps(document | {"decisions": []}),
+        json.dumps(document | {"decisions": [{"action": "explode"}]}),
+        json.dumps(document | {"id": "another"}),
+    ):
+        path.write_text(broken)
+        assert [each.path for each in on_spark.bench.store.decisions.strays()] == [f"decisions/new/{path.name}"]
+        assert on_spark.bench.store.undecided(None) == {}
+    path.write_text(whole)
+    assert len(on_spark.bench.store.undecided(None)) == 5
+
+
+def test_a_step_takes_whole_files_up_to_a_bound(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DECISIONS_AT_ONCE", 2)
+    look = on_spark.look()
+    report = PipelineResults(look).resume(all=True, by="ann")
+    assert len(new_files(on_spark)) == 3
+    done = []
+    for _ in range(3):
+        on_spark.receive(ledger(mended), [])
+        done.append(len(look.updated(report).done))
+    assert done == [2, 4, 5]
+    assert new_files(on_spark) == []
+    assert SparkInspector(on_spark.at).updated(report) == look.updated(report)
+
+
+def test_a_crash_before_a_file_is_filed_away_does_not_take_it_twice(on_spark: OnSpark) -> None:
+    look = on_spark.look()
+    report = PipelineResults(look).resume(all=True, by="ann")
+    on_spark.bench.pipeline = ledger(mended)
+    manifest, _ = on_spark.bench.prepare([])
+    on_spark.bench.store.commit(manifest)  # and dies here
+    assert len(new_files(on_spark)) == 1
+    assert len(look.updated(report).done) == 5
+    on_spark.bench.step([])
+    assert on_spark.bench.store.manifest(3).decisions == []
+    assert new_files(on_spark) == []
+
+
+def test_the_plan_of_a_step_leaves_old_contents_out(on_spark: OnSpark) -> None:
+    look = on_spark.look()
+    PipelineResults(look).drop("a", "b", by="ann")
+    PipelineResults(look).replace("c", content={"amount": 3}, by="ann")
+    every = on_spark.bench.store.undecided(None).values()
+    assert all(each.old for each in every)
+    plan = Stepper(ledger(), on_spark.at, alone=True).plan(None, None, final=False)
+    assert {each.group: each.old is not None for each in plan.decisions.values()} == {"a": False, "b": False, "c": True}
