@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from shop import Row, Shop, ledger, row
 
 import inturn
 from inturn import Arrival, Pipeline, To
-from inturn.core.errors import InputError, NoSuchQueue, QueueFull
+from inturn.core.errors import InputError, NoSuchQueue
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings
 from inturn.store.commands import Ask
@@ -48,21 +48,11 @@ def queue(shop: Shop, name: str = "credits", **settings: Any) -> Queue:
     return Queue(shop.writer, name)
 
 
-def bound(shop: Shop, to: Queue, most: int, patch: pytest.MonkeyPatch) -> list[int]:
-    """Give a queue room for so many messages; return the depths that it has had."""
-    send, depths = shop.store.send, [0]
-
-    def bounded(info: QueueInfo, drafts: Sequence[Any], now_ms: int) -> Any:
-        if info.name == to.name and info.depth + len(drafts) > most:
-            msg = "it is full"
-            raise InputError(msg) if len(drafts) > most else QueueFull(msg)
-        sent = send(info, drafts, now_ms)
-        if info.name == to.name:
-            depths.append(info.depth)
-        return sent
-
-    patch.setattr(shop.store, "send", bounded)
-    return depths
+def bound(to: Queue, most: int) -> None:
+    """Give a queue room for so many messages; for 0, one that is full."""
+    to.configure(max_depth=max(most, 1))
+    if not most:
+        to.send("it is full")
 
 
 def bodies(to: Queue) -> list[tuple[str | None, Any]]:
@@ -217,12 +207,10 @@ def test_in_any_order_and_cut_the_chain_is_that_replay(
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(
-    shop: Shop, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(shop: Shop, most: int) -> None:
     """Also if one turn makes more than ever fit."""
     to = queue(shop)
-    depths = bound(shop, to, most, monkeypatch)
+    bound(to, most)
     shop.send(MESSAGES)
     taken: dict[str | None, Any] = {}
     handled = threading.Event()
@@ -239,41 +227,42 @@ def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(
         assert handled.wait(UNTIL_S)
         assert shop.queue.depth().messages > 0, "its turn is held"
         while len(taken) < len(replayed(messages)):
+            assert to.depth().messages <= most
             for message in to.receive(wait_s=1):
                 taken[message.dedup_id] = message.body
                 message.ack()
             worker.check()
         worker.drain(UNTIL_S)
     assert taken == {effect: output for output, effect in replayed(messages)}
-    assert max(depths) == most
     assert set(shop.seen(DEBITS)["status"].values()) == {"open"}
     assert shop.counts().balanced
     assert shop.counts().applied == len(messages)
 
 
-def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop) -> None:
     to = queue(shop)
-    bound(shop, to, 0, monkeypatch)
+    bound(to, 0)
     shop.send([row(1, 1, "a"), row(1, 1, "b", to=[])])
     with Worker(DEBITS, shop.queue, deliver=To(to, group="to")):
         _until(lambda: "b" in shop.seen(DEBITS)["states"])
     assert list(shop.seen(DEBITS)["states"]) == ["b"]
 
 
-def test_a_stop_gives_back_what_a_full_queue_holds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_gives_back_what_a_full_queue_holds(shop: Shop) -> None:
     to, handled = queue(shop), threading.Event()
 
     def handler(state: Row, message: Row) -> tuple[Row, list[Row]]:
         handled.set()
         return transfer(state, message)
 
-    with pytest.MonkeyPatch.context() as patch:
-        bound(shop, to, 0, patch)
-        shop.send(MESSAGES)
-        with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
-            assert handled.wait(UNTIL_S)
-        assert worker.counts.received == 0
-        assert shop.queue.depth().in_flight == 0
+    bound(to, 0)
+    shop.send(MESSAGES)
+    with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
+        assert handled.wait(UNTIL_S)
+    assert worker.counts.received == 0
+    assert shop.queue.depth().in_flight == 0
+    to.purge()
+    to.configure(max_depth=None)
     shop.work(DEBITS, deliver=To(to, group="to"))
     assert len(bodies(to)) == len(replayed(MESSAGES))
 

@@ -124,15 +124,13 @@ class Chain:
         return total, is_full
 
     def _put(self, store: PipelineKeeper, drafts: Sequence[Draft], now_ms: int) -> int:
-        """Send the first of some messages, about as many as there is room for, and return their number."""
+        """Send the first of some messages, as many as there is room for, and return their number."""
         queue = queue_of(store, self._queue)
-        while drafts:
-            try:
-                store.send(queue, drafts, now_ms)
-                break
-            except (QueueFull, InputError):  # nothing was sent; an InputError says that so many never fit
-                drafts = drafts[: len(drafts) // 2]
-        return len(drafts)
+        room = store.room(queue) if drafts else 0
+        fitting = drafts if room is None else drafts[:room]
+        if fitting:
+            store.send(queue, fitting, now_ms)
+        return len(fitting)
 
     def _draft(self, text: str, group: str, effect_id: str) -> Draft:
         """Return the message of an output, given as JSON."""
