@@ -99,6 +99,12 @@ SHOWN_LENGTH: Final = 200
 RECEIVE_MESSAGES: Final = 1_000
 """The most messages of one receive."""
 
+RATE_TIMES: Final = 1_000_000
+"""The most messages, and the longest burst, of a rate."""
+
+RATES_AT_ONCE: Final = 100
+"""Number of rate limits of groups that are no longer in force and that one transaction forgets."""
+
 READ_MESSAGES: Final = 10_000
 """The most messages that a reader or a peek takes at a time."""
 

@@ -12,7 +12,9 @@ from inturn.core.idempotency_keys import KeyAnswer, KeyRequest, KeyResult, Relea
 from inturn.core.queue import sessions
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
+from inturn.core.rate import RateLimits
 from inturn.store.protocols import KeyStore, SessionStore, Store, no_such_queue
+from inturn.store.rates import receive_within
 
 T = TypeVar("T")
 
@@ -218,6 +220,28 @@ class ReceiveWithin(Receive[T]):
         return super().undoing(found or [])
 
 
+class ReceiveLimited(Receive[T]):
+    """A receive within rate limits; at most one message of each group."""
+
+    __slots__ = ("rates",)
+
+    def __init__(
+        self,
+        queue: str,
+        answer: Callable[[list[Delivery]], T],
+        want: ReceiveRequest,
+        rates: RateLimits,
+        *,
+        wait_s: float = 0,
+    ) -> None:
+        super().__init__(queue, answer, want, wait_s=wait_s)
+        self.rates: Final = rates
+
+    def run(self, store: Store, now_ms: int) -> list[Delivery]:
+        """Lease messages that may begin now, without waiting."""
+        return receive_within(store, queue_of(store, self.queue), self.want, self.rates, now_ms).deliveries
+
+
 class Decide(Command[T]):
     """A request for an idempotency key of a namespace, its space."""
 
@@ -257,6 +281,7 @@ _ORDER: Final[dict[type, int]] = {
     Receive: 3,
     TakeSession: 4,
     ReceiveWithin: 4,
+    ReceiveLimited: 4,
 }
 _ALONE: Final = {2, 4}
 """The ranks in ``_ORDER`` of commands that run one by one."""
