@@ -1,6 +1,6 @@
 """Handlers with side effects, over a durable queue."""
 
 from inturn.consumer.consumer import Consumer, consume
-from inturn.consumer.exchange import ConsumedCounts
+from inturn.consumer.rounds import ConsumedCounts
 
 __all__ = ["ConsumedCounts", "Consumer", "consume"]

@@ -1,6 +1,6 @@
 """The consumer: it runs a handler with side effects for messages of a queue, groups side by side, in order within each.
 
-The consumer's own thread makes all its transactions, one after the other; see exchange.py. A pool of threads runs the
+The consumer's own thread makes all its transactions, one after the other; see rounds.py. A pool of threads runs the
 handler; see handling.py.
 """
 
@@ -11,17 +11,17 @@ import traceback
 from collections import deque
 from typing import Literal, Self
 
-from inturn.consumer.exchange import (
+from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
+from inturn.consumer.rounds import (
     ConsumedCounts,
-    Exchange,
-    Exchanged,
-    ExchangeRequest,
     Handling,
     HandlingResult,
+    RoundRequest,
+    RoundResult,
+    Rounds,
     Then,
 )
-from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
-from inturn.consumer.transaction import LeaseLost
+from inturn.consumer.transaction import AckRefused
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError
 from inturn.core.pipeline.order import Retry
@@ -128,7 +128,7 @@ class Consumer:
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
-        self._exchange = Exchange(queue, retry, then, rates)
+        self._rounds = Rounds(queue, retry, then, rates)
         self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
         self._is_limited = any(rates)
         self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
@@ -146,7 +146,7 @@ class Consumer:
 
     def __enter__(self) -> Self:
         """Start the consumer's thread."""
-        self._thread = threading.Thread(target=self._run, name="inturn-consumer-exchange", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="inturn-consumer-rounds", daemon=True)
         self._thread.start()
         return self
 
@@ -221,7 +221,7 @@ class Consumer:
         try:
             is_committed = self._call.run(handling.message)
             handling.result = HandlingResult.COMMITTED if is_committed else HandlingResult.DONE
-        except LeaseLost:
+        except AckRefused:
             handling.result = HandlingResult.LOST
         except HandlerError as error:
             handling.fault = error
@@ -257,12 +257,12 @@ class Consumer:
         except BaseException as error:  # noqa: BLE001 - as above
             self._error = self._error or error
 
-    def _do(self, *, is_taking: bool) -> Exchanged:
+    def _do(self, *, is_taking: bool) -> RoundResult:
         """Run one transaction: settle what has ended, and take new messages."""
         ended = self._collect()
         back, self._back = self._back, []
-        now_ms, lease_ms = self._queue.writer.clock(), self._exchange.lease_ms
-        request = ExchangeRequest(
+        now_ms, lease_ms = self._queue.writer.clock(), self._rounds.lease_ms
+        request = RoundRequest(
             ended,
             back,
             [
@@ -273,7 +273,7 @@ class Consumer:
             self._most() if is_taking and not self._stopping.is_set() else 0,
             asks_empty=bool(self._drains) and not self._in_hand,
         )
-        found = self._exchange.run(request)
+        found = self._rounds.run(request)
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
         self._pace.done(len(ended))
@@ -311,7 +311,7 @@ class Consumer:
             handling = Handling(message, delivery.until_ms)
             if handling.place in self._in_hand:  # its lease was lost, and the handler still runs
                 self._back.append(handling)
-            elif self._exchange.is_spent(message):
+            elif self._rounds.is_spent(message):
                 handling.result = HandlingResult.FAILED
                 handling.error = f"received {message.attempts} times; the last time the process ended with the handler"
                 self._ended.append(handling)
@@ -320,19 +320,19 @@ class Consumer:
                 self._in_hand[handling.place] = handling
                 self._pool.put(handling)
 
-    def _rest(self, found: Exchanged) -> None:
+    def _rest(self, found: RoundResult) -> None:
         """Wait until there is something to do."""
         if (found.is_more and self._most()) or self._news.is_set() or self._stopping.is_set():
             return
         if self._in_hand or self._back or self._drains:
-            wait_s = min(limits.POLL_S, self._exchange.lease_ms / 4000)
+            wait_s = min(limits.POLL_S, self._rounds.lease_ms / 4000)
             if found.due_ms is not None and self._most():
                 wait_s = min(wait_s, max(found.due_ms - self._queue.writer.clock(), 1) / 1000)
             self._news.wait(wait_s)
             if self._pool.backlog:  # handlers are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
-        self._take_up(self._exchange.wait(limits.WORKER_IDLE_S))
+        self._take_up(self._rounds.wait(limits.WORKER_IDLE_S))
 
     def _wind_up(self) -> None:
         """Give back what has not begun, and finish running handlers."""
@@ -347,5 +347,5 @@ class Consumer:
             if time.monotonic() > until:
                 break
             if self._in_hand and not self._ended:
-                self._news.wait(min(limits.POLL_S, self._exchange.lease_ms / 4000))
+                self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))
         self._call.close()

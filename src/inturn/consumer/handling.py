@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
-from inturn.consumer.transaction import HandlerTransaction, LeaseLost, acknowledge
+from inturn.consumer.transaction import AckRefused, HandlerTransaction, acknowledge
 from inturn.core.errors import HandlerError, InputError, LeaseExpired
 from inturn.faults import reach
 from inturn.queue.message import Message
@@ -46,7 +46,7 @@ class HandlerCall:
         """Handle a message; return whether it was acknowledged in the handler's transaction.
 
         Raises:
-            LeaseLost: if its lease was over, so that the transaction was rolled back.
+            AckRefused: if its lease was over, so that the transaction was rolled back.
             HandlerError: if a plain handler returns a coroutine.
             Exception: an error of the handler.
         """
@@ -101,7 +101,7 @@ class HandlerCall:
         try:
             await message.ack.aio(tx=tx)
         except LeaseExpired as error:
-            raise LeaseLost(str(error)) from error
+            raise AckRefused(str(error)) from error
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop for async handlers; without one of the caller, it runs in a thread of its own."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LeaseLost(Exception):
-    """The lease of a handled message is over, so that its transaction is rolled back."""
+class AckRefused(Exception):
+    """An acknowledgement after the end of the lease, for which the transaction is rolled back."""
 
 
 class HandlerTransaction:
@@ -46,7 +46,7 @@ class HandlerTransaction:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it was used."""
+        """True once it was used."""
         return self._begun is not None
 
     @operation
@@ -105,9 +105,9 @@ def acknowledge(message: Message, tx: Any) -> None:
     """Acknowledge a message in a transaction.
 
     Raises:
-        LeaseLost: if its lease is over.
+        AckRefused: if its lease is over.
     """
     try:
         message.ack(tx=tx)
     except LeaseExpired as error:
-        raise LeaseLost(str(error)) from error
+        raise AckRefused(str(error)) from error

@@ -25,14 +25,14 @@ from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
 
 Then: TypeAlias = Literal["park", "dead-letter"]
-"""What becomes of a message whose retries have ended."""
+"""The ways to end with a message whose retries have ended."""
 
 _log = logging.getLogger("inturn.consumer")
 
 
 @dataclass
 class ConsumedCounts:
-    """What became of the messages that a consumer handled.
+    """The outcomes of the messages that a consumer handled.
 
     Attributes:
         done: acknowledged messages.
@@ -83,7 +83,7 @@ class Handling:
 
     @property
     def place(self) -> str | int:
-        """What is handled one at a time: the group or, without one, the message."""
+        """The group or, without one, the number of the message: of each place one message is handled at a time."""
         return self.message.sequence_number if self.message.group is None else self.message.group
 
     def settlement(self, act: SettleAction, ms: int = 0, **more: Any) -> Settlement:
@@ -92,7 +92,7 @@ class Handling:
 
 
 @dataclass(slots=True)
-class ExchangeRequest:
+class RoundRequest:
     """The input of one transaction.
 
     Attributes:
@@ -111,7 +111,7 @@ class ExchangeRequest:
 
 
 @dataclass(slots=True)
-class Exchanged:
+class RoundResult:
     """The result of one transaction.
 
     Attributes:
@@ -133,7 +133,7 @@ class Exchanged:
     counts: ConsumedCounts = field(default_factory=ConsumedCounts)
 
 
-class Exchange:
+class Rounds:
     """The transactions of one consumer.
 
     Args:
@@ -163,7 +163,7 @@ class Exchange:
             )
         self.lease_ms = max(settings.visibility_ms, limits.WORKER_LEASE_MS)
 
-    def run(self, request: ExchangeRequest) -> Exchanged:
+    def run(self, request: RoundRequest) -> RoundResult:
         """Run one transaction."""
         return self._queue.writer.run(Ask(self._queue.name, lambda store, now_ms: self._do(store, now_ms, request)))
 
@@ -183,8 +183,8 @@ class Exchange:
         """Return whether a message has used up its attempts before this one: each ended with its process."""
         return message.attempts > self._retry.times + 1
 
-    def _do(self, store: Store, now_ms: int, request: ExchangeRequest) -> Exchanged:
-        queue, found = queue_of(store, self._queue.name), Exchanged(now_ms)
+    def _do(self, store: Store, now_ms: int, request: RoundRequest) -> RoundResult:
+        queue, found = queue_of(store, self._queue.name), RoundResult(now_ms)
         self._settle(store, queue, request, found)
         if request.most:
             self._receive(store, queue, request.most, found)
@@ -193,7 +193,7 @@ class Exchange:
             found.is_empty = not (depth.in_flight or depth.delayed)
         return found
 
-    def _receive(self, store: Store, queue: QueueInfo, most: int, found: Exchanged) -> None:
+    def _receive(self, store: Store, queue: QueueInfo, most: int, found: RoundResult) -> None:
         want = ReceiveRequest(1, self.lease_ms)
         if any(self._rates):
             limited = want._replace(limit=most)
@@ -206,7 +206,7 @@ class Exchange:
             found.is_dry = not found.received
         found.due_ms = queue.due_ms
 
-    def _settle(self, store: Store, queue: QueueInfo, request: ExchangeRequest, found: Exchanged) -> None:
+    def _settle(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
         """Settle messages, then park the groups whose retries have ended."""
         changes: list[tuple[Handling, Settlement]] = []
         for each in request.ended:
@@ -249,7 +249,7 @@ class Exchange:
             return failed.settlement(SettleAction.DEFER)
         return failed.settlement(SettleAction.NACK, attempts=0)  # after a resume all attempts are new
 
-    def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: Exchanged) -> None:
+    def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: RoundResult) -> None:
         """Count what became of a message; park its group if its retries have ended."""
         counts, message = found.counts, ended.message
         if change.act is SettleAction.ACK:
