@@ -51,23 +51,31 @@ class HandlerCall:
             Exception: an error of the handler.
         """
         if self._is_async:
-            return asyncio.run_coroutine_threadsafe(self._arun(message), self._running_loop()).result()
+            is_acked = asyncio.run_coroutine_threadsafe(self._arun(message), self._running_loop()).result()
+        else:
+            is_acked = self._run(message)
+        if self._open is not None and not is_acked:
+            raise InputError("the context manager of transaction= kept the handler's error to itself; let it through")
+        return is_acked
+
+    def close(self) -> None:
+        """Stop the own event loop."""
+        if self._loop is not None and self._is_own_loop:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run(self, message: Message) -> bool:
         if self._open is not None:
             with self._open() as tx:
                 self._call(message, tx)
                 acknowledge(message, tx)
-            return True
+                return True
+            return False  # the block has ended without its error
         if not self._takes_tx:
             self._call(message)
             return False
         with HandlerTransaction(message, is_async=False) as own:
             self._call(message, own)
         return own.is_begun
-
-    def close(self) -> None:
-        """Stop the own event loop."""
-        if self._loop is not None and self._is_own_loop:
-            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _call(self, *arguments: Any) -> None:
         result = self._handler(*arguments)
@@ -77,15 +85,16 @@ class HandlerCall:
         reach("handled")
 
     async def _arun(self, message: Message) -> bool:
+        is_acked = False
         if self._open is not None:
             context = self._open()
             if isinstance(context, AbstractAsyncContextManager):
                 async with context as tx:
-                    await self._acall_and_ack(message, tx)
+                    is_acked = await self._acall_and_ack(message, tx)
             else:
                 with context as tx:
-                    await self._acall_and_ack(message, tx)
-            return True
+                    is_acked = await self._acall_and_ack(message, tx)
+            return is_acked
         if not self._takes_tx:
             await self._handler(message)
             reach("handled")
@@ -95,13 +104,14 @@ class HandlerCall:
             reach("handled")
         return own.is_begun
 
-    async def _acall_and_ack(self, message: Message, tx: Any) -> None:
+    async def _acall_and_ack(self, message: Message, tx: Any) -> bool:
         await self._handler(message, tx)
         reach("handled")
         try:
             await message.ack.aio(tx=tx)
         except LeaseExpired as error:
             raise AckRefused(str(error)) from error
+        return True
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop for async handlers; without one of the caller, it runs in a thread of its own."""
