@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import psycopg
@@ -13,7 +13,7 @@ import pytest
 import inturn
 from inturn import Retry
 from inturn.consumer import Consumer
-from inturn.core.errors import InputError, TransactionOver
+from inturn.core.errors import HandlerError, InputError, TransactionOver
 from inturn.database import Database
 from inturn.queue import Message, draft
 
@@ -171,7 +171,7 @@ def test_the_acknowledgement_is_part_of_an_async_pool_connections_transaction(sh
     assert effects(shop) == [f"{n:02}" for n in range(12)]
 
 
-def test_a_transaction_that_keeps_the_error_to_itself_does_not_acknowledge_the_message(shop: Database) -> None:
+def test_a_transaction_that_does_not_fit_ends_the_consumer(shop: Database) -> None:
     queue = shop.queue("q")
     queue.send("a1", group="a")
 
@@ -180,9 +180,14 @@ def test_a_transaction_that_keeps_the_error_to_itself_does_not_acknowledge_the_m
         with suppress(ValueError), shop.transaction() as tx:
             yield tx
 
-    def handle(message: Message, tx: Any) -> None:
+    def refuse(message: Message, tx: Any) -> None:
         raise ValueError("no")
 
-    counts = inturn.consume(queue, handle, retry=SOON, transaction=keeping, until="empty")
-    assert (counts.done, counts.failed, counts.parked) == (0, 3, 1)
-    assert "transaction= kept the handler's error to itself" in queue.parked()[0].note
+    with pytest.raises(HandlerError, match="kept the handler's error to itself"):
+        inturn.consume(queue, refuse, transaction=keeping)
+    with pytest.raises(HandlerError, match="gives None"):
+        inturn.consume(queue, lambda message, tx: None, transaction=nullcontext)
+    with pytest.raises(HandlerError, match="cannot be acknowledged in transaction=: tx is 'text'"):
+        inturn.consume(queue, lambda message, tx: None, transaction=lambda: nullcontext("text"))
+    (message,) = queue.receive()
+    assert message.attempts == 1, "given back as if it had not been received"

@@ -78,7 +78,7 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
 
     Raises:
         InputError: if an argument is invalid, or does not fit the queue's settings.
-        HandlerError: if a plain handler returned a coroutine.
+        HandlerError: if a plain handler returned a coroutine, or ``transaction=`` gives what ``tx=`` does not accept.
         NoSuchQueue: if the queue, or its dead-letter queue, does not exist.
         StoreError: if the database cannot be written.
     """
@@ -139,6 +139,7 @@ class Consumer:
         self._stopping = threading.Event()
         self._pace = Pace()
         self._drains: deque[threading.Event] = deque()
+        self._is_running = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -210,6 +211,11 @@ class Consumer:
             self._tell()
             raise InputError("the consumer does not run: it was not begun, or it was stopped")
 
+    @property
+    def is_taking(self) -> bool:
+        """True while it takes messages."""
+        return self._is_running and not self._stopping.is_set()
+
     def _tell(self) -> None:
         if self._error is not None:
             raise self._error
@@ -240,6 +246,7 @@ class Consumer:
 
     def _run(self) -> None:
         try:
+            self._is_running = True
             while not self._stopping.is_set():
                 drains = len(self._drains)
                 self._news.clear()
@@ -300,7 +307,7 @@ class Consumer:
         in_hand, ahead = len(self._in_hand), self._pace.ahead
         if self._is_limited or ahead <= self._concurrency:  # what is limited begins at once, so that the rate holds
             return max(0, self._concurrency - in_hand)
-        return ahead - in_hand if in_hand <= ahead // 4 else 0
+        return max(0, ahead - in_hand) if in_hand <= max(2 * self._concurrency, ahead // 4) else 0
 
     def _take_up(self, received: list[Delivery]) -> None:
         """Pass new messages to the threads."""

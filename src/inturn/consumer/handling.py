@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
-from inturn.consumer.transaction import AckRefused, HandlerTransaction, acknowledge
-from inturn.core.errors import HandlerError, InputError, LeaseExpired
+from inturn.consumer.transaction import HandlerTransaction, acknowledging
+from inturn.core.errors import HandlerError, InputError
 from inturn.faults import reach
 from inturn.queue.message import Message
 
@@ -47,7 +47,7 @@ class HandlerCall:
 
         Raises:
             AckRefused: if its lease was over, so that the transaction was rolled back.
-            HandlerError: if a plain handler returns a coroutine.
+            HandlerError: if a plain handler returns a coroutine, or the caller's transaction does not fit.
             Exception: an error of the handler.
         """
         if self._is_async:
@@ -55,7 +55,7 @@ class HandlerCall:
         else:
             is_acked = self._run(message)
         if self._open is not None and not is_acked:
-            raise InputError("the context manager of transaction= kept the handler's error to itself; let it through")
+            raise HandlerError("the context manager of transaction= kept the handler's error to itself; let it through")
         return is_acked
 
     def close(self) -> None:
@@ -67,7 +67,8 @@ class HandlerCall:
         if self._open is not None:
             with self._open() as tx:
                 self._call(message, tx)
-                acknowledge(message, tx)
+                with acknowledging(tx):
+                    message.ack(tx=tx)
                 return True
             return False  # the block has ended without its error
         if not self._takes_tx:
@@ -107,10 +108,8 @@ class HandlerCall:
     async def _acall_and_ack(self, message: Message, tx: Any) -> bool:
         await self._handler(message, tx)
         reach("handled")
-        try:
+        with acknowledging(tx):
             await message.ack.aio(tx=tx)
-        except LeaseExpired as error:
-            raise AckRefused(str(error)) from error
         return True
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

@@ -1,10 +1,11 @@
 """The transaction that a handler is given: it begins with its first use, so that a handler need not hold a lock."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from inturn.core.errors import InputError, LeaseExpired, TransactionOver
+from inturn.core.errors import HandlerError, InputError, LeaseExpired, TransactionOver
 from inturn.database import Transaction
 from inturn.queue.message import Message
 from inturn.queue.operation import operation
@@ -94,20 +95,27 @@ class HandlerTransaction:
             return
         try:
             if error is None:
-                acknowledge(self._message, self._begun)
+                with acknowledging(self._begun):
+                    self._message.ack(tx=self._begun)
         except BaseException as refused:
             self._begun.__exit__(type(refused), refused, refused.__traceback__)
             raise
         self._begun.__exit__(kind, error, trace)
 
 
-def acknowledge(message: Message, tx: Any) -> None:
-    """Acknowledge a message in a transaction.
+@contextmanager
+def acknowledging(tx: object) -> Iterator[None]:
+    """Run the acknowledgement of a handled message in a transaction.
 
     Raises:
-        AckRefused: if its lease is over.
+        AckRefused: if the lease of the message is over.
+        HandlerError: if ``tx`` is no transaction of this database.
     """
+    if tx is None:  # as a transaction of its own, it would be done whatever becomes of the caller's
+        raise HandlerError("the context manager of transaction= gives None; it gives what tx= accepts")
     try:
-        message.ack(tx=tx)
+        yield
     except LeaseExpired as error:
         raise AckRefused(str(error)) from error
+    except InputError as error:
+        raise HandlerError(f"the message cannot be acknowledged in transaction=: {error}") from error
