@@ -11,6 +11,7 @@ import pytest
 import inturn
 from inturn import Retry
 from inturn.consumer import Consumer
+from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, NoSuchQueue, QueueError
 from inturn.database import Database
 from inturn.queue import Message, QueueSettings, draft
@@ -91,6 +92,38 @@ def test_a_failing_group_is_parked_with_its_error_and_others_go_on(db: Database)
     counts = inturn.consume(queue, again, retry=SOON, until="empty")
     assert again.order("a") == ["a2", "a2", "a2", "a3"], "after a resume all attempts are new"
     assert (counts.done, counts.parked, queue.depth().messages) == (2, 0, 0)
+
+
+def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(body, group="a") for body in ("deferred", "bad")])
+    (message,) = queue.receive()
+    message.defer()
+    held = queue.fetch(message.sequence_number)
+    assert held is not None
+    monkeypatch.setattr(limits, "PARK_AGAIN_MS", 50)
+    with Consumer(queue, Handled({"bad": 99}), retry=Retry(0)) as consumer:
+        within(lambda: consumer.counts.failed > 1)
+        assert queue.parked() == []
+        held.ack()
+        within(lambda: [each.group for each in queue.parked()] == ["a"])
+    assert (consumer.counts.parked, queue.depth().messages) == (1, 1)
+
+
+def test_the_backlog_of_a_hot_group_delays_no_other(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft("hot", group="hot") for _ in range(900)])
+    queue.send_many([draft("other", group=f"g{n}") for n in range(50)])
+    seen: list[str] = []
+    with Consumer(queue, lambda message: seen.append(message.body), concurrency=2) as consumer:
+        within(lambda: seen.count("other") == 50)
+        consumer.stop_soon()
+    last = max(place for place, body in enumerate(seen) if body == "other")
+    assert seen[:last].count("hot") < 300
+    hot = seen.count("hot")
+    assert queue.depth()[:2] == (900 - hot, 0)
 
 
 def test_a_failing_message_without_a_group_is_deferred(db: Database) -> None:

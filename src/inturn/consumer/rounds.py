@@ -18,6 +18,7 @@ from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
 from inturn.core.queue.sessions import SessionRequest, SessionVerb
 from inturn.core.rate import RateLimits
+from inturn.core.texts import shown
 from inturn.queue import Queue
 from inturn.queue.message import Message
 from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
@@ -262,5 +263,10 @@ class Rounds:
         if change.act is SettleAction.NACK and message.group is not None:
             request = SessionRequest(SessionVerb.PARK, note=ended.error)
             answer = cast("SessionStore", store).session(queue, message.group, request, found.now_ms)
-            counts.parked += answer.verdict is SettleResult.DONE
-        _log.warning("message %d was given up after %d attempts", message.sequence_number, message.attempts)
+            if answer.verdict is SettleResult.DONE:
+                counts.parked += 1
+            else:  # a receiver holds a deferred message of the group: all attempts again, when it may be free
+                hidden = Settlement(message.sequence_number, None, SettleAction.EXTEND, limits.PARK_AGAIN_MS)
+                store.settle(queue, [hidden], found.now_ms)
+        why = shown((ended.error.strip().splitlines() or [""])[-1])
+        _log.warning("message %d is given up after %d attempts: %s", message.sequence_number, message.attempts, why)

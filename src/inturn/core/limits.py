@@ -273,6 +273,9 @@ WORKER_ASLEEP: Final = 256
 """Number of a worker's groups that wait for another attempt beside those in their turns; further ones keep their turn
 while they wait."""
 
+PARK_AGAIN_MS: Final = 10_000
+"""Time for which a message is hidden whose group a consumer could not park, since a receiver holds a message of it."""
+
 WORKER_GRACE_S: Final = 30.0
 """Time for which a stopped worker waits for the turns that have begun, by default."""
 
