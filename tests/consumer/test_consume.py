@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -241,6 +242,31 @@ def test_a_message_whose_lease_was_lost_is_counted_and_left_to_its_new_holder(db
     with Consumer(queue, purge) as consumer:
         consumer.drain(60)
     assert (consumer.counts.done, consumer.counts.lost) == (0, 1)
+
+
+def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(address: str) -> None:
+    ahead_ms = 0
+    begun, go_on = threading.Event(), threading.Event()
+    seen = []
+
+    def handle(message: Message) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        seen.append((message.body, message.attempts))
+
+    with inturn.open(address, durable=False, clock=lambda: time.time_ns() // 1_000_000 + ahead_ms) as db:
+        queue = db.queue("q")
+        with Consumer(queue, handle, concurrency=1) as consumer:
+            queue.send("first", group="a")
+            assert begun.wait(60)
+            consumer._pace.ahead = 10  # as if handlers had been short
+            queue.send("second", group="b")
+            within(lambda: "b" in consumer._in_hand)
+            ahead_ms = 100_000  # the machine slept
+            go_on.set()
+            consumer.drain(60)
+    assert sorted(seen) == [("first", 1), ("first", 2), ("second", 2)]
+    assert (consumer.counts.done, consumer.counts.lost) == (2, 2)
 
 
 def test_a_stop_finishes_what_runs_and_gives_back_the_rest(db: Database) -> None:

@@ -225,10 +225,7 @@ class Consumer:
     def _handle(self, handling: Handling) -> None:
         """Handle one message in a thread of the pool."""
         try:
-            is_committed = self._call.run(handling.message)
-            handling.result = HandlingResult.COMMITTED if is_committed else HandlingResult.DONE
-        except AckRefused:
-            handling.result = HandlingResult.LOST
+            handling.result = self._result(handling)
         except HandlerError as error:
             handling.fault = error
         except Exception as error:  # noqa: BLE001 - whatever it raises, it is tried again
@@ -241,6 +238,15 @@ class Consumer:
             self._news.set()
         if not self._pool.backlog:
             self._drained.set()
+
+    def _result(self, handling: Handling) -> HandlingResult:
+        """Call the handler, unless the lease is over already: another receiver may have the message."""
+        if handling.until_ms is None or handling.until_ms <= self._queue.writer.clock():
+            return HandlingResult.LOST
+        try:
+            return HandlingResult.COMMITTED if self._call.run(handling.message) else HandlingResult.DONE
+        except AckRefused:
+            return HandlingResult.LOST
 
     # --- the consumer's own thread ---
 

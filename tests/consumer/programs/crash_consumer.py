@@ -33,7 +33,7 @@ def live(directory: Path, target: str, seed: int, *, dies: bool) -> None:
     mark = "%s" if "://" in target else "?"
 
     def handle(message: Message, tx: Any) -> None:
-        os.write(calls, f"{json.dumps([message.group, message.body])}\n".encode())
+        os.write(calls, f"{json.dumps([message.fencing_token, message.group, message.body])}\n".encode())
         if message.body % 2:  # the others acknowledge without a transaction
             values = (message.group, message.body)
             tx.execute(f"insert into effect (grp, body) values ({mark}, {mark})", values)  # noqa: S608 - ours
