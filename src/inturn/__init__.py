@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 from inturn.core.errors import InturnError, Retryable
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Retry, Timestamp, Wait
+from inturn.core.rate import Rate
 
 if TYPE_CHECKING:
+    from inturn.consumer import consume
     from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported
     from inturn.dry_runs import dry_run
     from inturn.worker import To, work
@@ -18,17 +20,20 @@ __all__ = [
     "InturnError",
     "Monotone",
     "Pipeline",
+    "Rate",
     "Retry",
     "Retryable",
     "Timestamp",
     "To",
     "Wait",
+    "consume",
     "dry_run",
     "work",
 ]  # not `open`: `from inturn import *` must not replace Python's own
 __version__ = "0.1.0"
 _LATER: Final = {
     "To": "inturn.worker",
+    "consume": "inturn.consumer",
     "dry_run": "inturn.dry_runs",
     "open": "inturn.database",
     "work": "inturn.worker",

@@ -62,6 +62,10 @@ queue = "shop.db#[/ingested]"
 path = "[drop] \u001b"
 mapping = { group = "body.g", id = "body.id" }
 """
+APP = """
+def refuse(message):
+    raise ValueError(message.body)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +79,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(root)
     try:
         Path("ledger.py").write_text(LEDGER)
+        Path("app.py").write_text(APP)
         pipeline = load("ledger.py:ledger")
         with inturn.open("shop.db", durable=False) as db:
             db.queue("[/dead]")
             _fill(db.queue(QUEUE, QueueSettings(dead_letter="[/dead]", max_receives=5)), db.queue("[/dead]"))
+            db.queue("consumed").send_many([inturn.queue.draft(text, group=text) for text in NAMES])
             work = db.queue("work")
             messages = [*_messages()]
             work.send_many([inturn.queue.draft(each) for each in messages])
@@ -207,6 +213,12 @@ CASES: dict[str, list[tuple[object, ...]]] = {
         ("ledger.py:ledger", "--queue", "shop.db#work", "--until-empty"),
         ("ledger.py:ledger", "--queue", "shop.db#[/none]"),
         ("[/x].py:\x1b", "--queue", AT),
+    ],
+    "consume": [
+        ("app.py:refuse", "--queue", "shop.db#consumed", "--retries", 0, "--until-empty"),
+        ("app.py:refuse", "--queue", "shop.db#[/none]\x1b"),
+        ("[/x].py:\x1b", "--queue", AT),
+        ("app.py:refuse", "--queue", AT, "--rate-limit", "[/x]\x1b"),
     ],
 }
 """What each command is given, in an order in which they may come."""

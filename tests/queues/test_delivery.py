@@ -413,3 +413,25 @@ def test_a_lease_that_a_clock_set_back_makes_valid_again_is_settled_once(harness
     assert harness.nack(*got) == [DONE, DONE]
     harness.wait(200)
     assert sorted(harness.take(10)) == ["a2", "x"]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_000])
+@pytest.mark.parametrize("attempts", [0, 1, 7])
+def test_the_holder_can_say_how_many_attempts_a_message_has_used_up(
+    harness: StoreHarness, attempts: int, delay_ms: int
+) -> None:
+    harness.send("a1", "a2", "b1")
+    harness.send("x", group=None)
+    for _ in range(2):
+        got = [each for each in harness.receive(10) if each.entry.body != "a2"]
+        changes = [
+            Settlement(each.entry.sequence_number, each.token, SettleAction.NACK, delay_ms, attempts=attempts)
+            for each in got
+        ]
+        with harness.store.transaction():
+            assert harness.store.settle(harness.store.queues["q"], changes, harness.now) == [DONE] * 3
+        harness.wait(100)
+    again = {str(each.entry.body): each for each in harness.receive(10)}
+    assert {name: each.attempts for name, each in again.items()} == {
+        "a1": attempts + 1, "a2": 1, "b1": attempts + 1, "x": attempts + 1
+    }  # fmt: skip

@@ -120,6 +120,11 @@ class Stores(RuleBasedStateMachine):
             "settle", Settlement(each[1].entry.sequence_number, each[1].token, SettleAction.NACK, None), queue=each[0]
         )
 
+    @rule(each=deliveries, ms=st.sampled_from([0, 2_000]), attempts=st.integers(0, 2))
+    def nack_with_attempts(self, each: tuple[str, Delivery], ms: int, attempts: int) -> None:
+        number, token = each[1].entry.sequence_number, each[1].token
+        self.both("settle", Settlement(number, token, SettleAction.NACK, ms, attempts=attempts), queue=each[0])
+
     @rule(each=deliveries, s=st.integers(0, 5))
     def extend(self, each: tuple[str, Delivery], s: float) -> None:
         self.both("extend", each[1], queue=each[0], s=s)

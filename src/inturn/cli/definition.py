@@ -51,6 +51,19 @@ def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., A
     return found
 
 
+def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
+    """Return the function at ``app.py:post`` or ``package.module:name``.
+
+    Raises:
+        PipelineError: if there is none.
+    """
+    place, name, module = _module_of(where, "the function", "post", modules)
+    found: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(found):
+        raise PipelineError(f"{place} has no function {name!r}")
+    return found
+
+
 def _module_of(where: str, what: str, such: str, modules: dict[str, ModuleType] | None) -> tuple[str, str, ModuleType]:
     place, _, name = where.rpartition(":")
     if not place or not name:

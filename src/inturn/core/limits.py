@@ -102,6 +102,12 @@ SHOWN_LENGTH: Final = 200
 RECEIVE_MESSAGES: Final = 1_000
 """The most messages of one receive."""
 
+RATE_TIMES: Final = 1_000_000
+"""The most messages, and the longest burst, of a rate."""
+
+RATES_AT_ONCE: Final = 100
+"""Number of rate limits of groups that are no longer in force and that one transaction forgets."""
+
 READ_MESSAGES: Final = 10_000
 """The most messages that a reader or a peek takes at a time."""
 
@@ -279,6 +285,9 @@ WORKER_AHEAD_S: Final = 0.1
 WORKER_ASLEEP: Final = 256
 """Number of a worker's groups that wait for another attempt beside those in their turns; further ones keep their turn
 while they wait."""
+
+PARK_AGAIN_MS: Final = 10_000
+"""Time for which a message is hidden whose group a consumer could not park, since a receiver holds a message of it."""
 
 WORKER_GRACE_S: Final = 30.0
 """Time for which a stopped worker waits for the turns that have begun, by default."""

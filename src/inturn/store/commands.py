@@ -12,7 +12,9 @@ from inturn.core.override import override
 from inturn.core.queue import sessions
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
+from inturn.core.rate import RateLimits
 from inturn.store.protocols import KeyStore, SessionStore, Store, no_such_queue
+from inturn.store.rates import receive_within
 
 T = TypeVar("T")
 
@@ -268,6 +270,28 @@ class ReceiveWithin(Receive[T]):
     def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
         """Return the command that gives the messages back to the session."""
         return super().undoing(found or [])
+
+
+class ReceiveLimited(Receive[T]):
+    """A receive within rate limits; at most one message of each group."""
+
+    __slots__ = ("rates",)
+
+    def __init__(
+        self,
+        queue: str,
+        answer: Callable[[list[Delivery]], T],
+        want: ReceiveRequest,
+        rates: RateLimits,
+        *,
+        wait_s: float = 0,
+    ) -> None:
+        super().__init__(queue, answer, want, wait_s=wait_s)
+        self.rates: Final = rates
+
+    def run(self, store: Store, now_ms: int) -> list[Delivery]:
+        """Lease messages that may begin now, without waiting."""
+        return receive_within(store, queue_of(store, self.queue), self.want, self.rates, now_ms).deliveries
 
 
 class Decide(Command[T]):

@@ -14,6 +14,7 @@ from inturn.store.commands import (
     Decide,
     Outcome,
     Receive,
+    ReceiveLimited,
     ReceiveWithin,
     Send,
     Settle,
@@ -33,6 +34,7 @@ _ORDER: Final[dict[type, int]] = {
     Receive: 3,
     TakeSession: 4,
     ReceiveWithin: 4,
+    ReceiveLimited: 4,
 }
 _ALONE: Final = {2, 4}
 """The ranks in ``_ORDER`` of commands that run one by one."""

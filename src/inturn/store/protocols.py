@@ -182,6 +182,18 @@ class KeyStore(Protocol):
         ...
 
 
+class RateStore(Protocol):
+    """The stored points of rate limits, by queue and key; the rule is in :mod:`inturn.core.rate`."""
+
+    def read(self, queue: QueueInfo, keys: Sequence[str]) -> dict[str, int]:
+        """Return the points of those keys that have one; no other transaction changes them until this one ends."""
+        ...
+
+    def save(self, queue: QueueInfo, points: Mapping[str, int], now_us: int) -> None:
+        """Write points, and forget some that have passed."""
+        ...
+
+
 class GroupStore(Protocol):
     """The groups of pipelines. A pipeline is identified by its number."""
 
@@ -352,6 +364,11 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
     @property
     def sources(self) -> SourceStore:
         """The sources whose records became messages of these queues."""
+        ...
+
+    @property
+    def rates(self) -> RateStore:
+        """The rate limits of the queues."""
         ...
 
     @property

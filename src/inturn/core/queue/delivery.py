@@ -82,6 +82,8 @@ class Settlement(NamedTuple):
         to: target queue, for ``MOVE``.
         note: reason, for ``MOVE``.
         any_holder: without a lease: also change a message that a receiver holds, and its lease with it.
+        attempts: number of attempts that the message has used up, for ``NACK`` at the head of its group; None: those
+            counted, with the one that ends.
     """
 
     sequence_number: int
@@ -91,6 +93,7 @@ class Settlement(NamedTuple):
     to: str | None = None
     note: str | None = None
     any_holder: bool = False
+    attempts: int | None = None
 
 
 class SettleResult(Enum):
@@ -182,6 +185,12 @@ def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
     return (hold or DeliveryState(None))._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
 
 
+def counted(hold: DeliveryState | None, change: Settlement) -> DeliveryState:
+    """Return the state of a message that is given back, with the number of attempts that its holder says."""
+    hold = hold or DeliveryState(None)
+    return hold if change.attempts is None else hold._replace(attempts=change.attempts)
+
+
 def blocking(
     head: DeliveryState | None, holds: Iterable[DeliveryState | None], now_ms: int
 ) -> tuple[Why, DeliveryState | None]:
@@ -203,7 +212,7 @@ def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms:
     """
     used = hold.token is None or is_head or hold.deferred
     left = DeliveryState(
-        None, None, hold.attempts if used else hold.attempts - 1, first_ms=hold.first_ms, deferred=hold.deferred
+        None, None, hold.attempts if used else max(hold.attempts - 1, 0), first_ms=hold.first_ms, deferred=hold.deferred
     )
     if delay_ms:
         return left._replace(until_ms=now_ms + delay_ms, since_ms=now_ms)

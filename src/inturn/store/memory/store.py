@@ -228,6 +228,7 @@ class MemoryStore:
             else:
                 message.hold = delivery.extended(message.hold, change.ms or 0, now_ms)
         elif change.act is SettleAction.NACK:
+            message.hold = delivery.counted(message.hold, change)
             queue.give_back(message, change.ms, now_ms)
         elif change.act is SettleAction.DEFER:
             message.hold = delivery.deferred(message.hold)

@@ -18,6 +18,7 @@ _REMOVALS: Final = (
     "remove_touched",
     "remove_desk",
     "remove_incarnations",
+    "remove_rates",
     "remove_queue",
 )
 

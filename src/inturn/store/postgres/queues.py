@@ -16,6 +16,7 @@ from inturn.store.postgres.keys import PostgresKeys
 from inturn.store.postgres.messages import PostgresMessages
 from inturn.store.postgres.names import LongNames
 from inturn.store.postgres.pipelines import PostgresPipelines
+from inturn.store.postgres.rates import PostgresRates
 from inturn.store.postgres.ready_list import ReadyList
 from inturn.store.postgres.receiver_lock import ReceiverLocks
 from inturn.store.postgres.receives import PostgresReceives
@@ -62,6 +63,7 @@ class PostgresQueues:
         self.parked: Final = inspection.parked
         self.incarnation: Final = self.incarnations.of
         self.decide: Final = PostgresKeys(wire).decide
+        self.rates: Final = PostgresRates(wire, self.locks)
         self.pipelines: Final = PostgresPipelines(wire, names)
         self.sources: Final = SqlSources(wire.all, wire.do)
 

@@ -135,7 +135,7 @@ class PostgresSettlements(PostgresStatements):
             work.note(number, message, due_ms=now_ms + (change.ms or 0))
             return
         if change.act is SettleAction.NACK:
-            hold = hold or DeliveryState(None)
+            hold = delivery.counted(hold, change)
             is_head = message.group is None or hold.deferred or work.out.issuperset(message.before)
             left = redelivery.nacked(hold, queue.settings, number, is_head=is_head, delay_ms=change.ms, now_ms=now_ms)
             message.hold, message.is_changed = left, True

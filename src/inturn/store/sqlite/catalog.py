@@ -81,7 +81,7 @@ class SqliteCatalog(SqliteStatements):
             self._purge(self.queues[name])
         if info is None:
             number = self.queues.pop(name).number
-            for statement in ("remove_sessions", "remove_incarnations", "remove_queue"):
+            for statement in ("remove_sessions", "remove_incarnations", "remove_rates", "remove_queue"):
                 self._do(statement, number)
             return
         if info.number == 0:

@@ -708,6 +708,20 @@ and after < (select max(after) from inturn_incarnation where queue = ?1 and afte
 -- name: remove_incarnations
 delete from inturn_incarnation where queue = ?;
 
+-- name: rates
+select grp, next_us from inturn_rate where queue = ? and grp in (select value from json_each(?));
+
+-- name: save_rate
+insert or replace into inturn_rate (queue, grp, next_us) values (?, ?, ?);
+
+-- name: forget_rates
+delete from inturn_rate where queue = ?1 and grp in (
+    select grp from inturn_rate where queue = ?1 and next_us < ?2 order by next_us limit ?3
+);
+
+-- name: remove_rates
+delete from inturn_rate where queue = ?;
+
 -- Sources; see store/sql/sources.py.
 
 -- name: source_names

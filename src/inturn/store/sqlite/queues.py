@@ -18,6 +18,7 @@ from inturn.store.sqlite.inspection import SqliteInspection
 from inturn.store.sqlite.keys import SqliteKeys
 from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.pipelines import SqlitePipelines
+from inturn.store.sqlite.rates import SqliteRates
 from inturn.store.sqlite.ready_groups import ReadyGroups
 from inturn.store.sqlite.receives import Receives
 from inturn.store.sqlite.sends import Sends
@@ -60,6 +61,7 @@ class SqliteQueues:
         self.groups: Final = inspection.groups
         self.parked: Final = self._sessions.parked
         self.decide: Final = SqliteKeys(to).decide
+        self.rates: Final = SqliteRates(to)
         self.pipelines: Final = SqlitePipelines(to)
         statements = NamedStatements(to)
         self.sources: Final = SqlSources(statements.read, statements.do)

@@ -200,7 +200,7 @@ class Settlements(SqliteStatements):
             else:
                 self._leases.set_hold(queue, number, group, delivery.extended(hold, change.ms or 0, now_ms))
         elif change.act is SettleAction.NACK:
-            self._leases.give_back(queue, number, group, hold or DeliveryState(None), change.ms, now_ms)
+            self._leases.give_back(queue, number, group, delivery.counted(hold, change), change.ms, now_ms)
         elif change.act is SettleAction.DEFER:
             if group is not None:
                 self._index.leave(queue, {group: {number}})

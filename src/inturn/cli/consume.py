@@ -1,0 +1,81 @@
+"""``inturn consume``: a handler with side effects over a durable queue, until it is stopped."""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inturn.cli.definition import load_function
+from inturn.cli.options import AsDocument
+from inturn.cli.places import opened, split
+from inturn.cli.texts import line, say, say_json
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.pipeline.order import Retry
+from inturn.core.rate import Rate
+
+if TYPE_CHECKING:
+    from inturn.consumer import Consumer
+
+
+def consume(
+    handler: Annotated[str, typer.Argument(help="Where the handler is: app.py:handle or package.module:name.")],
+    queue: Annotated[str, typer.Option(help="Where its messages are: DATABASE#QUEUE.")],
+    concurrency: Annotated[int, typer.Option(help="Messages handled at once.")] = limits.WORKER_CONCURRENCY,
+    retries: Annotated[int, typer.Option(help="Further attempts after a failure.")] = 5,
+    backoff: Annotated[str, typer.Option(help="The longest pause before the first; it doubles.")] = "1 second",
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Move a failing message to the dead-letter queue; default: park.")
+    ] = False,
+    rate_limit: Annotated[str | None, typer.Option(help="Messages begun in a time, at most: 10/second.")] = None,
+    group_rate_limit: Annotated[str | None, typer.Option(help="The same for each group.")] = None,
+    burst: Annotated[int, typer.Option(help="Messages of --rate-limit that may begin at once.")] = 1,
+    grace_s: Annotated[float, typer.Option(help="How long a stop waits for handlers.")] = limits.WORKER_GRACE_S,
+    health: Annotated[str | None, typer.Option(help="Answer /health and /ready at HOST:PORT.")] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once the queue is empty.")] = False,
+    as_json: AsDocument = False,
+) -> None:
+    """Call a handler with each message of a queue until SIGTERM or Ctrl-C, which finish running handlers."""
+    from inturn.consumer import Consumer
+    from inturn.worker.health import HealthEndpoint
+    from inturn.worker.signals import stopped_by
+
+    path, name = split(queue)
+    with ExitStack() as stack:
+        db = stack.enter_context(opened(path))
+        consumer = Consumer(
+            db.queue(name, create=False),
+            load_function(handler, {}),
+            concurrency=concurrency,
+            retry=Retry(retries, backoff),
+            then="dead-letter" if dead_letter else "park",
+            rate_limit=_rate("--rate-limit", rate_limit, burst),
+            group_rate_limit=_rate("--group-rate-limit", group_rate_limit),
+            grace_s=grace_s,
+        )
+        if health is not None:
+            stack.enter_context(HealthEndpoint(health, lambda: _status(consumer)))
+        with stopped_by(consumer.stop_soon):
+            consumer.run(until_empty=until_empty)
+    counts = asdict(consumer.counts)
+    if as_json:
+        say_json(counts)
+    else:
+        told = ", ".join(f"{count} {what.replace('_', '-')}" for what, count in counts.items())
+        say(f"{line(handler)} over {line(name)}: {told}")
+
+
+def _rate(option: str, text: str | None, burst: int = 1) -> Rate | None:
+    """Return the rate of an option, such as ``10/second`` or ``100/5 minutes``."""
+    if text is None:
+        return None
+    times, _, per = text.partition("/")
+    if not times.strip().isdecimal() or not per:
+        raise InputError(f"{option} is {text!r}; write 10/second or 100/5 minutes")
+    per = per.strip()
+    return Rate(int(times), per if per[:1].isdecimal() else f"1 {per}", burst=burst)
+
+
+def _status(consumer: "Consumer") -> dict[str, Any]:
+    return {"ready": consumer.is_taking, **asdict(consumer.counts)}

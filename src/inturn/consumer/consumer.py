@@ -1,0 +1,364 @@
+"""The consumer: it runs a handler with side effects for messages of a queue, groups side by side, in order within each.
+
+The consumer's own thread makes all its transactions, one after the other; see rounds.py. A pool of threads runs the
+handler; see handling.py.
+"""
+
+import asyncio
+import threading
+import time
+import traceback
+from collections import deque
+from typing import Literal, Self
+
+from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
+from inturn.consumer.rounds import (
+    ConsumedCounts,
+    Handling,
+    HandlingResult,
+    RoundRequest,
+    RoundResult,
+    Rounds,
+    Then,
+)
+from inturn.consumer.transaction import AckRefused
+from inturn.core import limits
+from inturn.core.errors import HandlerError, InputError
+from inturn.core.pipeline.order import Retry
+from inturn.core.queue.messages import Delivery
+from inturn.core.rate import Rate, RateLimits
+from inturn.core.texts import kept_error
+from inturn.faults import reach
+from inturn.queue import Queue
+from inturn.queue.message import Message
+from inturn.worker.signals import stopped_by
+from inturn.worker.thread_pool import Pace, ThreadPool
+
+_RETRY = Retry(5, "1 second")
+
+
+def consume(  # noqa: PLR0913 - options by name, each with a default
+    queue: Queue,
+    handler: MessageHandler,
+    *,
+    concurrency: int = limits.WORKER_CONCURRENCY,
+    retry: Retry = _RETRY,
+    then: Then = "park",
+    transaction: OpenTransaction | None = None,
+    rate_limit: Rate | None = None,
+    group_rate_limit: Rate | None = None,
+    until: Literal["stopped", "empty"] = "stopped",
+    grace_s: float = limits.WORKER_GRACE_S,
+) -> ConsumedCounts:
+    """Call a handler with each message of a queue in this process, until SIGTERM or Ctrl-C stops it.
+
+    Within a group, a message begins once the one before it is acknowledged. Leases are extended while the handler runs.
+    The handler runs at least once for each message; what it writes in its transaction is written exactly once. Any
+    number of processes may consume the same queue.
+
+    Args:
+        queue: the queue.
+        handler: a plain or async function, called as ``handler(message)`` or, if it requires a second argument,
+            ``handler(message, tx)``. Its result is ignored; an exception is a failed attempt. It does not settle the
+            message. ``tx`` begins with its first use and takes the acknowledgement.
+        concurrency: the number of messages handled at once.
+        retry: the further attempts and the longest pause before each; the actual pause is random, up to that ("full
+            jitter"). Each receive of the message counts, also one whose process was killed.
+        then: what happens when the attempts are used up: ``park`` parks the group with the error as the reason, and
+            defers a message without a group; ``dead-letter`` moves the message to the queue's dead-letter queue.
+        transaction: opens your own transaction for each message, as a context manager such as ``pool.connection``; the
+            handler gets what it returns, and the message is acknowledged in it.
+        rate_limit: the maximum rate of messages of this queue, kept in the database, over all processes.
+        group_rate_limit: the maximum rate of messages of each group.
+        until: ``empty`` returns once nothing is left but parked groups and deferred messages.
+        grace_s: how long a stop waits for running handlers, in seconds.
+
+    Returns:
+        The counts of the messages that this call handled.
+
+    Raises:
+        InputError: if an argument is invalid, or does not fit the queue's settings.
+        HandlerError: if a plain handler returned a coroutine, or ``transaction=`` gives what ``tx=`` does not accept.
+        NoSuchQueue: if the queue, or its dead-letter queue, does not exist.
+        StoreError: if the database cannot be written.
+    """
+    if until not in ("stopped", "empty"):
+        raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
+    consumer = Consumer(
+        queue,
+        handler,
+        concurrency=concurrency,
+        retry=retry,
+        then=then,
+        transaction=transaction,
+        rate_limit=rate_limit,
+        group_rate_limit=group_rate_limit,
+        grace_s=grace_s,
+    )
+    with stopped_by(consumer.stop_soon):
+        consumer.run(until_empty=until == "empty")
+    return consumer.counts
+
+
+class Consumer:
+    """A consumer in a thread of its own, for ``with`` and ``async with``; see :func:`consume` for the arguments.
+
+    With ``async with``, async handlers run in the caller's event loop; otherwise in a loop of their own.
+
+    Attributes:
+        counts: the counts of the messages that it handled.
+    """
+
+    def __init__(  # noqa: PLR0913 - as in consume
+        self,
+        queue: Queue,
+        handler: MessageHandler,
+        *,
+        concurrency: int = limits.WORKER_CONCURRENCY,
+        retry: Retry = _RETRY,
+        then: Then = "park",
+        transaction: OpenTransaction | None = None,
+        rate_limit: Rate | None = None,
+        group_rate_limit: Rate | None = None,
+        grace_s: float = limits.WORKER_GRACE_S,
+    ) -> None:
+        if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
+            raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
+        self.counts = ConsumedCounts()
+        self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
+        self._call = HandlerCall(handler, transaction)
+        rates = RateLimits(rate_limit, group_rate_limit)
+        self._rounds = Rounds(queue, retry, then, rates)
+        self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
+        self._is_limited = any(rates)
+        self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
+        self._ended: deque[Handling] = deque()  # from the threads
+        self._back: list[Handling] = []  # to be given back
+        self._news = threading.Event()
+        self._drained = threading.Event()  # all messages in hand have begun
+        self._stopping = threading.Event()
+        self._pace = Pace()
+        self._drains: deque[threading.Event] = deque()
+        self._is_running = False
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    # --- what a caller does ---
+
+    def __enter__(self) -> Self:
+        """Start the consumer's thread."""
+        self._thread = threading.Thread(target=self._run, name="inturn-consumer-rounds", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop, and wait for running handlers."""
+        self.stop_soon()
+        if self._thread is not None:
+            self._thread.join()
+        if kind is None:
+            self._tell()
+
+    async def __aenter__(self) -> Self:
+        """Start the consumer's thread; async handlers run in this event loop."""
+        self._call.use(asyncio.get_running_loop())
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Stop, and wait for running handlers."""
+        self.stop_soon()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        if kind is None:
+            self._tell()
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Consume in this thread until stopped, or until the queue is empty."""
+        if until_empty:
+            self._drains.append(self._stopping)
+        self._run()
+        self._tell()
+
+    def stop_soon(self) -> None:
+        """Take no more messages; running handlers are finished, and what has not begun is given back."""
+        self._stopping.set()
+        self._news.set()
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Wait until nothing is left but parked groups and deferred messages.
+
+        Raises:
+            TimeoutError: if that takes longer than ``timeout_s``.
+            Exception: the error that ended the consumer.
+        """
+        empty = threading.Event()
+        self._drains.append(empty)
+        self._news.set()
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while not empty.wait(limits.POLL_S):
+            self.check()
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError(f"after {timeout_s} s there is still something to do")
+
+    def check(self) -> None:
+        """Check that the consumer is running.
+
+        Raises:
+            Exception: the error that ended it.
+            InputError: if it was not started, or was stopped.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            self._tell()
+            raise InputError("the consumer does not run: it was not begun, or it was stopped")
+
+    @property
+    def is_taking(self) -> bool:
+        """True while it takes messages."""
+        return self._is_running and not self._stopping.is_set()
+
+    def _tell(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # --- the threads ---
+
+    def _handle(self, handling: Handling) -> None:
+        """Handle one message in a thread of the pool."""
+        try:
+            handling.result = self._result(handling)
+        except HandlerError as error:
+            handling.fault = error
+        except Exception as error:  # noqa: BLE001 - whatever it raises, it is tried again
+            handling.result = HandlingResult.FAILED
+            handling.error = kept_error("".join(traceback.format_exception(error)))
+        except BaseException as error:  # noqa: BLE001 - it ends the consumer, which tells it
+            handling.fault = error
+        self._ended.append(handling)
+        if not self._news.is_set():
+            self._news.set()
+        if not self._pool.backlog:
+            self._drained.set()
+
+    def _result(self, handling: Handling) -> HandlingResult:
+        """Call the handler, unless the lease is over already: another receiver may have the message."""
+        if handling.until_ms is None or handling.until_ms <= self._queue.writer.clock():
+            return HandlingResult.LOST
+        try:
+            return HandlingResult.COMMITTED if self._call.run(handling.message) else HandlingResult.DONE
+        except AckRefused:
+            return HandlingResult.LOST
+
+    # --- the consumer's own thread ---
+
+    def _run(self) -> None:
+        try:
+            self._is_running = True
+            while not self._stopping.is_set():
+                drains = len(self._drains)
+                self._news.clear()
+                self._drained.clear()
+                found = self._do(is_taking=True)
+                if found.is_empty and not self._in_hand:
+                    for _ in range(drains):
+                        self._drains.popleft().set()
+                else:
+                    self._rest(found)
+        except BaseException as error:  # noqa: BLE001 - told by who waits for this
+            self._error = self._error or error
+        try:
+            self._wind_up()
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._error = self._error or error
+
+    def _do(self, *, is_taking: bool) -> RoundResult:
+        """Run one transaction: settle what has ended, and take new messages."""
+        ended = self._collect()
+        back, self._back = self._back, []
+        now_ms, lease_ms = self._queue.writer.clock(), self._rounds.lease_ms
+        request = RoundRequest(
+            ended,
+            back,
+            [
+                each
+                for each in self._in_hand.values()
+                if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2
+            ],
+            self._most() if is_taking and not self._stopping.is_set() else 0,
+            asks_empty=bool(self._drains) and not self._in_hand,
+        )
+        found = self._rounds.run(request)
+        for name, count in vars(found.counts).items():
+            setattr(self.counts, name, getattr(self.counts, name) + count)
+        self._pace.done(len(ended))
+        self._take_up(found.received)
+        return found
+
+    def _collect(self) -> list[Handling]:
+        """Return the attempts that have ended. A fault ends the consumer once the others are settled."""
+        ended = []
+        for _ in range(len(self._ended)):
+            handling = self._ended.popleft()
+            if self._in_hand.get(handling.place) is handling:
+                del self._in_hand[handling.place]
+            if handling.fault is None:
+                ended.append(handling)
+            else:
+                self._back.append(handling)
+                self._error = self._error or handling.fault
+                self._stopping.set()
+        return ended
+
+    def _most(self) -> int:
+        """Return how many messages to receive: one for each free place or, with short handlers, for some time ahead."""
+        in_hand, ahead = len(self._in_hand), self._pace.ahead
+        if self._is_limited or ahead <= self._concurrency:  # what is limited begins at once, so that the rate holds
+            return max(0, self._concurrency - in_hand)
+        return max(0, ahead - in_hand) if in_hand <= max(2 * self._concurrency, ahead // 4) else 0
+
+    def _take_up(self, received: list[Delivery]) -> None:
+        """Pass new messages to the threads."""
+        if received:
+            reach("received")
+        for delivery in received:
+            message = Message(delivery, self._queue.writer, self._queue.name)
+            handling = Handling(message, delivery.until_ms)
+            if handling.place in self._in_hand:  # its lease was lost, and the handler still runs
+                self._back.append(handling)
+            elif self._rounds.is_spent(message):
+                handling.result = HandlingResult.FAILED
+                handling.error = f"received {message.attempts} times; the last time the process ended with the handler"
+                self._ended.append(handling)
+                self._news.set()
+            else:
+                self._in_hand[handling.place] = handling
+                self._pool.put(handling)
+
+    def _rest(self, found: RoundResult) -> None:
+        """Wait until there is something to do."""
+        if (found.is_more and self._most()) or self._news.is_set() or self._stopping.is_set():
+            return
+        if self._in_hand or self._back or self._drains:
+            wait_s = min(limits.POLL_S, self._rounds.lease_ms / 4000)
+            if found.due_ms is not None and self._most():
+                wait_s = min(wait_s, max(found.due_ms - self._queue.writer.clock(), 1) / 1000)
+            self._news.wait(wait_s)
+            if self._pool.backlog:  # handlers are short: gather more into the same transaction
+                self._drained.wait(limits.WORKER_GATHER_S)
+            return
+        self._take_up(self._rounds.wait(limits.WORKER_IDLE_S))
+
+    def _wind_up(self) -> None:
+        """Give back what has not begun, and finish running handlers."""
+        self._stopping.set()
+        for handling in self._pool.stop():
+            del self._in_hand[handling.place]
+            self._back.append(handling)
+        until = time.monotonic() + self._grace_s
+        while self._in_hand or self._back or self._ended:
+            self._news.clear()
+            self._do(is_taking=False)
+            if time.monotonic() > until:
+                break
+            if self._in_hand and not self._ended:
+                self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))
+        self._call.close()

@@ -1,0 +1,272 @@
+"""The consumer's transactions: each settles the messages that have ended and receives those that can begin.
+
+At most one message of a group is received at a time. So a message begins only when the acknowledgement of the one
+before it is committed, and a receive counts as an attempt of exactly the message that is handled.
+"""
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypeAlias, cast
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.pipeline.order import Retry
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
+from inturn.core.queue.sessions import SessionRequest, SessionVerb
+from inturn.core.rate import RateLimits
+from inturn.core.texts import shown
+from inturn.queue import Queue
+from inturn.queue.message import Message
+from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
+from inturn.store.protocols import SessionStore, Store
+from inturn.store.rates import receive_within
+
+Then: TypeAlias = Literal["park", "dead-letter"]
+"""The ways to end with a message whose retries have ended."""
+
+_log = logging.getLogger("inturn.consumer")
+
+
+@dataclass
+class ConsumedCounts:
+    """The outcomes of the messages that a consumer handled.
+
+    Attributes:
+        done: acknowledged messages.
+        failed: attempts that failed.
+        parked: groups that were parked.
+        deferred: messages without a group that were deferred.
+        dead_lettered: messages that were moved to the dead-letter queue.
+        lost: messages whose lease ended before they were settled; another receiver may have them.
+    """
+
+    done: int = 0
+    failed: int = 0
+    parked: int = 0
+    deferred: int = 0
+    dead_lettered: int = 0
+    lost: int = 0
+
+
+class HandlingResult(Enum):
+    """The result of one attempt to handle a message."""
+
+    DONE = "done"
+    """It is to be acknowledged."""
+    COMMITTED = "committed"
+    """It was acknowledged in the handler's transaction."""
+    FAILED = "failed"
+    LOST = "lost"
+    """Its lease was over."""
+
+
+@dataclass(eq=False, slots=True)
+class Handling:
+    """One attempt to handle a message.
+
+    Attributes:
+        message: the message.
+        until_ms: the end of its lease; None: it was lost.
+        result: the result; None: not yet.
+        error: the error with its traceback, of a failed attempt.
+        fault: an error that ends the whole consumer.
+    """
+
+    message: Message
+    until_ms: int | None
+    result: HandlingResult | None = None
+    error: str = ""
+    fault: BaseException | None = None
+
+    @property
+    def place(self) -> str | int:
+        """The group or, without one, the number of the message: of each place one message is handled at a time."""
+        return self.message.sequence_number if self.message.group is None else self.message.group
+
+    def settlement(self, act: SettleAction, ms: int = 0, **more: Any) -> Settlement:
+        """Return a change of the message."""
+        return Settlement(self.message.sequence_number, self.message.fencing_token, act, ms, **more)
+
+
+@dataclass(slots=True)
+class RoundRequest:
+    """The input of one transaction.
+
+    Attributes:
+        ended: attempts that have ended.
+        back: messages to be given back, since they have not begun.
+        prolong: attempts whose leases are extended.
+        most: the maximum number of messages to receive.
+        asks_empty: whether to find out if the queue is empty.
+    """
+
+    ended: Sequence[Handling] = ()
+    back: Sequence[Handling] = ()
+    prolong: Sequence[Handling] = ()
+    most: int = 0
+    asks_empty: bool = False
+
+
+@dataclass(slots=True)
+class RoundResult:
+    """The result of one transaction.
+
+    Attributes:
+        now_ms: the time of the transaction.
+        received: the messages that can begin.
+        is_more: whether a receive at once may find more.
+        is_dry: whether a receive found that no message is ready.
+        due_ms: when there may be more; None: when something changes.
+        is_empty: whether the queue has nothing that a receiver can wait for, if that was asked.
+        counts: what became of the attempts that have ended.
+    """
+
+    now_ms: int
+    received: list[Delivery] = field(default_factory=list)
+    is_more: bool = False
+    is_dry: bool = False
+    due_ms: int | None = None
+    is_empty: bool = False
+    counts: ConsumedCounts = field(default_factory=ConsumedCounts)
+
+
+class Rounds:
+    """The transactions of one consumer.
+
+    Args:
+        queue: the queue.
+        retry: the pauses between attempts, before jitter.
+        then: what becomes of a message whose retries have ended.
+        rates: the rate limits.
+
+    Raises:
+        NoSuchQueue: if the queue does not exist.
+        InputError: if ``then`` does not fit the queue's settings.
+    """
+
+    def __init__(self, queue: Queue, retry: Retry, then: Then, rates: RateLimits) -> None:
+        self._queue, self._retry, self._then, self._rates = queue, retry, then, rates
+        self._pauses_s = retry.pauses_s()
+        settings = queue.info().settings
+        if then not in ("park", "dead-letter"):
+            raise InputError(f"then is {then!r}; it is 'park' or 'dead-letter'")
+        if then == "dead-letter" and settings.dead_letter is None:
+            msg = f"then is 'dead-letter', and the queue {queue.name!r} has none; "
+            raise InputError(msg + "configure(dead_letter=…, max_receives=…) names one")
+        if then == "park" and settings.max_receives is not None and settings.max_receives <= retry.times:
+            raise InputError(
+                f"{retry} would not end: the queue {queue.name!r} moves a message to {settings.dead_letter!r} after "
+                f"{settings.max_receives} receives; give fewer retries, or then='dead-letter'"
+            )
+        self.lease_ms = max(settings.visibility_ms, limits.WORKER_LEASE_MS)
+
+    def run(self, request: RoundRequest) -> RoundResult:
+        """Run one transaction."""
+        return self._queue.writer.run(Ask(self._queue.name, lambda store, now_ms: self._do(store, now_ms, request)))
+
+    def wait(self, wait_s: float) -> list[Delivery]:
+        """Wait for one message."""
+        want = ReceiveRequest(1, self.lease_ms)
+        if any(self._rates):
+            limited = ReceiveLimited[list[Delivery]](
+                self._queue.name, lambda given: given, want, self._rates, wait_s=wait_s
+            )
+            return self._queue.writer.run(limited)
+        return self._queue.writer.run(
+            Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=wait_s)
+        )
+
+    def is_spent(self, message: Message) -> bool:
+        """Return whether a message has used up its attempts before this one: each ended with its process."""
+        return message.attempts > self._retry.times + 1
+
+    def _do(self, store: Store, now_ms: int, request: RoundRequest) -> RoundResult:
+        queue, found = queue_of(store, self._queue.name), RoundResult(now_ms)
+        self._settle(store, queue, request, found)
+        if request.most:
+            self._receive(store, queue, request.most, found)
+        if request.asks_empty and found.is_dry:
+            depth = store.depth(queue, now_ms)
+            found.is_empty = not (depth.in_flight or depth.delayed)
+        return found
+
+    def _receive(self, store: Store, queue: QueueInfo, most: int, found: RoundResult) -> None:
+        want = ReceiveRequest(1, self.lease_ms)
+        if any(self._rates):
+            limited = want._replace(limit=most)
+            within = receive_within(store, queue, limited, self._rates, found.now_ms)
+            found.received, found.is_more = within.deliveries, within.is_more
+            found.is_dry = not (within.deliveries or within.is_more or within.is_stopped)
+        else:
+            found.received = [each for part in store.receive(queue, [want] * most, found.now_ms) for each in part]
+            found.is_more = len(found.received) == most
+            found.is_dry = not found.received
+        found.due_ms = queue.due_ms
+
+    def _settle(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
+        """Settle messages, then park the groups whose retries have ended."""
+        changes: list[tuple[Handling, Settlement]] = []
+        for each in request.ended:
+            if each.result is HandlingResult.DONE:
+                changes.append((each, each.settlement(SettleAction.ACK)))
+            elif each.result is HandlingResult.FAILED:
+                found.counts.failed += 1
+                changes.append((each, self._after_failure(store, queue, each)))
+            else:
+                found.counts.done += each.result is HandlingResult.COMMITTED
+                found.counts.lost += each.result is HandlingResult.LOST
+        for each in request.back:
+            attempts = each.message.attempts - 1
+            changes.append((each, each.settlement(SettleAction.NACK, attempts=attempts)))
+        changes += [(each, each.settlement(SettleAction.EXTEND, self.lease_ms)) for each in request.prolong]
+        if not changes:
+            return
+        verdicts = store.settle(queue, [change for _, change in changes], found.now_ms)
+        for (each, change), verdict in zip(changes, verdicts, strict=True):
+            is_done = verdict is SettleResult.DONE
+            if change.act is SettleAction.EXTEND:
+                each.until_ms = found.now_ms + self.lease_ms if is_done else None
+            elif each.result is not None and not is_done:
+                found.counts.lost += 1
+            elif each.result is not None:
+                self._count(store, queue, each, change, found)
+
+    def _after_failure(self, store: Store, queue: QueueInfo, failed: Handling) -> Settlement:
+        """Return what becomes of a message after a failed attempt."""
+        message = failed.message
+        if message.attempts <= self._retry.times:
+            # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+            pause_s = self._pauses_s[message.attempts - 1] * random.random()  # noqa: S311 - no secret
+            return failed.settlement(SettleAction.NACK, round(pause_s * 1000))
+        if self._then == "dead-letter":
+            to = queue.settings.dead_letter or ""
+            queue_of(store, to)
+            return failed.settlement(SettleAction.MOVE, to=to, note=failed.error)
+        if message.group is None:
+            return failed.settlement(SettleAction.DEFER)
+        return failed.settlement(SettleAction.NACK, attempts=0)  # after a resume all attempts are new
+
+    def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: RoundResult) -> None:
+        """Count what became of a message; park its group if its retries have ended."""
+        counts, message = found.counts, ended.message
+        if change.act is SettleAction.ACK:
+            counts.done += 1
+            return
+        if change.act is SettleAction.NACK and change.attempts is None:  # it is tried again
+            return
+        counts.deferred += change.act is SettleAction.DEFER
+        counts.dead_lettered += change.act is SettleAction.MOVE
+        if change.act is SettleAction.NACK and message.group is not None:
+            request = SessionRequest(SessionVerb.PARK, note=ended.error)
+            answer = cast("SessionStore", store).session(queue, message.group, request, found.now_ms)
+            if answer.verdict is SettleResult.DONE:
+                counts.parked += 1
+            else:  # a receiver holds a deferred message of the group: all attempts again, when it may be free
+                hidden = Settlement(message.sequence_number, None, SettleAction.EXTEND, limits.PARK_AGAIN_MS)
+                store.settle(queue, [hidden], found.now_ms)
+        why = shown((ended.error.strip().splitlines() or [""])[-1])
+        _log.warning("message %d is given up after %d attempts: %s", message.sequence_number, message.attempts, why)

@@ -1,0 +1,121 @@
+"""The transaction that a handler is given: it begins with its first use, so that a handler need not hold a lock."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from inturn.core.errors import HandlerError, InputError, LeaseExpired, TransactionOver
+from inturn.database import Transaction
+from inturn.queue.message import Message
+from inturn.queue.operation import operation
+from inturn.store.commands import Ask, Command
+from inturn.store.writer.group_commit import Writer
+
+if TYPE_CHECKING:
+    from inturn.store.protocols import SqlStore
+
+T = TypeVar("T")
+
+
+class AckRefused(Exception):
+    """An acknowledgement after the end of the lease, for which the transaction is rolled back."""
+
+
+class HandlerTransaction:
+    """A transaction of the queue's database for one message, to be passed to verbs as ``tx=``.
+
+    It begins when it is first used, and takes the message's acknowledgement. From then on it holds what a
+    ``db.transaction()`` holds, so use it last. A transaction that is not used costs nothing.
+    """
+
+    def __init__(self, message: Message, *, is_async: bool) -> None:
+        self._message = message
+        self._is_async = is_async
+        self._begun: Transaction | None = None
+        self._is_over = False
+
+    @property
+    def writer(self) -> Self:
+        """The runner of its own operations: the transaction itself."""
+        return self
+
+    @property
+    def identity(self) -> str:
+        """The identity of the open database."""
+        return self._writer.identity()
+
+    @property
+    def is_begun(self) -> bool:
+        """True once it was used."""
+        return self._begun is not None
+
+    @operation
+    def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> Command[Any]:
+        """Run a statement of your own, and return a cursor of sqlite3 or psycopg; see :meth:`Transaction.execute`.
+
+        An async handler awaits ``tx.execute.aio(…)``.
+        """
+        return Ask("", lambda store, _now_ms: cast("SqlStore", store).execute(sql, parameters))
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command in this transaction; verbs do so when given ``tx=``."""
+        if self._is_async:
+            msg = "an async handler awaits what it does with its transaction: await tx.execute.aio(…), and of a verb "
+            raise InputError(f"{msg}await queue.send.aio(…, tx=tx)")
+        if self._begun is None:
+            self._begun = self._new().__enter__()
+        return self._begun.run(command)
+
+    async def arun(self, command: Command[T]) -> T:
+        """Run a command in this transaction, from an asyncio task."""
+        if self._begun is None:
+            self._begun = await self._new().__aenter__()
+        return await self._begun.arun(command)
+
+    @property
+    def _writer(self) -> Writer:
+        return self._message.writer
+
+    def _new(self) -> Transaction:
+        if self._is_over:
+            raise TransactionOver("the transaction is over: the handler that it was for has returned")
+        return Transaction(self._writer, cast("SqlStore", self._writer.store))
+
+    def __enter__(self) -> Self:
+        """Return the transaction, which has not begun."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Acknowledge the message and commit or, after an error, roll back; nothing if it has not begun."""
+        self._is_over = True
+        if self._begun is None:
+            return
+        try:
+            if error is None:
+                with acknowledging(self._begun):
+                    self._message.ack(tx=self._begun)
+        except BaseException as refused:
+            self._begun.__exit__(type(refused), refused, refused.__traceback__)
+            raise
+        self._begun.__exit__(kind, error, trace)
+
+
+@contextmanager
+def acknowledging(tx: object) -> Iterator[None]:
+    """Run the acknowledgement of a handled message in a transaction.
+
+    Raises:
+        AckRefused: if the lease of the message is over.
+        HandlerError: if ``tx`` is no transaction of this database.
+    """
+    if tx is None:  # as a transaction of its own, it would be done whatever becomes of the caller's
+        raise HandlerError("the context manager of transaction= gives None; it gives what tx= accepts")
+    try:
+        yield
+    except LeaseExpired as error:
+        raise AckRefused(str(error)) from error
+    except InputError as error:
+        raise HandlerError(f"the message cannot be acknowledged in transaction=: {error}") from error

@@ -1,0 +1,76 @@
+"""Receives within rate limits, over any SQL store: what may not begin yet is given back, and hidden until it may."""
+
+import hashlib
+from typing import Any, Final, NamedTuple, cast
+
+from inturn.core.queue.delivery import SettleAction, Settlement
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
+from inturn.core.rate import Rate, RateLimits
+from inturn.store.protocols import RateStore, Store
+
+_ALL: Final = ""
+"""The key of all messages of a queue."""
+
+
+class ReceivedWithin(NamedTuple):
+    """The result of a receive within rate limits.
+
+    Attributes:
+        deliveries: the messages that may begin now.
+        is_more: whether a receive at once may find more; if not, ``queue.due_ms`` is when one may.
+        is_stopped: whether the rate of all messages is used up, so that nothing was looked for.
+    """
+
+    deliveries: list[Delivery]
+    is_more: bool = False
+    is_stopped: bool = False
+
+
+def receive_within(
+    store: Store, queue: QueueInfo, want: ReceiveRequest, rates: RateLimits, now_ms: int
+) -> ReceivedWithin:
+    """Lease messages that may begin now, at most one of each group."""
+    now_us, limit = now_ms * 1000, want.limit
+    points: RateStore = cast("Any", store).rates
+    next_us = points.read(queue, [_ALL]).get(_ALL, 0) if rates.overall else 0
+    if rates.overall:
+        limit = min(limit, rates.overall.free(next_us, now_us))
+        if limit <= 0:
+            queue.due_ms = -(-rates.overall.free_us(next_us, now_us) // 1000)
+            return ReceivedWithin([], is_stopped=True)
+    parts = store.receive(queue, [want._replace(limit=1)] * limit, now_ms)
+    given = received = [each for part in parts for each in part]
+    if rates.group:
+        given = _within(store, queue, received, rates.group, now_ms)
+    if rates.overall and given:
+        points.save(queue, {_ALL: rates.overall.after(next_us, now_us, len(given))}, now_us)
+    return ReceivedWithin(given, len(received) == limit)
+
+
+def _within(store: Store, queue: QueueInfo, received: list[Delivery], rate: Rate, now_ms: int) -> list[Delivery]:
+    """Return the messages whose groups may begin one now, and give back the others without using up an attempt."""
+    now_us = now_ms * 1000
+    points: RateStore = cast("Any", store).rates
+    keys = {each.entry.group: _key(each.entry.group) for each in received if each.entry.group is not None}
+    known = points.read(queue, list(keys.values())) if keys else {}
+    given, back, begun = [], [], {}
+    for each in received:
+        group = each.entry.group
+        next_us = 0 if group is None else known.get(keys[group], 0)
+        if group is None or rate.free(next_us, now_us) > 0:
+            given.append(each)
+            if group is not None:
+                begun[keys[group]] = rate.after(next_us, now_us, 1)
+            continue
+        wait_ms = -(-(rate.free_us(next_us, now_us) - now_us) // 1000)
+        number, attempts = each.entry.sequence_number, each.attempts - 1
+        back.append(Settlement(number, each.token, SettleAction.NACK, wait_ms, attempts=attempts))
+    if begun:
+        points.save(queue, begun, now_us)
+    if back:
+        store.settle(queue, back, now_ms)
+    return given
+
+
+def _key(group: str) -> str:
+    return hashlib.sha256(group.encode()).hexdigest()[:32]

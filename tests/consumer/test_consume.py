@@ -1,0 +1,395 @@
+"""A handler gets the messages of each group in order, one at a time, whatever fails; nothing that fails is lost."""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn import Retry
+from inturn.consumer import Consumer
+from inturn.core import limits
+from inturn.core.errors import HandlerError, InputError, NoSuchQueue, QueueError
+from inturn.database import Database
+from inturn.queue import Message, QueueSettings, draft
+
+SOON = Retry(2, "1 millisecond")
+
+
+class Handled:
+    """A handler that notes what it begins and ends, by group, and fails as often as it is told."""
+
+    def __init__(self, fails: dict[Any, int] | None = None) -> None:
+        self.fails = fails or {}
+        self.log: dict[str | None, list[Any]] = defaultdict(list)
+        self.at_once = self.most = 0
+        self._mutex = threading.Lock()
+
+    def __call__(self, message: Message) -> None:
+        with self._mutex:
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            self.log[message.group].append(("begin", message.body))
+        try:
+            if message.attempts <= self.fails.get(message.body, 0):
+                raise ValueError(f"not {message.body} yet")
+        finally:
+            with self._mutex:
+                self.at_once -= 1
+                self.log[message.group].append(("end", message.body))
+
+    def order(self, group: str | None) -> list[Any]:
+        """The bodies in the order of their attempts, which must not overlap."""
+        log = self.log[group]
+        begun, ended = log[::2], log[1::2]
+        assert [what for what, _ in begun] == ["begin"] * len(begun), log
+        assert [body for _, body in begun] == [body for _, body in ended], log
+        return [body for _, body in begun]
+
+
+def within(predicate: Callable[[], bool], seconds: float = 60) -> None:
+    pause = threading.Event()
+    for _ in range(round(seconds / 0.005)):
+        if predicate():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it did not come to that")
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_each_group_is_handled_in_order_and_one_at_a_time_also_where_messages_fail(
+    db: Database, concurrency: int
+) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n, group=f"g{n % 7}") for n in range(70)])
+    handled = Handled({n: n % 3 for n in range(70)})
+    counts = inturn.consume(queue, handled, retry=SOON, concurrency=concurrency, until="empty")
+    for group in range(7):
+        expected = [n for n in range(group, 70, 7) for _ in range(n % 3 + 1)]
+        assert handled.order(f"g{group}") == expected, "a failed message is tried again before the next"
+    assert (counts.done, counts.failed, counts.lost) == (70, sum(n % 3 for n in range(70)), 0)
+    assert handled.most <= concurrency
+    assert queue.depth().messages == 0
+
+
+def test_a_failing_group_is_parked_with_its_error_and_others_go_on(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(body, group=body[0]) for body in ("a1", "b1", "a2", "b2", "a3")])
+    handled = Handled({"a2": 99})
+    counts = inturn.consume(queue, handled, retry=SOON, until="empty")
+    assert handled.order("a") == ["a1", "a2", "a2", "a2"]
+    assert handled.order("b") == ["b1", "b2"]
+    (parked,) = queue.parked()
+    assert parked.group == "a"
+    assert "ValueError: not a2 yet" in parked.note
+    assert (counts.done, counts.failed, counts.parked) == (3, 3, 1)
+
+    queue.resume("a")
+    again = Handled({"a2": 2})
+    counts = inturn.consume(queue, again, retry=SOON, until="empty")
+    assert again.order("a") == ["a2", "a2", "a2", "a3"], "after a resume all attempts are new"
+    assert (counts.done, counts.parked, queue.depth().messages) == (2, 0, 0)
+
+
+def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(body, group="a") for body in ("deferred", "bad")])
+    (message,) = queue.receive()
+    message.defer()
+    held = queue.fetch(message.sequence_number)
+    assert held is not None
+    monkeypatch.setattr(limits, "PARK_AGAIN_MS", 50)
+    with Consumer(queue, Handled({"bad": 99}), retry=Retry(0)) as consumer:
+        within(lambda: consumer.counts.failed > 1)
+        assert queue.parked() == []
+        held.ack()
+        within(lambda: [each.group for each in queue.parked()] == ["a"])
+    assert (consumer.counts.parked, queue.depth().messages) == (1, 1)
+
+
+def test_the_backlog_of_a_hot_group_delays_no_other(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft("hot", group="hot") for _ in range(900)])
+    queue.send_many([draft("other", group=f"g{n}") for n in range(50)])
+    seen: list[str] = []
+    with Consumer(queue, lambda message: seen.append(message.body), concurrency=2) as consumer:
+        within(lambda: seen.count("other") == 50)
+        consumer.stop_soon()
+    last = max(place for place, body in enumerate(seen) if body == "other")
+    assert seen[:last].count("hot") < 300
+    hot = seen.count("hot")
+    assert queue.depth()[:2] == (900 - hot, 0)
+
+
+def test_a_failing_message_without_a_group_is_deferred(db: Database) -> None:
+    queue = db.queue("q")
+    for body in ("bad", "good"):
+        queue.send(body)
+    counts = inturn.consume(queue, Handled({"bad": 99}), retry=SOON, until="empty")
+    (left,) = queue.deferred()
+    assert (left.body, counts.done, counts.deferred, counts.failed) == ("bad", 1, 1, 3)
+    message = queue.fetch(left.sequence_number)
+    assert message is not None
+    message.ack()
+
+
+def test_a_failing_message_goes_to_the_dead_letter_queue_and_its_group_goes_on(db: Database) -> None:
+    dead = db.queue("dead")
+    queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=100))
+    queue.send_many([draft(body, group="a") for body in ("a1", "a2", "a3")])
+    queue.send("alone")
+    handled = Handled({"a2": 99, "alone": 99})
+    counts = inturn.consume(queue, handled, retry=SOON, then="dead-letter", until="empty")
+    assert handled.order("a") == ["a1", "a2", "a2", "a2", "a3"]
+    found = {each.body: each for each in dead.peek()}
+    assert found.keys() == {"a2", "alone"}
+    assert "ValueError: not a2 yet" in (found["a2"].note or "")
+    assert (counts.dead_lettered, counts.done) == (2, 2)
+
+
+def test_attempts_are_counted_over_consumers_and_not_for_messages_that_were_given_back(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("a1", group="a")
+    seen = []
+    begun = threading.Event()
+
+    def stop_after_one(message: Message) -> None:
+        seen.append(message.attempts)
+        begun.set()
+        raise ValueError("no")
+
+    with Consumer(queue, stop_after_one, retry=Retry(1, "1 microsecond")) as consumer:
+        assert begun.wait(60)
+        consumer.stop_soon()
+    with Consumer(queue, stop_after_one, retry=Retry(1, "1 microsecond")) as consumer:
+        consumer.drain(60)
+    assert seen == [1, 2]
+    assert [each.group for each in queue.parked()] == ["a"]
+
+
+def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Database) -> None:
+    queue = db.queue("q")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(message: Message) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    queue.send("waits", group="waits")
+    for busy in ("x", "y", "z"):
+        queue.send("busy", group=busy)
+        (first,) = queue.receive(group="waits")
+        with Consumer(queue, hold, concurrency=1) as consumer:
+            assert begun.wait(60)
+            consumer._pace.ahead = 10  # as if handlers had been short
+            queue.nack([first], delay_s=0)
+            within(lambda: "waits" in consumer._in_hand)
+            consumer.stop_soon()
+            within(lambda: "waits" not in consumer._in_hand)
+            go_on.set()
+        begun.clear()
+        go_on.clear()
+        assert queue.depth()[:2] == (1, 0)
+    (waits,) = queue.receive(1)
+    assert waits.attempts == 4, "those of the receives above, and this one"
+
+
+def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Database) -> None:
+    queue = db.queue("q", QueueSettings(visibility_timeout_s=0.05))
+    queue.send("poison", group="a")
+    for _ in range(2):
+        within(lambda: bool(queue.receive()))  # and never settled
+    handled = Handled()
+    counts = inturn.consume(queue, handled, retry=Retry(1, "1 millisecond"), until="empty")
+    assert (handled.log, counts.parked) == ({}, 1)
+    (parked,) = queue.parked()
+    assert "received 3 times" in parked.note
+    queue.resume("a")
+    assert inturn.consume(queue, handled, until="empty").done == 1
+
+
+def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database) -> None:
+    queue = db.queue("q", QueueSettings(visibility_timeout_s=0.2))
+    for body in ("a1", "a2"):
+        queue.send(body, group="a")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(message: Message) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    with Consumer(queue, hold) as consumer:
+        assert begun.wait(60)
+        assert queue.receive(wait_s=0.7) == []
+        go_on.set()
+        consumer.drain(60)
+    assert (consumer.counts.done, consumer.counts.lost) == (2, 0)
+
+
+def test_a_message_whose_lease_was_lost_is_counted_and_left_to_its_new_holder(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("a1", group="a")
+
+    def purge(message: Message) -> None:
+        queue.purge()
+
+    with Consumer(queue, purge) as consumer:
+        consumer.drain(60)
+    assert (consumer.counts.done, consumer.counts.lost) == (0, 1)
+
+
+def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(address: str) -> None:
+    ahead_ms = 0
+    begun, go_on = threading.Event(), threading.Event()
+    seen = []
+
+    def handle(message: Message) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        seen.append((message.body, message.attempts))
+
+    with inturn.open(address, durable=False, clock=lambda: time.time_ns() // 1_000_000 + ahead_ms) as db:
+        queue = db.queue("q")
+        with Consumer(queue, handle, concurrency=1) as consumer:
+            queue.send("first", group="a")
+            assert begun.wait(60)
+            consumer._pace.ahead = 10  # as if handlers had been short
+            queue.send("second", group="b")
+            within(lambda: "b" in consumer._in_hand)
+            ahead_ms = 100_000  # the machine slept
+            go_on.set()
+            consumer.drain(60)
+    assert sorted(seen) == [("first", 1), ("first", 2), ("second", 2)]
+    assert (consumer.counts.done, consumer.counts.lost) == (2, 2)
+
+
+def test_a_stop_finishes_what_runs_and_gives_back_the_rest(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n, group=f"g{n}") for n in range(6)])
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def hold(message: Message) -> None:
+        begun.release()
+        assert go_on.wait(60)
+
+    with Consumer(queue, hold, concurrency=2) as consumer:
+        assert begun.acquire(timeout=60)
+        assert begun.acquire(timeout=60)
+        consumer.stop_soon()
+        go_on.set()
+    assert consumer.counts.done == 2
+    assert queue.depth()[:2] == (4, 0)
+    with pytest.raises(InputError, match="does not run"):
+        consumer.check()
+
+
+def test_a_stop_does_not_wait_longer_for_a_handler_than_its_grace(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("a1", group="a")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(message: Message) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    with Consumer(queue, hold, grace_s=0.05):
+        assert begun.wait(60)
+    assert queue.depth()[:2] == (1, 1), "it comes again when the lease is over"
+    go_on.set()
+
+
+def test_async_handlers_run_side_by_side_in_a_loop_of_their_own(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n, group=f"g{n}") for n in range(4)])
+    meeting = asyncio.Barrier(4)
+
+    async def handle(message: Message) -> None:
+        await asyncio.wait_for(meeting.wait(), 60)
+
+    assert inturn.consume(queue, handle, concurrency=4, until="empty").done == 4
+
+
+def test_async_handlers_run_in_the_loop_of_async_with(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n, group=f"g{n % 3}") for n in range(9)])
+    seen: dict[str | None, list[int]] = defaultdict(list)
+
+    async def main() -> Consumer:
+        here = asyncio.get_running_loop()
+
+        async def handle(message: Message) -> None:
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is here
+            seen[message.group].append(message.body)
+
+        async with Consumer(queue, handle) as consumer:
+            await asyncio.to_thread(consumer.drain, 60)
+        return consumer
+
+    assert asyncio.run(main()).counts.done == 9
+    assert seen == {f"g{n}": [n, n + 3, n + 6] for n in range(3)}
+
+
+def test_errors_of_the_program_end_the_consumer_and_the_message_stays(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send("a1", group="a")
+
+    with pytest.raises(HandlerError, match="async def"):
+        inturn.consume(queue, lambda message: asyncio.sleep(0))
+    assert queue.depth()[:2] == (1, 0)
+
+    def leave(message: Message) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        inturn.consume(queue, leave)
+    (message,) = queue.receive()
+    assert message.attempts == 1, "given back as if it had not been received"
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_received(db: Database) -> None:
+    db.queue("dead")
+    queue, lettered = db.queue("q"), db.queue("l", QueueSettings(dead_letter="dead", max_receives=3))
+
+    def handle(message: Message) -> None:
+        raise AssertionError
+
+    for options, text in (
+        ({"then": "dead-letter"}, "has none"),
+        ({"then": "drop"}, "'park' or 'dead-letter'"),
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"until": "tomorrow"}, "'stopped' or 'empty'"),
+        ({"transaction": db.transaction}, r"expected handler\(message, tx\)"),
+    ):
+        with pytest.raises(InputError, match=text):
+            inturn.consume(queue, handle, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="would not end"):
+        inturn.consume(lettered, handle, retry=Retry(3))
+    with pytest.raises(InputError, match=r"or handler\(message, tx\)"):
+        inturn.consume(queue, lambda one, two, three: None)
+    lettered.delete()
+    with pytest.raises(NoSuchQueue):
+        inturn.consume(lettered, handle)
+
+
+def test_a_verb_within_the_handler_is_a_transaction_of_its_own_unless_it_is_given_tx(db: Database) -> None:
+    queue, out = db.queue("q"), db.queue("out")
+    queue.send("a1", group="a")
+
+    def handle(message: Message, tx: Any) -> None:
+        out.send("own")
+        out.send("within", tx=tx)
+        with pytest.raises(QueueError, match="tx=tx"):
+            out.send("it would wait for itself")
+        if message.attempts == 1:
+            raise ValueError("no")
+
+    counts = inturn.consume(queue, handle, retry=SOON, until="empty")
+    assert (counts.done, counts.failed) == (1, 1)
+    assert [each.body for each in out.peek()] == ["own", "own", "within"]

@@ -1,0 +1,86 @@
+"""``inturn consume``: a handler from a file, stopped in order by a signal."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inturn
+from inturn import Rate
+from inturn.cli.consume import _rate
+from inturn.core.errors import InputError
+
+APP = """
+import time
+
+def handle(message):
+    if message.body == "slow":
+        print("begun", flush=True)
+        time.sleep(0.3)
+    if message.body == "bad":
+        raise ValueError("bad")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        db.queue("payments")
+    return tmp_path
+
+
+def send(folder: Path, *bodies: str) -> None:
+    with inturn.open(folder / "shop.db", durable=False) as db:
+        for body in bodies:
+            db.queue("payments").send(body, group=body)
+
+
+def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    words = ["consume", "app.py:handle", "--queue", "shop.db#payments", *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "inturn", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def left(folder: Path) -> tuple[Any, ...]:
+    with inturn.open(folder / "shop.db", durable=False) as db:
+        return db.queue("payments").depth()[:2]
+
+
+@pytest.mark.thorough
+def test_it_ends_when_the_queue_is_empty_and_says_what_it_did(folder: Path) -> None:
+    send(folder, "a", "b", "bad")
+    options = ["--until-empty", "--retries", "1", "--backoff", "1 millisecond", "--group-rate-limit", "100/second"]
+    out, _ = start(folder, *options, "--json").communicate(timeout=60)
+    counts = {"done": 2, "failed": 2, "parked": 1, "deferred": 0, "dead_lettered": 0, "lost": 0}
+    assert json.loads(out) == counts
+    assert left(folder) == (1, 0)
+
+
+@pytest.mark.thorough
+def test_a_signal_finishes_what_runs(folder: Path) -> None:
+    send(folder, "slow")
+    process = start(folder)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, left(folder)) == (0, (0, 0)), err
+    assert out.startswith("app.py:handle over payments: 1 done, 0 failed")
+
+
+def test_rates_are_read_and_what_is_none_is_refused() -> None:
+    assert _rate("--rate-limit", "10/second", 3) == Rate(10, "1 second", burst=3)
+    assert _rate("--rate-limit", "100 / 5 minutes") == Rate(100, "5 minutes")
+    for text in ("fast", "10", "/second", "0/second", "1/year", "-1/second"):
+        with pytest.raises(InputError):
+            _rate("--rate-limit", text)

@@ -1,0 +1,104 @@
+"""Rates hold over all processes, in every window; a group that must wait keeps nobody from going on."""
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import inturn
+from inturn import Rate
+from inturn.consumer import Consumer
+from inturn.database import Database
+from inturn.queue import Message, draft
+
+PROGRAM = Path(__file__).parent / "programs" / "rated.py"
+
+
+def most_in_a_second(times_ms: list[int]) -> int:
+    """The most in any window of a second; the end of a window does not belong to it."""
+    return max(sum(first <= each < first + 1000 for each in times_ms) for first in times_ms)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("overall", "group", "burst"), [(20, 8, 1), (20, 0, 6)])
+def test_three_processes_together_keep_the_rates(
+    db: Database, address: str, overall: int, group: int, burst: int
+) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n, group=f"g{n % 5}") for n in range(35)])
+    command = [sys.executable, PROGRAM, address, str(overall), str(group), str(burst)]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [each.communicate(timeout=120)[0] for each in programs]
+    every = sorted(tuple(each) for answer in answers for each in json.loads(answer))
+    assert sorted(body for *_, body in every) == list(range(35)), "each once"
+    by_group = defaultdict(list)
+    for at_ms, name, body in every:
+        by_group[name].append((at_ms, body))
+    for each in by_group.values():
+        assert [body for _, body in each] == sorted(body for _, body in each)
+        if group:
+            assert most_in_a_second([at_ms for at_ms, _ in each]) <= group
+    if overall:
+        assert most_in_a_second([at_ms for at_ms, *_ in every]) <= overall + burst - 1
+
+
+def test_a_group_that_must_wait_does_not_delay_the_others_and_is_not_leased(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n, group="limited") for n in range(3)])
+    seen = []
+    done = threading.Event()
+
+    def handle(message: Message) -> None:
+        seen.append((message.group, message.body, message.attempts))
+        if len(seen) == 22:
+            done.set()
+
+    with Consumer(queue, handle, group_rate_limit=Rate(1, "1 hour")) as consumer:
+        queue.send_many([draft(n, group=f"g{n}") for n in range(20)])
+        queue.send("alone")
+        assert done.wait(60)
+        while queue.depth()[:3] != (2, 0, 1):  # the next one of the group is hidden, not leased
+            time.sleep(0.005)
+        rounds = consumer._rounds.run
+        calls = []
+        consumer._rounds.run = lambda request: calls.append(1) or rounds(request)  # type: ignore[method-assign,func-returns-value]
+        time.sleep(0.2)
+        assert len(calls) < 200, "it does not look all the time"
+    assert [each for each in seen if each[0] == "limited"] == [("limited", 0, 1)]
+    queue.configure(visibility_timeout_s=30)
+    with db.transaction() as tx:
+        tx.execute("delete from inturn_rate")
+    (hidden,) = queue.groups("limited")
+    assert hidden.attempts == 0, "what waits for the rate has used up no attempt"
+
+
+def test_a_consumer_that_must_wait_begins_when_the_rate_allows_it(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(n) for n in range(4)])
+    leased: list[float] = []
+    counts = inturn.consume(
+        queue,
+        lambda message: leased.append(message.leased_until.timestamp()),
+        rate_limit=Rate(10, "1 second"),
+        until="empty",
+    )
+    assert counts.done == 4
+    pauses = [round((after - before) * 1000) for before, after in itertools.pairwise(leased)]
+    assert min(pauses) >= 100
+
+
+def test_rates_are_forgotten_with_their_queue(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send(1, group="a")
+    inturn.consume(queue, lambda message: None, group_rate_limit=Rate(1, "1 hour"), until="empty")
+    with db.transaction() as tx:
+        assert tx.execute("select count(*) from inturn_rate").fetchone()[0] == 1
+    queue.delete()
+    with db.transaction() as tx:
+        assert tx.execute("select count(*) from inturn_rate").fetchone()[0] == 0

@@ -1,0 +1,68 @@
+"""A rate is never exceeded in any window, whatever the order of the questions, and is reached where there is enough."""
+
+import datetime as dt
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from inturn import InturnError, Rate
+from inturn.core.errors import InputError
+
+RATES = st.builds(
+    Rate,
+    st.integers(1, 50),
+    st.integers(100, 5_000_000).map(lambda us: dt.timedelta(microseconds=us)),
+    st.integers(1, 20),
+)
+
+
+@given(RATES, st.lists(st.tuples(st.integers(0, 2_000_000), st.integers(0, 30)), max_size=40))
+@example(Rate(3, "1 second", burst=2), [(0, 9), (333_333, 9), (1, 9)])
+def test_no_window_has_more_than_the_rate_and_the_burst(rate: Rate, asked: list[tuple[int, int]]) -> None:
+    per_us = rate.per // dt.timedelta(microseconds=1) if isinstance(rate.per, dt.timedelta) else 1_000_000
+    next_us, now_us, begun = 0, 10**15, list[int]()
+    for pause_us, wanted in asked:
+        now_us += pause_us
+        free = rate.free(next_us, now_us)
+        assert (free > 0) == (rate.free_us(next_us, now_us) <= now_us)
+        if count := min(wanted, free):
+            next_us = rate.after(next_us, now_us, count)
+            begun += [now_us] * count
+    for first in begun:
+        assert sum(first <= each < first + per_us for each in begun) <= rate.times + rate.burst - 1
+
+
+@given(RATES, st.integers(1, 100))
+def test_who_asks_as_soon_as_one_is_free_gets_the_whole_rate(rate: Rate, number: int) -> None:
+    next_us, now_us = 0, 10**15
+    for _ in range(number):
+        now_us = max(now_us, rate.free_us(next_us, now_us))
+        assert rate.free(next_us, now_us) >= 1
+        next_us = rate.after(next_us, now_us, 1)
+    assert now_us - 10**15 == max(0, number - rate.burst) * rate.spacing_us
+
+
+@given(RATES, st.integers(1, 10**12))
+def test_a_clock_that_was_set_back_stops_nothing_for_longer_than_the_burst(rate: Rate, back_us: int) -> None:
+    now_us = 10**15
+    next_us = rate.after(0, now_us, rate.free(0, now_us))
+    earlier_us = now_us - back_us
+    assert rate.free_us(next_us, earlier_us) - earlier_us <= rate.spacing_us
+
+
+@pytest.mark.parametrize(
+    ("times", "per", "burst", "text"),
+    [
+        (0, "1 second", 1, "times=0"),
+        (True, "1 second", 1, "times=True"),
+        (1, "1 second", 0, "burst=0"),
+        (1, "soon", 1, "10 minutes"),
+        (1, "0 seconds", 1, "more than one in a microsecond"),
+        (11, "10 microseconds", 1, "more than one in a microsecond"),
+    ],
+)
+def test_what_is_no_rate_is_refused(times: int, per: str, burst: int, text: str) -> None:
+    with pytest.raises(InputError, match=text) as refused:
+        Rate(times, per, burst)
+    assert isinstance(refused.value, InturnError)
