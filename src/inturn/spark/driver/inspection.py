@@ -42,6 +42,7 @@ class SparkInspector(Inspector):
             raise StoreError(f"{self.store.location} has no step yet")
         self.last: Manifest = last
         self.order, self.policy = StoredOrder.of(self.about.order), last.policy
+        self._json_fields = [name for name, kind in last.state.items() if kind.startswith("json")]
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
@@ -145,8 +146,8 @@ class SparkInspector(Inspector):
         old = stored.pop(OLD, None)
         if old is not None:
             return json.loads(old)["value"]
-        for name, kind in self.last.state.items():
-            if kind.startswith("json") and stored.get(name) is not None:
+        for name in self._json_fields:
+            if stored.get(name) is not None:
                 stored[name] = msgspec.json.decode(stored[name])
         return msgspec.json.decode(of_value(stored if self.last.is_record else stored["state"]))
 
