@@ -24,6 +24,7 @@ from inturn.spark.driver.inspection import SparkInspector
 from inturn.worker import Worker
 from kernel_harness import Bench
 
+pytestmark = pytest.mark.thorough
 UTC = dt.UTC
 
 
