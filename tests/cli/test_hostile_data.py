@@ -1,8 +1,8 @@
 """Every command over hostile data: none crashes, none commands the terminal, and JSON gives all of it back."""
 
+import contextlib
 import csv
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,15 +69,29 @@ def refuse(message):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A queue and two stores full of hostile texts, one of a worker and one as Spark writes it."""
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that commands change."""
+    return _filled(tmp_path_factory.mktemp("changed") / FOLDER)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that nothing changes."""
+    return _filled(tmp_path_factory.mktemp("whole") / FOLDER)
+
+
+@pytest.fixture
+def folder(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(whole)
+    return whole
+
+
+def _filled(root: Path) -> Path:
+    """Fill a folder with a queue and two stores full of hostile texts, one of a worker and one as Spark writes it."""
     from inturn.cli.definition import load
 
-    root = tmp_path_factory.mktemp("hostile") / FOLDER
     root.mkdir()
-    before = Path.cwd()
-    os.chdir(root)
-    try:
+    with contextlib.chdir(root):
         Path("ledger.py").write_text(LEDGER)
         Path("app.py").write_text(APP)
         pipeline = load("ledger.py:ledger")
@@ -101,9 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         Path("[drop] \x1b").mkdir()
         Path("[drop] \x1b/[f] \x1b.jsonl").write_text("\n".join([*map(json.dumps, messages[:40]), "[/x] \x1b"]))
         Path("ingest.toml").write_text(SOURCES)
-        yield root
-    finally:
-        os.chdir(before)
+    return root
 
 
 def _fill(queue: Queue, dead: Queue) -> None:
@@ -244,8 +256,9 @@ def test_every_command_is_here() -> None:
 @pytest.mark.parametrize("as_json", [False, True], ids=["for people", "for programs"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_shows_and_is_not_commanded(
-    folder: Path, name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch
+    changed: Path, name: str, as_json: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(changed)
     monkeypatch.setenv("COLUMNS", "200")
     if name == "restore":  # another process may have run the backup
         run("backup", "shop.db", COPY)

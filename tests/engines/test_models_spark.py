@@ -59,6 +59,7 @@ def pay(state: Balance, message: Order) -> tuple[Balance, list[Any]]:
 LEDGER = Pipeline(name="ledger", group="account", order=Monotone("revision"), message=Order, state=Balance, handler=pay)
 
 
+@pytest.mark.thorough
 def test_every_engine_has_the_same(spark: "SparkSession") -> None:
     history: list[Row] = [
         {
