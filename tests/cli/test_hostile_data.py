@@ -234,6 +234,11 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     ],
 }
 """What each command is given, in an order in which they may come."""
+INGEST = ["ingest", "run", "ingest.toml", "--until-caught-up"]
+BEFORE = {f"ingest {verb}": INGEST for verb in ("rejected", "pause", "resume", "seek")}
+BEFORE |= {f"queue {verb}": ["queue", "create", "shop.db#[/new]"] for verb in ("purge", "delete")}
+BEFORE |= {"restore": ["backup", "shop.db", COPY]}
+"""What has to be done before a command has something to do."""
 FAIL = {"ack", "backup", "nack", "queue delete", "keys add", "keys list", "keys remove", "parked skip", "parked resume"}
 FAIL |= {"publish"}  # deltalake takes no path with control characters
 """Commands that refuse the first of these; all others must take it."""
@@ -260,8 +265,7 @@ def test_a_command_shows_and_is_not_commanded(
 ) -> None:
     monkeypatch.chdir(changed)
     monkeypatch.setenv("COLUMNS", "200")
-    if name == "restore":  # another process may have run the backup
-        run("backup", "shop.db", COPY)
+    run(*BEFORE.get(name, ["version"]))  # another process may have run it
     for number, arguments in enumerate(CASES[name]):
         waits = ("--wait-s", 0) if name.startswith("parked ") and "--why" in arguments else ()
         ran = run(*name.split(), *arguments, *waits, *(["--json"] if as_json else []))
