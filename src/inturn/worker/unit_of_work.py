@@ -4,7 +4,7 @@ A transaction keeps the results of turns with their acknowledgements and extends
 decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -253,6 +253,14 @@ class UnitOfWork:
         wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+
+
+T_leased = TypeVar("T_leased", GroupTask, Sending)
+
+
+def ending(those: Iterable[T_leased], now_ms: int, lease_ms: int) -> list[T_leased]:
+    """Return what is leased for less than half of a lease."""
+    return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2]
 
 
 def definition_of(pipeline: Pipeline) -> dict[str, object]:

@@ -25,7 +25,7 @@ from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import Deliver, Outbox
 from inturn.worker.signals import stopped_by
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
-from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
+from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest, ending
 
 _RETRY = Retry(10, "100 milliseconds")
 
@@ -234,22 +234,14 @@ class Worker:
             request = WorkRequest(
                 done=done,
                 back=[*back, *given_up],
-                prolong=[
-                    turn
-                    for turn in self._turns
-                    if self._ends_soon(turn.until_ms, now_ms, self._unit.lease_ms) and turn not in done
-                ],
+                prolong=[turn for turn in ending(self._turns, now_ms, self._unit.lease_ms) if turn not in done],
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,
                 wants=self._wants(len(over)) if is_taking else (),
                 is_taking=is_taking,
                 sent=sent,
-                renew=[
-                    each
-                    for each in self._sendings
-                    if self._ends_soon(each.until_ms, now_ms, round(limits.OUTBOX_LEASE_S * 1000))
-                ],
+                renew=ending(self._sendings, now_ms, round(limits.OUTBOX_LEASE_S * 1000)),
                 claims=2 * self._concurrency - len(self._sendings) if is_taking and self._sender else 0,
                 asks_unsent=bool(self._drains and self._sender),
             )
@@ -296,10 +288,6 @@ class Worker:
                     self._error = self._error or turn.error
                     self._stopping.set()
         return done, given_up
-
-    @staticmethod
-    def _ends_soon(until_ms: int | None, now_ms: int, lease_ms: int) -> bool:
-        return until_ms is not None and until_ms - now_ms < lease_ms // 2
 
     def _wants(self, over: int) -> list[ReceiveRequest]:
         """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
