@@ -20,7 +20,7 @@ from inturn.queue import QueueSettings, draft
 from inturn.server import limits
 from inturn.server.metrics import Metrics, _TimedCache, buckets, figures_of
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
-from inturn.store.servers import QueueFigures
+from inturn.telemetry.figures import QueueFigures
 
 
 class Clock:

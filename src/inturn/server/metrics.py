@@ -25,7 +25,7 @@ from inturn.database import Database
 from inturn.server import limits
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
-from inturn.store.servers import QueueFigures
+from inturn.telemetry.figures import QueueFigures
 
 if TYPE_CHECKING:
     from inturn.server.http import HttpServer
@@ -98,8 +98,8 @@ class Metrics:
         self._batches = [0] * (len(_SIZES) + 1)
         self._commands = 0
         self._traffic: dict[str, _Traffic] = {}
-        self._figures = _TimedCache(self._look, limits.FIGURES_S)
-        self._health = _TimedCache(self._probe, limits.FIGURES_S)
+        self._figures = _TimedCache(self._look, core_limits.FIGURES_S)
+        self._health = _TimedCache(self._probe, core_limits.FIGURES_S)
 
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
         """Count the results of one transaction of the writer; called by the thread or task that leads it.

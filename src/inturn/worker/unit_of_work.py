@@ -52,14 +52,20 @@ class Sending:
         until_ms: the end of the claim.
         count: the number of outputs delivered.
         error: the error of the first output that failed.
+        error_type: the type of that error.
         pause_s: the time until the next attempt.
+        is_last_pause: whether the pauses grow no more.
+        took_s: how long each call of ``deliver`` took; the last one failed if there is an error.
     """
 
     claim: Claim
     until_ms: int
     count: int = 0
     error: str | None = None
+    error_type: str = ""
     pause_s: float = 0.0
+    is_last_pause: bool = False
+    took_s: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
