@@ -1,4 +1,4 @@
-"""Logs, metrics and traces: what inturn tells of its work; see docs/telemetry.md.
+"""Logs, metrics and traces of inturn's work; see docs/telemetry.md.
 
 Logs need nothing but the standard library's ``logging``. Prometheus' client and OpenTelemetry are in the extra
 ``telemetry``, and imported only by the functions that need them.

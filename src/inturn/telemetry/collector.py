@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -12,9 +12,6 @@ from inturn.core.override import override
 from inturn.telemetry import families, measures
 from inturn.telemetry.families import Family
 from inturn.telemetry.figures import FiguresReader, HasFigures
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of :func:`page`, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
 
 class MetricsCollector(Collector):
@@ -69,7 +66,7 @@ def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, f
 
 
 def page(collector: MetricsCollector) -> bytes:
-    """Return the metrics of a collector, and those of the process, in Prometheus' text format."""
+    """Return the metrics of a collector, and those of the process, in Prometheus' format ``families.PAGE_TYPE``."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)

@@ -13,6 +13,8 @@ from typing import Any
 
 from inturn.core import limits
 
+logging.getLogger("inturn").addHandler(logging.NullHandler())  # an application decides where records go
+
 _shows_payloads = False
 
 
@@ -22,7 +24,7 @@ def log_payloads(shows: bool = True) -> None:  # noqa: FBT001, FBT002 - log_payl
     _shows_payloads = shows
 
 
-class EventLog:
+class EventLogger:
     """The events of one logger.
 
     Args:

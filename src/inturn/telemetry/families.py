@@ -7,6 +7,9 @@ from inturn.telemetry import measures
 from inturn.telemetry.figures import Figures
 from inturn.telemetry.measures import SECONDS, SIZES
 
+PAGE_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of a page, https://prometheus.io/docs/instrumenting/exposition_formats/."""
+
 Labels: TypeAlias = tuple[str, ...]
 
 

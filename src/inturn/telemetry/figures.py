@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from inturn.core import limits
 from inturn.core.errors import InturnError
-from inturn.telemetry.events import EventLog
+from inturn.telemetry.events import EventLogger
 
-_LOG = EventLog("telemetry")
+_LOG = EventLogger("telemetry")
 
 
 class QueueFigures(NamedTuple):

@@ -90,6 +90,11 @@ def summed(workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("pipeline"
     return list(sums.values())
 
 
+def ended(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what workers told before their process was killed, without what ended with it."""
+    return [{name: [0] if name in GAUGES else value for name, value in each.items()} for each in workers]
+
+
 class StepMeasures:
     """The measurements of the Spark steps of a pipeline that this driver has committed."""
 

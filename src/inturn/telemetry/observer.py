@@ -28,7 +28,7 @@ class ObservedTurn(Protocol):
 
 
 class Observer(Protocol):
-    """What follows messages; it never raises."""
+    """Follows messages; it never raises."""
 
     def verb(self, verb: Callable[..., Any]) -> AbstractContextManager[Observation]:
         """Observe one call of an operation, given as its bound method."""

@@ -1,4 +1,4 @@
-"""What a worker tells of its turns and deliveries: log records, measurements, and spans if somebody observes."""
+"""The report of a worker on its turns and deliveries: log records, measurements, and spans if somebody observes."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
@@ -6,12 +6,12 @@ from typing import Any
 
 from inturn.core.pipeline.timeline import Status
 from inturn.telemetry import measures, observer
-from inturn.telemetry.events import EventLog
+from inturn.telemetry.events import EventLogger
 from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.unit_of_work import Sending, Work
 
-_LOG = EventLog("worker")
-_OUTBOX = EventLog("outbox")
+_LOG = EventLogger("worker")
+_OUTBOX = EventLogger("outbox")
 _RUNNING = frozenset((Status.OPEN, Status.WAITING))
 
 
@@ -128,10 +128,10 @@ class WorkerReport:
         self._measures.leases_lost += len(turns)
         for turn in turns:
             text = (
-                "the lease of a turn of group %(group)r of %(pipeline)r was over after %(took_s).3f s; nothing is kept"
+                "the lease of a turn of group %(group)r of %(pipeline)r was over, after %(took_s).3f s in its handler"
             )
-            about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group, "took_s": turn.took_s}
-            _LOG.warning("lost_lease", self._pipeline, text, **about)
+            about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
+            _LOG.warning("lost_lease", self._pipeline, text, took_s=turn.took_s, **about)
 
     def overtaken(self, groups: Collection[str]) -> None:
         """Tell of groups that another worker has changed during their turns, which are run again."""
