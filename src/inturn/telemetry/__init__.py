@@ -4,7 +4,8 @@ Logs need nothing but the standard library's ``logging``. Prometheus' client and
 ``telemetry``, and imported only by the functions that need them.
 """
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import SetupError
 from inturn.telemetry import observer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from inturn.telemetry.collector import MetricsCollector
     from inturn.telemetry.figures import HasFigures
 
-__all__ = ["instrument", "log_payloads", "prometheus", "uninstrument"]
+__all__ = ["instrument", "log_payloads", "processing", "prometheus", "uninstrument"]
 
 
 def instrument(
@@ -52,6 +53,18 @@ def uninstrument() -> None:
     if observer.active is not None:
         observer.active.close()
     observer.active = None
+
+
+def processing(*messages: Any) -> AbstractContextManager[object]:
+    """Observe a block that processes received messages of one queue: its span has a link to each one's send.
+
+    A worker does so for its turns. Without :func:`instrument` this does nothing.
+    """
+    if observer.active is None or not messages:
+        return nullcontext()
+    groups = {each.group for each in messages}
+    group = groups.pop() if len(groups) == 1 else None
+    return observer.active.turn(None, messages[0].queue, group, [each.attributes_json for each in messages])
 
 
 def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = None) -> "MetricsCollector":

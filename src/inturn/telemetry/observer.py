@@ -43,9 +43,9 @@ class Observer(Protocol):
         ...
 
     def turn(
-        self, pipeline: str, queue: str, group: str | None, attributes: Iterable[str | None]
+        self, pipeline: str | None, queue: str, group: str | None, attributes: Iterable[str | None]
     ) -> AbstractContextManager[ObservedTurn]:
-        """Observe a turn of a group."""
+        """Observe a turn of a group; ``pipeline`` None: a consumer of its own processes the messages."""
         ...
 
     def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> AbstractContextManager[object]:

@@ -134,7 +134,7 @@ class OpenTelemetryObserver:
             span.end()
 
     def turn(
-        self, pipeline: str, queue: str, group: str | None, attributes: Iterable[str | None]
+        self, pipeline: str | None, queue: str, group: str | None, attributes: Iterable[str | None]
     ) -> "AbstractContextManager[_Turn]":
         """Observe a turn."""
         return _Turn(self, pipeline, queue, group, list(attributes))
@@ -175,7 +175,7 @@ class OpenTelemetryObserver:
             is_one = len({each.trace_id for each in found}) == 1
             parent = _beneath(found[0]) if is_one else _ROOT
         more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
-        links = [Link(each) for each in dict.fromkeys(found)]
+        links = [Link(each) for each in {each.span_id: each for each in found}.values()]
         return self.tracer.start_span(name, parent, kind, more, links, start_ns)
 
 
@@ -263,7 +263,7 @@ class _Turn:
     def __init__(
         self,
         of: OpenTelemetryObserver,
-        pipeline: str,
+        pipeline: str | None,
         queue: str,
         group: str | None,
         attributes: list[str | None],
@@ -282,7 +282,8 @@ class _Turn:
             name = f"process {self._about['messaging.destination.name']}"
             span = self._of.started(name, SpanKind.CONSUMER, self._attributes, self._about, self._began_ns)
             if span is not None and span.is_recording():
-                span.set_attribute("messaging.consumer.group.name", self.pipeline)
+                if self.pipeline is not None:
+                    span.set_attribute("messaging.consumer.group.name", self.pipeline)
                 if self._group is not None:
                     span.set_attribute("inturn.group", self._group)
                 self.trace = _traceparent(span.get_span_context())
