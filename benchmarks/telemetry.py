@@ -115,18 +115,17 @@ def main() -> None:
     if asked.one:
         print(json.dumps(run(asked.one, asked.messages)))
         return
-    checkouts = {variant: HERE for variant in VARIANTS}
+    checkouts = dict.fromkeys(VARIANTS, HERE)
     if asked.baseline:
         checkouts = {"baseline": asked.baseline.resolve(), **checkouts}
     base = next(iter(checkouts))
-    rounds = []
-    for _ in range(asked.rounds):
-        rounds.append(
-            {
-                variant: elsewhere("off" if variant == "baseline" else variant, asked.messages, checkout)
-                for variant, checkout in checkouts.items()
-            }
-        )
+    rounds = [
+        {
+            variant: elsewhere("off" if variant == "baseline" else variant, asked.messages, checkout)
+            for variant, checkout in checkouts.items()
+        }
+        for _ in range(asked.rounds)
+    ]
     table = []
     for variant in checkouts:
         against = base if variant == "off" else "off"
