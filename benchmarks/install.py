@@ -20,6 +20,7 @@ IMPORTS = {
     "": "inturn",
     "cli": "inturn.cli",
     "redis": "inturn.idempotency",
+    "telemetry": "inturn.telemetry.otel, inturn.telemetry.collector",
     "postgres": "inturn.store.postgres",
     "server": "inturn.server.run",
     "spark": "inturn.spark",
