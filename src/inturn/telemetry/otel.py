@@ -14,24 +14,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
 from opentelemetry import context as contexts
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
 from opentelemetry.trace import (
     Link,
-    NonRecordingSpan,
     Span,
-    SpanContext,
     SpanKind,
     StatusCode,
-    TraceFlags,
     TracerProvider,
-    TraceState,
 )
 
 from inturn.telemetry import families, measures
 from inturn.telemetry.figures import FiguresReader, HasFigures
+from inturn.telemetry.trace_context import (
+    DROPPED,
+    ROOT,
+    SAMPLED,
+    beneath,
+    context_of,
+    flags_of,
+    parsed,
+    traceparent,
+    with_context,
+)
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 _TYPES: Final = {
@@ -40,13 +46,6 @@ _TYPES: Final = {
     **dict.fromkeys(("ack", "nack", "extend", "defer", "reject"), "settle"),
 }
 """The type of operation of each verb, ``messaging.operation.type``."""
-_MARK: Final = '"traceparent":"'
-_LENGTH: Final = 55  # of a traceparent
-_SAMPLED: Final = frozenset("13579bdf")
-"""The last digit of the flags of a recorded trace."""
-_DROPPED: Final = frozenset("02468ace")
-"""The same of one that is not recorded."""
-_ROOT: Final = contexts.Context()
 
 
 class OpenTelemetryObserver:
@@ -133,15 +132,7 @@ class OpenTelemetryObserver:
 
     def carried(self, attributes: str | None, room: int) -> str | None:
         """Return attributes with the current trace context."""
-        here = trace.get_current_span().get_span_context()
-        if not here.is_valid or (attributes is not None and _MARK in attributes):
-            return attributes
-        text = f'{_MARK}{_traceparent(here)}"'
-        if here.trace_state:
-            text += f',"tracestate":{msgspec.json.encode(here.trace_state.to_header()).decode()}'
-        if len(text) + 2 > room:
-            return attributes
-        return f"{{{text}}}" if attributes in (None, "{}") else f"{attributes[:-1]},{text}}}"
+        return with_context(attributes, trace.get_current_span().get_span_context(), room)
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
         """Make the span of a worker's receive."""
@@ -163,14 +154,14 @@ class OpenTelemetryObserver:
 
     def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> "_Timed | None":
         """Observe a delivery."""
-        context = None if trace is None else _context(trace)
+        context = None if trace is None else parsed(trace)
         if context is None and not self._is_metered:
             return None
         about = {"inturn.pipeline": pipeline}
         span = None
         if context is not None:
             more = {**about, "inturn.effect_id": effect_id}
-            span = self.tracer.start_span(f"deliver {pipeline}", _beneath(context), attributes=more)
+            span = self.tracer.start_span(f"deliver {pipeline}", beneath(context), attributes=more)
         return _Timed(span, self.deliver_duration, about)
 
     def step(self, pipeline: str) -> "_Timed":
@@ -185,10 +176,10 @@ class OpenTelemetryObserver:
         here = trace.get_current_span().get_span_context()
         if here.is_valid:
             return here.trace_flags.sampled
-        flags = [*map(_flags, attributes)]
-        if not _SAMPLED.isdisjoint(flags):
+        flags = [*map(flags_of, attributes)]
+        if not SAMPLED.isdisjoint(flags):
             return True
-        if flags and _DROPPED.issuperset(flags):
+        if flags and DROPPED.issuperset(flags):
             return False
         return self._sample >= 1 or random.random() < self._sample  # noqa: S311 - no secret
 
@@ -201,11 +192,11 @@ class OpenTelemetryObserver:
         start_ns: int | None = None,
     ) -> Span:
         """Start a span about messages, given by their attributes."""
-        found = [each for each in map(_carried, attributes) if each is not None]
+        found = [each for each in map(context_of, attributes) if each is not None]
         parent = None
         if not trace.get_current_span().get_span_context().is_valid:
             is_one = len({each.trace_id for each in found}) == 1
-            parent = _beneath(found[0]) if is_one else _ROOT
+            parent = beneath(found[0]) if is_one else ROOT
         more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
         links = [Link(each) for each in {each.span_id: each for each in found}.values()]
         return self.tracer.start_span(name, parent, kind, more, links, start_ns)
@@ -328,7 +319,7 @@ class _Turn:
             if self._group is not None:
                 span.set_attribute("inturn.group", self._group)
             if span.is_recording():
-                self.trace = _traceparent(span.get_span_context())
+                self.trace = traceparent(span.get_span_context())
             self._token = contexts.attach(trace.set_span_in_context(span))
             self._span = span
         return self
@@ -390,47 +381,3 @@ def _fail(span: Span, error: BaseException | None) -> None:
         span.set_attribute("error.type", type(error).__qualname__)
         span.record_exception(error)
         span.set_status(StatusCode.ERROR)
-
-
-def _beneath(context: SpanContext) -> contexts.Context:
-    """Return the context of spans that belong to a remote one."""
-    return trace.set_span_in_context(NonRecordingSpan(context), _ROOT)
-
-
-def _traceparent(context: SpanContext) -> str:
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-
-
-def _flags(attributes: str | None) -> str:
-    """Return the last digit of a message's trace flags, without reading all of its context; empty if it has none."""
-    at = -1 if attributes is None else attributes.find(_MARK)
-    if attributes is None or at < 0:
-        return ""
-    end = at + len(_MARK) + _LENGTH
-    return attributes[end - 1] if attributes[end : end + 1] == '"' else ""
-
-
-def _carried(attributes: str | None) -> SpanContext | None:
-    """Return the trace context in a message's attributes, which are JSON."""
-    at = -1 if attributes is None else attributes.find(_MARK)
-    if attributes is None or at < 0:
-        return None
-    at += len(_MARK)
-    found = _context(attributes[at : at + _LENGTH])
-    if found is None or '"tracestate":"' not in attributes:
-        return found
-    state = TraceState.from_header([str(msgspec.json.decode(attributes).get("tracestate", ""))])
-    return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - as the API has it
-
-
-def _context(traceparent: str) -> SpanContext | None:
-    """Return the context of a W3C traceparent; None if it is malformed."""
-    parts = traceparent.split("-")
-    if len(traceparent) != _LENGTH or [*map(len, parts)] != [2, 32, 16, 2]:
-        return None
-    try:
-        _, trace_id, span_id, flags = (int(each, 16) for each in parts)
-    except ValueError:
-        return None
-    context = SpanContext(trace_id, span_id, True, TraceFlags(flags))  # noqa: FBT003 - as the API has it
-    return context if context.is_valid else None
