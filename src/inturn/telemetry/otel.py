@@ -358,7 +358,7 @@ class _Timed:
         """Take note of a step's report."""
         if self._span is not None:
             self._span.set_attribute("inturn.step", answer.step)
-            for verdict, count in families.verdicts(vars(answer.counts)):
+            for verdict, count in families.verdicts(answer.to_dict()["counts"]):
                 self._span.set_attribute(f"inturn.messages.{verdict}", count)
 
     def __exit__(

@@ -221,7 +221,7 @@ class Stepper:
                 report = run()
                 observed.answered(report)
         if measures.is_on:
-            measures.count_step(report.pipeline, report.seconds, dict(verdicts(vars(report.counts))))
+            measures.count_step(report.pipeline, report.seconds, dict(verdicts(asdict(report.counts))))
         log.info("%s", report)
         return report
 
