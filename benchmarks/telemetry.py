@@ -151,7 +151,7 @@ def main() -> None:
         ]
         table += [row(pairs, "baseline", "baseline"), row(pairs, "off", "baseline")]
     rounds = side_by_side(asked.messages, asked.rounds)
-    table += [row(rounds, name, "off") for name in rounds[0] if name != "off"]
+    table += [row(rounds, name, "off") for name in ("off", *(name for name in rounds[0] if name != "off"))]
     if asked.json:
         print(json.dumps(table))
         return

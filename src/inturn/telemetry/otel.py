@@ -132,7 +132,8 @@ class OpenTelemetryObserver:
 
     def carried(self, attributes: str | None, room: int) -> str | None:
         """Return attributes with the current trace context."""
-        return with_context(attributes, trace.get_current_span().get_span_context(), room)
+        span = trace.get_current_span()
+        return attributes if span is trace.INVALID_SPAN else with_context(attributes, span.get_span_context(), room)
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
         """Make the span of a worker's receive."""
@@ -173,14 +174,15 @@ class OpenTelemetryObserver:
 
     def is_recorded(self, attributes: Sequence[str | None] = ()) -> bool:
         """Return whether something about messages, given by their attributes, may have a span."""
-        here = trace.get_current_span().get_span_context()
-        if here.is_valid:
+        span = trace.get_current_span()
+        if span is not trace.INVALID_SPAN and (here := span.get_span_context()).is_valid:
             return here.trace_flags.sampled
-        flags = [*map(flags_of, attributes)]
-        if not SAMPLED.isdisjoint(flags):
-            return True
-        if flags and DROPPED.issuperset(flags):
-            return False
+        if attributes:
+            flags = [*map(flags_of, attributes)]
+            if not SAMPLED.isdisjoint(flags):
+                return True
+            if DROPPED.issuperset(flags):
+                return False
         return self._sample >= 1 or random.random() < self._sample  # noqa: S311 - no secret
 
     def started(
@@ -194,7 +196,7 @@ class OpenTelemetryObserver:
         """Start a span about messages, given by their attributes."""
         found = [each for each in map(context_of, attributes) if each is not None]
         parent = None
-        if not trace.get_current_span().get_span_context().is_valid:
+        if trace.get_current_span() is trace.INVALID_SPAN:
             is_one = len({each.trace_id for each in found}) == 1
             parent = beneath(found[0]) if is_one else ROOT
         more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
