@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inturn.cli.definition import load_function
+from inturn.cli.metrics import metrics_page
 from inturn.cli.options import AsDocument
 from inturn.cli.places import opened, split
 from inturn.cli.texts import line, say, say_json
@@ -14,6 +15,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Retry
 from inturn.core.rate import Rate
+from inturn.telemetry import measures
 
 if TYPE_CHECKING:
     from inturn.consumer import Consumer
@@ -32,7 +34,7 @@ def consume(
     group_rate_limit: Annotated[str | None, typer.Option(help="The same for each group.")] = None,
     burst: Annotated[int, typer.Option(help="Messages of --rate-limit that may begin at once.")] = 1,
     grace_s: Annotated[float, typer.Option(help="How long a stop waits for handlers.")] = limits.WORKER_GRACE_S,
-    health: Annotated[str | None, typer.Option(help="Answer /health and /ready at HOST:PORT.")] = None,
+    health: Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End once the queue is empty.")] = False,
     as_json: AsDocument = False,
 ) -> None:
@@ -55,7 +57,7 @@ def consume(
             grace_s=grace_s,
         )
         if health is not None:
-            stack.enter_context(HealthEndpoint(health, lambda: _status(consumer)))
+            stack.enter_context(HealthEndpoint(health, lambda: _status(consumer), metrics_page([db], measures.workers)))
         with stopped_by(consumer.stop_soon):
             consumer.run(until_empty=until_empty)
     counts = asdict(consumer.counts)

@@ -23,7 +23,7 @@ from inturn.core.queue.messages import (
     Sent,
     checked_name,
 )
-from inturn.queue.drafts import draft
+from inturn.queue.drafts import draft, traced
 from inturn.queue.message import (
     LeaseNumbers,
     Message,
@@ -103,7 +103,7 @@ class Queue:
             QueueFull: if they would take the queue beyond its ``max_depth``.
             InputError: if they are more than ``max_depth``, so that they never fit.
         """
-        return _sending(self.name, list, list(drafts), wait_s).within(tx)
+        return _sending(self.name, list, [*map(traced, drafts)], wait_s).within(tx)
 
     @operation
     def schedule(

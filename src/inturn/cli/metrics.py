@@ -1,0 +1,27 @@
+"""The page for Prometheus of the commands that run until they are stopped."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from inturn.core.errors import SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from inturn.database import Database
+
+
+def metrics_page(
+    databases: "list[Database]", workers: "Callable[[], Sequence[Mapping[str, Any]]]"
+) -> "Callable[[], bytes]":
+    """Return the function that makes the page for Prometheus or, if its client is not installed, says so."""
+    try:
+        from inturn.telemetry.collector import MetricsCollector, page
+    except ModuleNotFoundError as error:
+        lacking = SetupError(f"/metrics needs {error.name}; install it with: pip install 'inturn[telemetry]'")
+
+        def refuse() -> bytes:
+            raise lacking
+
+        return refuse
+    return partial(page, MetricsCollector(databases, workers))

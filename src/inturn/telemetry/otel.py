@@ -1,0 +1,385 @@
+"""OpenTelemetry: spans that follow a message from its send to its effects, and metrics of clients and workers.
+
+Names follow the semantic conventions for messaging 1.44: https://opentelemetry.io/docs/specs/semconv/messaging/. A
+message carries its trace context as W3C ``traceparent`` and ``tracestate`` in its attributes. A span about messages has
+a link to the context of each; if all are of one trace, it belongs to that trace too. Whether a message is recorded is
+the sender's decision: where all messages were sent unrecorded, nothing is. What costs a span is avoided where nothing
+is recorded: the SDK takes longer for a span that it drops than a worker for a small message.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from opentelemetry import context as contexts
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    StatusCode,
+    TracerProvider,
+)
+
+from inturn.telemetry import families, measures
+from inturn.telemetry.figures import FiguresReader, HasFigures
+from inturn.telemetry.trace_context import (
+    DROPPED,
+    ROOT,
+    SAMPLED,
+    beneath,
+    context_of,
+    flags_of,
+    parsed,
+    traceparent,
+    with_context,
+)
+
+_SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+_TYPES: Final = {
+    **dict.fromkeys(("send", "send_many", "schedule"), "send"),
+    **dict.fromkeys(("receive", "fetch"), "receive"),
+    **dict.fromkeys(("ack", "nack", "extend", "defer", "reject"), "settle"),
+}
+"""The type of operation of each verb, ``messaging.operation.type``."""
+
+
+class OpenTelemetryObserver:
+    """The observer that makes spans and metrics; see :class:`inturn.telemetry.observer.Observer`."""
+
+    def __init__(
+        self,
+        databases: Iterable[HasFigures],
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        sample: float,
+    ) -> None:
+        self._sample = sample
+        self.tracer = trace.get_tracer("inturn", tracer_provider=tracer_provider, schema_url=_SCHEMA)
+        meter_provider = meter_provider or metrics.get_meter_provider()
+        meter = metrics.get_meter("inturn", meter_provider=meter_provider, schema_url=_SCHEMA)
+        self._is_metered = not type(meter_provider).__module__.startswith(
+            "opentelemetry.metrics"
+        )  # the API's measure nothing
+        self.sent, self.consumed = _MessageCounter(), _MessageCounter()
+        for name, counter, text in (
+            ("messaging.client.sent.messages", self.sent, "Messages that were sent."),
+            ("messaging.client.consumed.messages", self.consumed, "Messages that were received."),
+        ):
+            meter.create_observable_counter(name, [counter.observe], "{message}", text)
+        self.operation_duration = _durations(meter, "messaging.client.operation.duration", "How long operations took.")
+        self.process_duration = _durations(meter, "messaging.process.duration", "How long turns took.")
+        self.deliver_duration = _durations(meter, "inturn.deliver.duration", "How long deliveries took.")
+        self.step_duration = _durations(meter, "inturn.spark.step.duration", "How long Spark steps took.")
+        self.turn_messages = meter.create_histogram("inturn.worker.turn.messages", "{message}", "Messages of a turn.")
+        self._attributes: dict[tuple[str, str], dict[str, Any]] = {}
+        self._figures = FiguresReader(databases)
+        self._is_closed = False
+        measures.begin()
+        for family in families.every({}, []):
+            if family.kind != "histogram":
+                is_gauge = family.kind == "gauge"
+                create = meter.create_observable_gauge if is_gauge else meter.create_observable_counter
+                create(family.name, [self._observed(family.name)], family.unit, family.help)
+
+    def _observed(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
+        """Return the callback of a metric."""
+
+        def observe(_options: CallbackOptions) -> list[Observation]:
+            every = () if self._is_closed else families.every(self._figures.read(), measures.workers())
+            return [
+                Observation(value, dict(zip(family.labels, at, strict=True)))
+                for family in every
+                if family.name == name
+                for at, value in family.values.items()
+            ]
+
+        return observe
+
+    def close(self) -> None:
+        """Observe nothing more; the API cannot take back the metrics."""
+        self._is_closed = True
+
+    def attributes(self, operation: str, kind: str, queue: str) -> dict[str, Any]:
+        """Return the attributes of spans and metrics of an operation on a queue."""
+        known = self._attributes.get((operation, queue))
+        if known is None:
+            known = self._attributes[operation, queue] = {
+                "messaging.system": "inturn",
+                "messaging.operation.name": operation,
+                "messaging.operation.type": kind,
+                "messaging.destination.name": queue,
+            }
+        return known
+
+    # --- the observer's own methods, described there ---
+
+    def verb(self, verb: Callable[..., Any]) -> "_Verb | None":
+        """Observe one call of an operation."""
+        kind = _TYPES.get(verb.__name__)
+        if kind is None:
+            return None
+        is_recorded = kind == "send" and self.is_recorded()
+        if kind != "receive" and not is_recorded and not self._is_metered:
+            return None
+        of: Any = verb.__self__  # type: ignore[attr-defined]
+        queue = getattr(of, "queue", None)
+        return _Verb(self, verb.__name__, kind, queue if isinstance(queue, str) else of.name, is_recorded=is_recorded)
+
+    def carried(self, attributes: str | None, room: int) -> str | None:
+        """Return attributes with the current trace context."""
+        span = trace.get_current_span()
+        return attributes if span is trace.INVALID_SPAN else with_context(attributes, span.get_span_context(), room)
+
+    def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
+        """Make the span of a worker's receive."""
+        about = self.attributes("receive", "receive", queue)
+        self.consumed.add(len(attributes), queue, about)
+        if self._is_metered:
+            self.operation_duration.record((time.time_ns() - began_ns) / 1e9, about)
+        if self.is_recorded(attributes):
+            self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns).end()
+
+    def turn(
+        self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
+    ) -> "_Turn | None":
+        """Observe a turn that has messages."""
+        is_recorded = bool(attributes) and self.is_recorded(attributes)
+        if not attributes or not (is_recorded or self._is_metered):
+            return None
+        return _Turn(self, pipeline, queue, group, attributes, is_recorded=is_recorded)
+
+    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> "_Timed | None":
+        """Observe a delivery."""
+        context = None if trace is None else parsed(trace)
+        if context is None and not self._is_metered:
+            return None
+        about = {"inturn.pipeline": pipeline}
+        span = None
+        if context is not None:
+            more = {**about, "inturn.effect_id": effect_id}
+            span = self.tracer.start_span(f"deliver {pipeline}", beneath(context), attributes=more)
+        return _Timed(span, self.deliver_duration, about)
+
+    def step(self, pipeline: str) -> "_Timed":
+        """Observe a step on Spark."""
+        about = {"inturn.pipeline": pipeline}
+        return _Timed(self.tracer.start_span(f"step {pipeline}", attributes=about), self.step_duration, about)
+
+    # --- spans about messages ---
+
+    def is_recorded(self, attributes: Sequence[str | None] = ()) -> bool:
+        """Return whether something about messages, given by their attributes, may have a span."""
+        span = trace.get_current_span()
+        if span is not trace.INVALID_SPAN and (here := span.get_span_context()).is_valid:
+            return here.trace_flags.sampled
+        if attributes:
+            flags = [*map(flags_of, attributes)]
+            if not SAMPLED.isdisjoint(flags):
+                return True
+            if DROPPED.issuperset(flags):
+                return False
+        return self._sample >= 1 or random.random() < self._sample  # noqa: S311 - no secret
+
+    def started(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Sequence[str | None],
+        about: Mapping[str, Any],
+        start_ns: int | None = None,
+    ) -> Span:
+        """Start a span about messages, given by their attributes."""
+        found = [each for each in map(context_of, attributes) if each is not None]
+        parent = None
+        if trace.get_current_span() is trace.INVALID_SPAN:
+            is_one = len({each.trace_id for each in found}) == 1
+            parent = beneath(found[0]) if is_one else ROOT
+        more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
+        links = [Link(each) for each in {each.span_id: each for each in found}.values()]
+        return self.tracer.start_span(name, parent, kind, more, links, start_ns)
+
+
+class _MessageCounter:
+    """The number of messages by queue, in plain numbers: a counter of the SDK costs as much as a tenth of a send."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._counts: dict[str, tuple[int, Mapping[str, Any]]] = {}
+
+    def add(self, number: int, queue: str, about: Mapping[str, Any]) -> None:
+        """Count messages of a queue."""
+        with self._mutex:
+            self._counts[queue] = self._counts.get(queue, (0, about))[0] + number, about
+
+    def observe(self, _options: CallbackOptions) -> list[Observation]:
+        """Return the counts."""
+        with self._mutex:
+            return [Observation(count, about) for count, about in self._counts.values()]
+
+
+class _Verb:
+    """A call of a verb: a send has a span while it lasts; a receive has one, made afterwards, if it found something."""
+
+    __slots__ = ("_about", "_answer", "_began_ns", "_is_recorded", "_kind", "_of", "_queue", "_span", "_token")
+
+    def __init__(self, of: OpenTelemetryObserver, name: str, kind: str, queue: str, *, is_recorded: bool) -> None:
+        self._of, self._kind, self._queue, self._is_recorded = of, kind, queue, is_recorded
+        self._about = of.attributes(name, kind, queue)
+        self._span: Span | None = None
+        self._token: Any = None
+        self._answer: Any = None
+        self._began_ns = 0
+
+    def __enter__(self) -> Self:
+        self._began_ns = time.time_ns()
+        if self._is_recorded:
+            span = self._of.tracer.start_span(f"send {self._queue}", None, SpanKind.PRODUCER, self._about)
+            self._token = contexts.attach(trace.set_span_in_context(span))
+            self._span = span
+        return self
+
+    def answered(self, answer: Any) -> None:
+        """Take note of the answer."""
+        self._answer = answer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        of, about, span = self._of, self._about, self._span
+        answer = self._answer if isinstance(self._answer, list) else [] if self._answer is None else [self._answer]
+        if self._kind == "receive" and answer:
+            of.consumed.add(len(answer), self._queue, about)
+            carried = [each.attributes_json for each in answer]
+            if of.is_recorded(carried):
+                span = of.started(f"receive {self._queue}", SpanKind.CLIENT, carried, about, self._began_ns)
+        elif self._kind == "send" and answer:
+            of.sent.add(len(answer), self._queue, about)
+        if error is not None:
+            about = {**about, "error.type": type(error).__qualname__}
+        of.operation_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+        if self._token is not None:
+            contexts.detach(self._token)
+        if span is None:
+            return
+        if span.is_recording():
+            if len(answer) == 1:
+                span.set_attribute("messaging.message.id", str(answer[0].sequence_number))
+            elif self._kind == "send" and answer:
+                span.set_attribute("messaging.batch.message_count", len(answer))
+            _fail(span, error)
+        span.end()
+
+
+class _Turn:
+    """A turn of a group, with a span if it has messages."""
+
+    __slots__ = (
+        "_about",
+        "_attributes",
+        "_began_ns",
+        "_error",
+        "_group",
+        "_is_recorded",
+        "_of",
+        "_span",
+        "_token",
+        "pipeline",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        of: OpenTelemetryObserver,
+        pipeline: str | None,
+        queue: str,
+        group: str | None,
+        attributes: Sequence[str | None],
+        *,
+        is_recorded: bool,
+    ) -> None:
+        self._is_recorded = is_recorded
+        self._of, self.pipeline, self._group, self._attributes = of, pipeline, group, attributes
+        self._about = of.attributes("process", "process", queue)
+        self._span: Span | None = None
+        self._token: Any = None
+        self._error: BaseException | None = None
+        self._began_ns = 0
+        self.trace: str | None = None
+
+    def __enter__(self) -> Self:
+        self._began_ns = time.time_ns()
+        if self._is_recorded:
+            name = f"process {self._about['messaging.destination.name']}"
+            span = self._of.started(name, SpanKind.CONSUMER, self._attributes, self._about, self._began_ns)
+            if self.pipeline is not None:
+                span.set_attribute("messaging.consumer.group.name", self.pipeline)
+            if self._group is not None:
+                span.set_attribute("inturn.group", self._group)
+            if span.is_recording():
+                self.trace = traceparent(span.get_span_context())
+            self._token = contexts.attach(trace.set_span_in_context(span))
+            self._span = span
+        return self
+
+    def failed(self, error: BaseException | None) -> None:
+        """Take note of the error that parked the group."""
+        self._error = error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        error = error or self._error
+        about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
+        self._of.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+        self._of.turn_messages.record(len(self._attributes), self._about)
+        if self._span is not None:
+            contexts.detach(self._token)
+            _fail(self._span, error)
+            self._span.end()
+
+
+class _Timed:
+    """A delivery or a step: its duration, and its span if it has one, which is the current one meanwhile."""
+
+    __slots__ = ("_about", "_began_ns", "_durations", "_span", "_token")
+
+    def __init__(self, span: Span | None, durations: Histogram, about: dict[str, Any]) -> None:
+        self._span, self._durations, self._about = span, durations, about
+        self._token = None if span is None else contexts.attach(trace.set_span_in_context(span))
+        self._began_ns = time.time_ns()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def answered(self, answer: Any) -> None:
+        """Take note of a step's report."""
+        if self._span is not None:
+            self._span.set_attribute("inturn.step", answer.step)
+            for verdict, count in families.verdicts(answer.to_dict()["counts"]):
+                self._span.set_attribute(f"inturn.messages.{verdict}", count)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
+        self._durations.record((time.time_ns() - self._began_ns) / 1e9, about)
+        if self._span is not None and self._token is not None:
+            contexts.detach(self._token)
+            _fail(self._span, error)
+            self._span.end()
+
+
+def _durations(meter: metrics.Meter, name: str, text: str) -> Histogram:
+    return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=measures.SECONDS)
+
+
+def _fail(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.record_exception(error)
+        span.set_status(StatusCode.ERROR)

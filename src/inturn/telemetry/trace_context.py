@@ -1,0 +1,73 @@
+"""Trace contexts in the attributes of messages: W3C ``traceparent`` and ``tracestate``, as JSON."""
+
+from typing import Final
+
+import msgspec
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
+
+_MARK: Final = '"traceparent":"'
+_LENGTH: Final = 55  # of a traceparent
+SAMPLED: Final = frozenset("13579bdf")
+"""The last digit of the flags of a recorded trace."""
+DROPPED: Final = frozenset("02468ace")
+"""The same of one that is not recorded."""
+ROOT: Final = contexts.Context()
+
+
+def beneath(context: SpanContext) -> contexts.Context:
+    """Return the context of spans that belong to a remote one."""
+    return trace.set_span_in_context(NonRecordingSpan(context), ROOT)
+
+
+def traceparent(context: SpanContext) -> str:
+    """Return the W3C traceparent of a context."""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def flags_of(attributes: str | None) -> str:
+    """Return the last digit of a message's trace flags, without reading all of its context; empty if it has none."""
+    at = -1 if attributes is None else attributes.find(_MARK)
+    if attributes is None or at < 0:
+        return ""
+    end = at + len(_MARK) + _LENGTH
+    return attributes[end - 1] if attributes[end : end + 1] == '"' else ""
+
+
+def context_of(attributes: str | None) -> SpanContext | None:
+    """Return the trace context in a message's attributes, which are JSON."""
+    at = -1 if attributes is None else attributes.find(_MARK)
+    if attributes is None or at < 0:
+        return None
+    at += len(_MARK)
+    found = parsed(attributes[at : at + _LENGTH])
+    if found is None or '"tracestate":"' not in attributes:
+        return found
+    state = TraceState.from_header([str(msgspec.json.decode(attributes).get("tracestate", ""))])
+    return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - as the API has it
+
+
+def parsed(text: str) -> SpanContext | None:
+    """Return the context of a W3C traceparent; None if it is malformed."""
+    parts = text.split("-")
+    if len(text) != _LENGTH or [*map(len, parts)] != [2, 32, 16, 2]:
+        return None
+    try:
+        _, trace_id, span_id, flags = (int(each, 16) for each in parts)
+    except ValueError:
+        return None
+    context = SpanContext(trace_id, span_id, True, TraceFlags(flags))  # noqa: FBT003 - as the API has it
+    return context if context.is_valid else None
+
+
+def with_context(attributes: str | None, context: SpanContext, room: int) -> str | None:
+    """Return a message's attributes with a trace context, unless they have one or it takes more than ``room`` bytes."""
+    if not context.is_valid or (attributes is not None and _MARK in attributes):
+        return attributes
+    text = f'{_MARK}{traceparent(context)}"'
+    if context.trace_state:
+        text += f',"tracestate":{msgspec.json.encode(context.trace_state.to_header()).decode()}'
+    if len(text) + 2 > room:
+        return attributes
+    return f"{{{text}}}" if attributes in (None, "{}") else f"{attributes[:-1]},{text}}}"
