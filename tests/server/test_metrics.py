@@ -109,6 +109,17 @@ def made(db: Database) -> Metrics:
     return Metrics(db, asked, (0.0005, 0.5))
 
 
+def test_the_page_has_the_pipelines_of_the_database(db: Database) -> None:
+    queue = db.queue("q")
+    queue.send({"account": "a", "revision": 2}, group="a")
+    order = inturn.Gapless("revision")
+    pipeline = inturn.Pipeline(name="ledger", group="account", order=order, state=int, handler=lambda s, m: (s, []))
+    inturn.work(pipeline, queue, until="empty")
+    found = samples(asyncio.run(made(db).page()))
+    assert found["inturn_pipeline_messages_total", (db.name, "ledger", "held")] == 1
+    assert found["inturn_pipeline_groups", (db.name, "ledger", "waiting")] == 1
+
+
 def test_the_page(db: Database) -> None:
     queue = db.queue('odd "name"\\ of a queue', QueueSettings(delay_s=1))
     queue.send("x")
