@@ -11,12 +11,12 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING, Final
 
 from inturn.core.errors import InputError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VARIABLE: Final = "INTURN_SEALING_KEY"
 FILE_VARIABLE: Final = "INTURN_SEALING_KEY_FILE"
@@ -35,7 +35,7 @@ class SealingKeys:
     """Sealing keys, the newest first; without any, secrets are not sealed."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
-        self._ciphers = {_fingerprint(key): AESGCM(key) for key in keys}
+        self._ciphers = {_fingerprint(key): _cipher(key) for key in keys}
         self.newest = next(iter(self._ciphers), None)
         """The fingerprint of the key that seals; None: there is none."""
 
@@ -67,6 +67,8 @@ class SealingKeys:
                 f"the secret of the access key {key_id!r} is sealed with the sealing key {name!r}, which is not among "
                 f"those given here ({', '.join(self._ciphers) or 'none'}); add it to the file of sealing keys"
             )
+        from cryptography.exceptions import InvalidTag
+
         try:
             raw = base64.b64decode(data, validate=True)
             return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _context(name, key_id)).decode()
@@ -128,6 +130,12 @@ def _keys_in(text: str, where: str) -> list[bytes]:
 
 def _fingerprint(key: bytes) -> str:
     return hashlib.sha256(b"inturn sealing key\0" + key).hexdigest()[:12]
+
+
+def _cipher(key: bytes) -> "AESGCM":
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key)
 
 
 def _context(fingerprint: str, key_id: str) -> bytes:
