@@ -9,12 +9,10 @@ import inturn
 DATABASE = "postgresql:///bank"
 """PGHOST, PGUSER and the other variables of libpq say which server that is."""
 
-TABLES = """
-create table if not exists payment (
-    id uuid primary key, account text not null, amount bigint not null, accepted timestamptz not null default now()
-);
-create table if not exists notice (effect_id text primary key, payment uuid not null, status text not null);
-"""
+TABLES = (
+    "create table if not exists payment (id uuid primary key, account text not null, amount bigint not null)",
+    "create table if not exists notice (effect_id text primary key, payment uuid not null, status text not null)",
+)
 
 
 @dataclasses.dataclass
@@ -33,9 +31,7 @@ def apply(account, payment):
     return posted, [{"payment": payment["id"], "status": "posted"}]
 
 
-ledger = inturn.Pipeline(
-    name="ledger", group="account", order=inturn.Arrival(), id="id", state=Account, handler=apply
-)
+ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Arrival(), id="id", state=Account, handler=apply)
 
 
 def notify(output, effect_id):

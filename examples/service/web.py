@@ -11,16 +11,19 @@ from typing import Annotated
 import prometheus_client
 from bank import DATABASE, TABLES
 from fastapi import Depends, FastAPI, HTTPException
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
 import inturn
+import inturn.telemetry
 from inturn.idempotency import IdempotencyMiddleware, KeyedRequest
 from inturn.idempotency.asgi import StoredResponse
 from inturn.idempotency.fastapi import requires_key
+from inturn.queue import QueueSettings
 
 db = inturn.open(DATABASE)
-payments = db.queue("payments")
+payments = db.queue("payments", QueueSettings(visibility_timeout_s=10))
+inturn.telemetry.prometheus(db)
 accepted = prometheus_client.Counter("bank_payments_accepted", "Payments that were accepted.")
 
 
@@ -28,14 +31,14 @@ accepted = prometheus_client.Counter("bank_payments_accepted", "Payments that we
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
     """Make the bank's own tables."""
     with db.transaction() as tx:
-        tx.execute(TABLES)
+        for table in TABLES:
+            tx.execute(table)
     yield
     db.close()
 
 
 app = FastAPI(lifespan=lifespan)
-app.add_middleware(IdempotencyMiddleware, keys=db.idempotency_keys("payments"), timeout_s=10)
-app.mount("/metrics", prometheus_client.make_asgi_app())
+app.add_middleware(IdempotencyMiddleware, keys=db.idempotency_keys("payments"), timeout_s=5)
 
 
 class Payment(BaseModel):
@@ -49,7 +52,7 @@ def pay(account: str, payment: Payment, request: Annotated[KeyedRequest, Depends
     """Accept a payment; the worker posts or declines it."""
     name = str(uuid.uuid4())
     response = JSONResponse({"payment": name}, 202)
-    stored = StoredResponse(202, (("content-type", "application/json"),), bytes(response.body))
+    stored = StoredResponse(202, tuple(response.headers.items()), bytes(response.body))
     with db.transaction() as tx:
         tx.execute("insert into payment (id, account, amount) values (%s, %s, %s)", (name, account, payment.amount))
         payments.send({"id": name, "amount": payment.amount}, group=account, dedup_id=name, tx=tx)
@@ -72,3 +75,9 @@ def ready() -> dict[str, str]:
     """Answer as long as the database does."""
     db.queues()
     return {"status": "ok"}
+
+
+@app.get("/metrics", response_class=PlainTextResponse)
+def metrics() -> bytes:
+    """Show the metrics to Prometheus: the service's own, and those of its queue and its pipeline."""
+    return prometheus_client.generate_latest()
