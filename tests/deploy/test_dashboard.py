@@ -27,23 +27,8 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
 OF_PROMETHEUS = {"up": {"job", "instance"}}
 FROM_SCRAPES = {"job", "instance", "le"}
-WORDS = set(
-    [
-        "by",
-        "on",
-        "unless",
-        "and",
-        "or",
-        "group_left",
-        "sum",
-        "max",
-        "rate",
-        "increase",
-        "time",
-        "histogram_quantile",
-        "max_over_time",
-    ]
-)
+WORDS = {"by", "on", "unless", "and", "or", "group_left", "sum", "max", "rate", "increase", "time"}
+WORDS |= {"histogram_quantile", "max_over_time"}
 
 
 def expressions() -> Iterator[str]:
