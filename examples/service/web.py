@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 import inturn
 import inturn.telemetry
+from inturn.core.errors import InputError
 from inturn.idempotency import IdempotencyMiddleware, KeyedRequest
 from inturn.idempotency.asgi import StoredResponse
 from inturn.idempotency.fastapi import requires_key
@@ -64,9 +65,10 @@ def pay(account: str, payment: Payment, request: Annotated[KeyedRequest, Depends
 @app.get("/accounts/{account}")
 def account(account: str) -> dict[str, int]:
     """Return the balance, as far as the worker has come."""
-    found = db.pipeline("ledger").state(account)
-    if found is None:
-        raise HTTPException(404, f"there is no account {account!r}")
+    try:
+        found: dict[str, int] = db.pipeline("ledger").state(account)
+    except InputError as error:
+        raise HTTPException(404, f"there is no account {account!r}") from error
     return found
 
 
