@@ -52,15 +52,14 @@ SHORTER = {
 class Site:
     """A folder in place of /etc/inturn, the services that it configures, and Prometheus with shortened rules."""
 
-    def __init__(self, folder: Path, db: str, broken_db: str) -> None:
+    def __init__(self, folder: Path, db: str) -> None:
         self.folder = folder
         self.db = db
-        self.ports = {name: free_port() for name in ("ledger", "other", "serve", "prometheus")}
+        self.ports = {name: free_port() for name in ("ledger", "serve", "prometheus")}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = os.environ | {"SHIMS": str(folder / "shims.log"), "INTURN_DB": db}
         (folder / "app.py").write_text(APP)
-        self._configure("ledger", db)
-        self._configure("other", broken_db, "payments")
+        self._configure()
         (folder / "serve.toml").write_text(f'[server]\nport = {self.ports["serve"]}\nmetrics = "all"\n')
         for name in ("systemctl", "journalctl"):
             shim = folder / "bin" / name
@@ -68,44 +67,57 @@ class Site:
             shim.write_text(SHIM)
             shim.chmod(0o755)
 
-    def _configure(self, name: str, db: str, *queues: str) -> None:
-        lines = [f'health = "127.0.0.1:{self.ports[name]}"', "grace_s = 5"]
-        with inturn.open(db) as opened:
-            for queue in queues or QUEUES:
+    def _configure(self) -> None:
+        lines = [f'health = "127.0.0.1:{self.ports["ledger"]}"', "grace_s = 5"]
+        with inturn.open(self.db) as opened:
+            for queue in QUEUES:
                 opened.queue(queue, QueueSettings(visibility_timeout_s=2))
                 pipeline = "ledger" if queue == "payments" else queue
-                lines += ["[[pipelines]]", f'pipeline = "app.py:{pipeline}"', f'queue = "{db}#{queue}"']
+                lines += ["[[pipelines]]", f'pipeline = "app.py:{pipeline}"', f'queue = "{self.db}#{queue}"']
                 lines += ['deliver = "app.py:post"'] if queue == "payments" else []
                 lines += ["concurrency = 1"] if queue == "backlog" else []
-        (self.folder / f"{name}.toml").write_text("\n".join(lines))
+        (self.folder / "ledger.toml").write_text("\n".join(lines))
 
     def prometheus(self) -> None:
         """Start Prometheus, and wait until it has scraped all targets."""
-        (self.folder / "alerts.yml").write_text(shortened((DEPLOY / "prometheus" / "alerts.yml").read_text()))
+        rules = shortened((DEPLOY / "prometheus" / "alerts.yml").read_text())
+        (self.folder / "alerts.yml").write_text(rules)
+        self._rules = {
+            each["alert"]: each["expr"] for group in yaml.safe_load(rules)["groups"] for each in group["rules"]
+        }
         config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-        targets = {"inturn-worker": ("ledger", "other"), "inturn-serve": ("serve",)}
+        targets = {"inturn-worker": "ledger", "inturn-serve": "serve"}
         config["scrape_configs"] = [each for each in config["scrape_configs"] if each["job_name"] in targets]
         for each in config["scrape_configs"]:
-            names = targets[each["job_name"]]
-            each["static_configs"] = [{"targets": [f"127.0.0.1:{self.ports[name]}" for name in names]}]
+            each["static_configs"] = [{"targets": [f"127.0.0.1:{self.ports[targets[each['job_name']]]}"]}]
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         listen = f"127.0.0.1:{self.ports['prometheus']}"
         options = [f"--web.listen-address={listen}", f"--storage.tsdb.path={self.folder / 'tsdb'}"]
         options += [f"--config.file={self.folder / 'prometheus.yml'}", "--query.lookback-delta=5s"]
         self._start("prometheus", [shutil.which("prometheus") or "", *options])
         until(lambda: status(f"http://{listen}/-/ready") == 200)
-        until(lambda: len(self.ask("query", query="up == 1")["result"]) == 3, "Prometheus does not see all of them")
+        until(self._are_up, "Prometheus does not see both of them")
 
     def ask(self, what: str, **parameters: str) -> Any:
         url = f"http://127.0.0.1:{self.ports['prometheus']}/api/v1/{what}?{urlencode(parameters)}"
         return json.loads(page(url))["data"]
 
-    def firing(self, alert: str, **labels: str) -> bool:
+    def _are_up(self) -> bool:
+        return len(self.ask("query", query="up == 1")["result"]) == 2
+
+    def is_firing(self, alert: str, **labels: str) -> bool:
         return any(
             each["state"] == "firing" and ({"alertname": alert} | labels).items() <= each["labels"].items()
             for each in self.ask("alerts")["alerts"]
         )
+
+    def is_well(self, alert: str, **labels: str) -> bool:
+        """Whether it does not fire, though both pages are read, and nothing that it is about is there now."""
+        if self.is_firing(alert, **labels) or not self._are_up():
+            return False
+        found = self.ask("query", query=self._rules[alert])["result"]
+        return not any(labels.items() <= each["metric"].items() for each in found)
 
     # --- what systemd does ---
 

@@ -95,7 +95,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("expression", expressions())
+@pytest.mark.parametrize("expression", list(expressions()))
 def test_what_an_expression_names_is_there(expression: str, metrics: dict[str, set[str]]) -> None:
     names, labels = used(expression)
     assert names

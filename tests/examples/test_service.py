@@ -148,7 +148,7 @@ def test_each_accepted_payment_is_applied_once_whatever_is_killed(
             aws_access_key_id="shop",
             aws_secret_access_key="s1",  # noqa: S106
         )
-        assert client.list_queues()["QueueUrls"] == [f"http://localhost:{sqs.port}/000000000000/payments"]
+        assert client.list_queues()["QueueUrls"] == [f"{sqs.url}/000000000000/payments"]
         assert metric(page(f"{sqs.url}/metrics"), "inturn_queue_messages", queue="payments") == 0
         assert [each.stop() for each in (web, worker, sqs)] == [0, 0, 0]
     finally:
