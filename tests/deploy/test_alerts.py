@@ -51,7 +51,7 @@ def site(postgres_schemas: Schemas, tmp_path_factory: pytest.TempPathFactory) ->
     try:
         site.systemctl("start", "inturn-worker@ledger")
         site.systemctl("start", "inturn-serve")
-        site.prometheus()
+        site.begin()
         (site.folder / "bank-down").touch()
         with inturn.open(site.db) as opened:
             payments, mails, backlog = (opened.queue(name) for name in ("payments", "mails", "backlog"))
@@ -166,7 +166,7 @@ def _asking(site: Site, secret: str) -> Iterator[None]:
     """Ask the endpoint as a client does, all the time."""
     client = boto3.client(
         "sqs",
-        endpoint_url=f"http://127.0.0.1:{site.ports['serve']}",
+        endpoint_url=f"http://127.0.0.1:{site.jobs['inturn-serve']}",
         region_name="us-east-1",
         aws_access_key_id="shop",
         aws_secret_access_key=secret,
