@@ -10,7 +10,9 @@ def main() -> None:
     """Run the command line; without its extra, print how to install it."""
     try:
         from inturn.cli import app
+        from inturn.telemetry.logs import configure
 
+        configure("warning", json_lines=False)
         app()
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

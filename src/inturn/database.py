@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
-from inturn.core.address import checked_target, is_address
+from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
 from inturn.core.queue.messages import QueueInfo, QueueSettings, checked_name
 from inturn.idempotency.keys import DatabaseKeys
@@ -30,6 +30,7 @@ from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
 from inturn.store.writer.group_commit import Writer, wall_clock_ms
 from inturn.store.writer.settings import WriterSettings
+from inturn.telemetry.figures import Figures
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     if not create:
         check_there(text)
     new = OWNER_ONLY if mode is None else checked_mode(mode)
-    return Database(SqliteStore(text, durable=durable, mode=new), clock or wall_clock_ms)
+    return Database(SqliteStore(text, durable=durable, mode=new), clock or wall_clock_ms, name=text)
 
 
 def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[], int] | None) -> "Database":
@@ -87,16 +88,25 @@ def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[],
     store = PostgresStore(url, durable=durable, create=create)
     adopt = partial(store.adopt, clock=clock)
     settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, store.listen)
-    return Database(store, clock or store.clock, settings)
+    return Database(store, clock or store.clock, settings, shown(url))
 
 
 class Database:
-    """Queues in one database, for any number of threads and tasks; see :func:`open`."""
+    """Queues in one database, for any number of threads and tasks; see :func:`open`.
+
+    Attributes:
+        name: the file, or the address without its password; it names the database in metrics.
+    """
 
     def __init__(
-        self, store: SqlStore, clock: Callable[[], int] = wall_clock_ms, settings: WriterSettings | None = None
+        self,
+        store: SqlStore,
+        clock: Callable[[], int] = wall_clock_ms,
+        settings: WriterSettings | None = None,
+        name: str = "",
     ) -> None:
         self.store = store
+        self.name = name
         self.writer = Writer(store, clock, settings or WriterSettings(store.is_identity, lambda: store.identity))
 
     def __enter__(self) -> Self:
@@ -173,6 +183,18 @@ class Database:
     def queues(self) -> Command[list[str]]:
         """Return the names of all queues."""
         return Ask("", lambda store, _now_ms: sorted(store.queues))
+
+    @operation
+    def figures(self) -> Command[Figures]:
+        """Return the figures of all queues and pipelines, as metrics show them."""
+
+        def look(_store: Store, now_ms: int) -> Figures:
+            pipelines = self.store.pipelines
+            infos = [info for name in pipelines.names() if (info := pipelines.info(name)) is not None]
+            servers = self.store.servers
+            return Figures(servers.figures(now_ms), [servers.pipeline_figures(info, now_ms) for info in infos])
+
+        return Ask("", look)
 
     def backup(self, target: str | Path) -> None:
         """Copy the file as of one moment, while it is in use; nobody is blocked.

@@ -18,9 +18,9 @@ from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
 from inturn.server import limits
-from inturn.server.metrics import Metrics, _TimedCache, buckets, figures_of
+from inturn.server.metrics import Metrics, _TimedCache, buckets
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle, execute
-from inturn.store.servers import QueueFigures
+from inturn.telemetry.figures import QueueFigures
 
 
 class Clock:
@@ -45,7 +45,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator
 
 
 def figures(db: Database) -> dict[str, QueueFigures]:
-    return {each.queue: each for each in db.writer.run(Ask("", figures_of))}
+    return {each.queue: each for each in db.figures().queues}
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_by_default_a_line_is_logged(spark: SparkSession, tmp_path: Path, caplog
     caplog.set_level(logging.INFO, "inturn")
     messages: list[dict[str, object]] = [{"account": "a", "revision": revision, "amount": 1} for revision in (1, 1, 3)]
     stream(spark, tmp_path, StepListener(tmp_path / "store"), [messages])
-    lines = [each for each in caplog.records if each.name == "inturn"]
+    lines = [each for each in caplog.records if each.name == "inturn.spark.listener"]
     counts = "received 3 + released 0 = applied 1 + duplicate 1 + stale 0 + held 1 + rejected 0"
     line = f"ledger, step 1: {counts}; held now 1, the oldest for 0 s, groups parked 0"
     assert [(each.levelname, each.message) for each in lines] == [("INFO", line)]
@@ -106,7 +106,7 @@ def test_what_on_step_raises_is_logged_and_the_stream_goes_on(
 
     stream(spark, tmp_path, StepListener(tmp_path / "store", fails), cut(history(seed=4, accounts=6), 2))
     assert told == [1, 2]
-    warnings = [each for each in caplog.records if each.name == "inturn"]
+    warnings = [each for each in caplog.records if each.name == "inturn.spark.listener"]
     assert [each.levelname for each in warnings] == ["WARNING"] * 2
     assert "step 1" in warnings[0].message
     assert "the monitor is away" in caplog.text
@@ -119,7 +119,7 @@ def test_a_store_that_cannot_be_read_is_a_warning(
     (tmp_path / "elsewhere" / "steps").mkdir(parents=True)
     (tmp_path / "elsewhere" / "steps" / "000000000001.json").write_text("{")
     stream(spark, tmp_path, listener, cut(history(seed=5, accounts=3), 1))
-    warnings = [each for each in caplog.records if each.name == "inturn"]
+    warnings = [each for each in caplog.records if each.name == "inturn.spark.listener"]
     assert warnings
     assert {each.levelname for each in warnings} == {"WARNING"}
     assert "000000000001.json is damaged" in caplog.text

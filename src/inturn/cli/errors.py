@@ -27,6 +27,7 @@ _EXTRAS: Final = {
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
     "redis": ("redis",),
     "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
+    "telemetry": ("opentelemetry",),
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
 }
 _MOST_SHOWN: Final = 600

@@ -2,25 +2,29 @@
 
 import signal
 import tomllib
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
 
 from inturn.cli.definition import load, load_function
+from inturn.cli.errors import needed
 from inturn.cli.places import opened, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, SetupError
+from inturn.telemetry import measures
+from inturn.telemetry.logs import LEVELS, configure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import ModuleType
 
+    from inturn.database import Database
     from inturn.worker.processes import Uplink
     from inturn.worker.service import Service
 
@@ -48,13 +52,19 @@ class WorkConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         pipelines: what to work on.
         processes: the number of processes; each works on all pipelines.
         grace_s: how long a stop waits for running handlers, in seconds.
-        health: the address of ``/health`` and ``/ready``; None: none.
+        health: the address of ``/health``, ``/ready`` and ``/metrics``; None: none.
+        log_level: the least level of the log, on standard error.
+        log_json: whether the log has lines of JSON.
+        telemetry: whether OpenTelemetry is set up, by the variables ``OTEL_…``.
     """
 
     pipelines: tuple[WorkedPipeline, ...] = ()
     processes: int = 1
     grace_s: float = limits.WORKER_GRACE_S
     health: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_json: bool = False
+    telemetry: bool = False
 
 
 def work(
@@ -67,13 +77,19 @@ def work(
     processes: Annotated[int | None, typer.Option(help="Processes, for handlers that compute; default: 1.")] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with several pipelines.")] = None,
     grace_s: Annotated[float | None, typer.Option(help="How long a stop waits for handlers; default: 30.")] = None,
-    health: Annotated[str | None, typer.Option(help="Answer /health and /ready at HOST:PORT.")] = None,
+    health: Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error; default: info.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.")] = False,
+    telemetry: Annotated[bool, typer.Option("--telemetry", help="Trace with OpenTelemetry, set up by OTEL_….")] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End once all queues are empty.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")] = False,
 ) -> None:
     """Run pipelines over durable queues until SIGTERM or Ctrl-C, which finish running handlers."""
     chosen = read(config) if config is not None else WorkConfig()
-    given = {"processes": processes, "grace_s": grace_s, "health": health}
+    if log_level not in (None, *LEVELS):
+        raise InputError(f"--log-level is {log_level!r}; it is one of {', '.join(LEVELS)}")
+    given = {"processes": processes, "grace_s": grace_s, "health": health, "log_level": log_level}
+    given |= {"log_json": log_json or None, "telemetry": telemetry or None}
     chosen = msgspec.structs.replace(chosen, **{name: value for name, value in given.items() if value is not None})
     if pipeline is not None:
         if queue is None:
@@ -133,9 +149,12 @@ def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
     from inturn.worker.health import HealthEndpoint
     from inturn.worker.signals import stopped_by
 
+    configure(config.log_level, json_lines=config.log_json)
     with ExitStack() as stack:
         service: Any
         run: Callable[[], None]
+        databases = stack.enter_context(_shown_databases(config))
+        workers = measures.workers
         if config.processes == 1:
             service = stack.enter_context(_service(config))
             run = partial(service.run, until_empty=until_empty)
@@ -145,12 +164,43 @@ def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
             with _service(config):  # what is wrong with it is told here, once, before any process starts
                 pass
             service = ProcessGroup(_one_of_several, (msgspec.json.encode(config), until_empty), config.processes)
-            run = service.run
+            run, workers = service.run, service.measured
         if config.health is not None:
-            stack.enter_context(HealthEndpoint(config.health, service.status))
+            stack.enter_context(HealthEndpoint(config.health, service.status, _page(databases, workers)))
+        if config.telemetry:
+            stack.enter_context(_instrumented(databases))
         with stopped_by(service.stop_soon):
             run()
         return service.status()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _shown_databases(config: WorkConfig) -> "Iterator[list[Database]]":
+    """Open the databases once more, if metrics are asked for: to read their figures holds up no worker."""
+    with ExitStack() as stack:
+        paths = dict.fromkeys(split(each.queue)[0] for each in config.pipelines)
+        wanted = paths if config.health is not None or config.telemetry else ()
+        yield [stack.enter_context(opened(path)) for path in wanted]
+
+
+def _page(databases: "list[Database]", workers: "Callable[[], Sequence[Mapping[str, Any]]]") -> "Callable[[], bytes]":
+    """Return the function that makes the page for Prometheus or, if its client is not installed, says so."""
+    try:
+        from inturn.telemetry.collector import MetricsCollector, page
+    except ModuleNotFoundError as error:
+        lacking = SetupError(f"/metrics needs {error.name}; install it with: pip install 'inturn[telemetry]'")
+
+        def refuse() -> bytes:
+            raise lacking
+
+        return refuse
+    return partial(page, MetricsCollector(databases, workers))
+
+
+def _instrumented(databases: "Sequence[Database]") -> AbstractContextManager[None]:
+    with needed("--telemetry needs", "telemetry"):
+        from inturn.telemetry.sdk import instrumented
+    return instrumented(databases)
 
 
 @contextmanager
@@ -173,15 +223,23 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
 
 
 def _one_of_several(argument: tuple[bytes, bool], uplink: "Uplink") -> None:
-    """Work in a process of several; the parent hears Ctrl-C and passes a stop on."""
+    """Work in a process of several; the parent hears Ctrl-C, passes a stop on, and shows the databases' figures."""
+    from inturn.worker.service import told
     from inturn.worker.signals import stopped_by
 
     encoded, until_empty = argument
     config = msgspec.json.decode(encoded, type=WorkConfig)
-    with _service(config) as service, stopped_by(service.stop_soon, signal.SIGTERM):
+    configure(config.log_level, json_lines=config.log_json)
+    if config.health is not None:
+        measures.begin()
+    with ExitStack() as stack:
+        if config.telemetry:
+            stack.enter_context(_instrumented(()))
+        service = stack.enter_context(_service(config))
+        stack.enter_context(stopped_by(service.stop_soon, signal.SIGTERM))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        uplink.watch(service.status, service.stop_soon)
+        uplink.watch(partial(told, service), service.stop_soon)
         try:
             service.run(until_empty=until_empty)
         finally:
-            uplink.tell(service.status())
+            uplink.tell(told(service))

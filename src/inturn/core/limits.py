@@ -300,6 +300,21 @@ WORKER_LEASE_MS: Final = 200
 WORKER_GATHER_S: Final = 0.005
 """Time for which a worker gathers finished turns into one transaction, while there are others that can begin."""
 
+FIGURES_ROWS: Final = 100_000
+"""Number of a pipeline's groups that are not open, and of its outputs, that are counted for metrics."""
+
+FIGURES_S: Final = 1.0
+"""Time for which the figures of a database are shown again before they are read anew, however often a page is asked."""
+
+LOG_EVENTS: Final = 10
+"""Number of records of one event, of one pipeline or queue, that are logged within ``LOG_WINDOW_S``."""
+
+LOG_WINDOW_S: Final = 60.0
+"""Time after which an event is logged again, with the number of those that were not."""
+
+LOG_NAMES: Final = 1_000
+"""Number of events of pipelines and queues whose records are counted at a time."""
+
 NAMED_FILES: Final = 5
 """Number of missing files of a store that an error names; further ones are counted."""
 

@@ -12,6 +12,7 @@ from inturn.core.identity import group_text
 from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import checked, text_fault
 from inturn.core.values.plain import check_json
+from inturn.telemetry import observer
 
 # Before Python 3.12 each access to an enum member takes 0.15 µs, a tenth of the cost of a draft.
 _TEXT, _BYTES, _JSON = Content.TEXT, Content.BYTES, Content.JSON
@@ -48,6 +49,8 @@ def draft(
         raise InputError(
             f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit: store it and send its address"
         )
+    if observer.active is not None:
+        more = observer.active.carried(more, limits.BODY_BYTES - size)
     if delay_s is not None and not (_is_number(delay_s, int | float) and 0 <= delay_s <= limits.DELAY_S):
         raise InputError(f"delay_s is {delay_s!r}; it is a number of seconds from 0 to {limits.DELAY_S}")
     if revision is not None and not (_is_number(revision, int) and abs(revision) <= limits.REVISION):
@@ -61,6 +64,14 @@ def draft(
         None if delay_s is None else round(delay_s * 1000),
         more,
     )
+
+
+def traced(one: Draft) -> Draft:
+    """Return a draft with the current trace context in its attributes, if somebody observes, it fits and has none."""
+    if observer.active is None:
+        return one
+    size = len(one.body if isinstance(one.body, bytes) else one.body.encode()) + len((one.attributes or "").encode())
+    return one._replace(attributes=observer.active.carried(one.attributes, limits.BODY_BYTES - size))
 
 
 def _encoded(body: Any) -> tuple[Content, bytes]:

@@ -64,6 +64,11 @@ class MessageProperties:
         )
 
     @property
+    def attributes_json(self) -> str | None:
+        """The metadata as it is stored, a JSON object; None if there is none."""
+        return self._entry.attributes
+
+    @property
     def sent_at(self) -> dt.datetime:
         """The time of the send."""
         return time_of(self._entry.sent_ms)

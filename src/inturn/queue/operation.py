@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 
 from inturn.core.errors import InputError, InturnError
 from inturn.store.commands import Command, Joined, Transaction
+from inturn.telemetry import observer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,13 +52,31 @@ class Bound(Generic[P, T_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Run the operation; its effect is durable on return."""
+        if observer.active is not None:
+            return self._observed(observer.active, *args, **kwargs)
         command = self._command(*args, **kwargs)
         return self._writer.run(command) if command.tx is None else _joined(self._writer, command.tx).run(command)
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
         """Run the operation without blocking the event loop."""
+        if observer.active is not None:
+            return self._aobserved(observer.active, *args, **kwargs)
         command = self._command(*args, **kwargs)
         return self._writer.arun(command) if command.tx is None else _joined(self._writer, command.tx).arun(command)
+
+    def _observed(self, by: observer.Observer, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        with by.verb(self._command) as call:
+            command = self._command(*args, **kwargs)
+            answer = _runner(self._writer, command.tx).run(command)
+            call.answered(answer)
+            return answer
+
+    async def _aobserved(self, by: observer.Observer, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        with by.verb(self._command) as call:
+            command = self._command(*args, **kwargs)
+            answer = await _runner(self._writer, command.tx).arun(command)
+            call.answered(answer)
+            return answer
 
     async def aio_to_the_end(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Run the operation without blocking the event loop, and deliver a cancellation only once it is done.
@@ -80,6 +99,10 @@ class Bound(Generic[P, T_co]):
             if cancelled is not None:
                 raise cancelled
             return answer
+
+
+def _runner(writer: Runner, tx: Transaction | None) -> Runner:
+    return writer if tx is None else _joined(writer, tx)
 
 
 def _joined(writer: Runner, tx: Transaction) -> Joined:

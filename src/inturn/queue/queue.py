@@ -23,7 +23,7 @@ from inturn.core.queue.messages import (
     Sent,
     checked_name,
 )
-from inturn.queue.drafts import draft
+from inturn.queue.drafts import draft, traced
 from inturn.queue.message import (
     LeaseNumbers,
     Message,
@@ -89,7 +89,7 @@ class Queue:
     @operation
     def send_many(self, drafts: Iterable[Draft], tx: Transaction | None = None) -> Command[list[Sent]]:
         """Append messages made by :func:`draft`, all or none."""
-        return Send(self.name, list, list(drafts)).within(tx)
+        return Send(self.name, list, [*map(traced, drafts)]).within(tx)
 
     @operation
     def schedule(

@@ -36,8 +36,10 @@ from inturn.queue.message import (
 from inturn.queue.operation import operation
 from inturn.store.commands import Ask, AskSession, Command, ReceiveWithin, TakeSession, Transaction, queue_of
 from inturn.store.writer.group_commit import Writer
+from inturn.telemetry.events import EventLogger
 
 T = TypeVar("T")
+_LOG = EventLogger("queue")
 
 
 class Session:
@@ -154,7 +156,8 @@ class Session:
             reason: the reason, such as a traceback, cut to ``limits.ERROR_LENGTH`` characters.
             tx: the caller's transaction.
         """
-        return self._ask(SessionRequest(SessionVerb.PARK, self.fencing_token, note=_reason(reason)), _nothing, tx)
+        request = SessionRequest(SessionVerb.PARK, self.fencing_token, note=_reason(reason))
+        return self._ask(request, lambda _answer: _tell_parked(self.queue, self.group, reason), tx)
 
     @operation
     def close(self, tx: Transaction | None = None) -> Command[None]:
@@ -259,6 +262,7 @@ def park(queue: NamedQueue, group: object, reason: str, tx: Transaction | None =
         if answer.verdict is not SettleResult.DONE:
             msg = f"group {name!r} was not parked: somebody has it, or a message of it; try again when it is free"
             raise QueueError(msg)
+        _tell_parked(queue.name, name, reason)
 
     return AskSession(queue.name, name, SessionRequest(SessionVerb.PARK, note=_reason(reason)), told).within(tx)
 
@@ -266,12 +270,16 @@ def park(queue: NamedQueue, group: object, reason: str, tx: Transaction | None =
 @operation
 def resume(queue: NamedQueue, group: object, tx: Transaction | None = None) -> Command[bool]:
     """Resume a parked group, whose messages are then received in order; return whether it was parked."""
-    return AskSession(
-        queue.name,
-        group_name(group),
-        SessionRequest(SessionVerb.RESUME),
-        lambda answer: answer.verdict is SettleResult.DONE,
-    ).within(tx)
+    name = group_name(group)
+
+    def told(answer: SessionAnswer) -> bool:
+        was_parked = answer.verdict is SettleResult.DONE
+        if was_parked:
+            text = "group %(group)r of %(queue)r goes on; it was parked"
+            _LOG.info("resume", queue.name, text, queue=queue.name, group=name)
+        return was_parked
+
+    return AskSession(queue.name, name, SessionRequest(SessionVerb.RESUME), told).within(tx)
 
 
 @operation
@@ -284,6 +292,10 @@ def parked(queue: NamedQueue, limit: int = 100, tx: Transaction | None = None) -
         return found
 
     return Ask(queue.name, look).within(tx)
+
+
+def _tell_parked(queue: str, group: str, reason: str) -> None:
+    _LOG.warning("park", queue, "group %(group)r of %(queue)r is parked", payload=reason, queue=queue, group=group)
 
 
 def _nothing(_answer: SessionAnswer) -> None:

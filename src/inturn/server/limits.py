@@ -28,9 +28,6 @@ REPLAYS: Final = 250_000
 GRACE_S: Final = 10.0
 """Time that running requests have when the SQS endpoint is stopped, by default."""
 
-FIGURES_S: Final = 1.0
-"""Time for which the queues' figures and the endpoint's health are cached."""
-
 HEALTH_S: Final = 5.0
 """The longest write to the store at which the endpoint is still healthy."""
 

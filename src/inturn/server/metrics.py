@@ -9,9 +9,8 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -25,13 +24,12 @@ from inturn.database import Database
 from inturn.server import limits
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
-from inturn.store.servers import QueueFigures
+from inturn.telemetry.collector import buckets, metric
+from inturn.telemetry.families import of_pipelines
+from inturn.telemetry.figures import Figures, QueueFigures
 
 if TYPE_CHECKING:
     from inturn.server.http import HttpServer
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of :meth:`Metrics.page`, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
 _ACK: Final = SettleAction.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
 _DONE: Final = SettleResult.DONE
@@ -98,8 +96,8 @@ class Metrics:
         self._batches = [0] * (len(_SIZES) + 1)
         self._commands = 0
         self._traffic: dict[str, _Traffic] = {}
-        self._figures = _TimedCache(self._look, limits.FIGURES_S)
-        self._health = _TimedCache(self._probe, limits.FIGURES_S)
+        self._figures: Callable[[], Awaitable[Figures]] = _TimedCache(self._look, core_limits.FIGURES_S)
+        self._health = _TimedCache(self._probe, core_limits.FIGURES_S)
 
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
         """Count the results of one transaction of the writer; called by the thread or task that leads it.
@@ -133,17 +131,18 @@ class Metrics:
     # --- showing ---
 
     async def page(self) -> bytes:
-        """Return all metrics in Prometheus' text format, :data:`CONTENT_TYPE`.
+        """Return all metrics in Prometheus' text format, ``families.PAGE_TYPE``.
 
         Raises:
             StoreError: if the store cannot be read.
         """
-        figures: list[QueueFigures] = await self._figures()
-        there = {each.queue for each in figures}
+        figures = await self._figures()
+        there = {each.queue for each in figures.queues}
         for gone in self._traffic.keys() - there:
             del self._traffic[gone]
         registry = CollectorRegistry()
-        registry.register(_Families(list(self._families(figures))))
+        pipelines = map(metric, of_pipelines({self._db.name: figures}))
+        registry.register(_Families([*self._families(figures.queues), *pipelines]))
         ProcessCollector(registry=registry)
         return await asyncio.to_thread(generate_latest, registry)  # takes long with many queues
 
@@ -156,14 +155,14 @@ class Metrics:
             return False, {"status": "unavailable", "error": "the store cannot be written; the log says more"}
         return True, {"status": "ok", "queues": queues, "messages": messages}
 
-    async def _look(self) -> list[QueueFigures]:
-        return await self._db.writer.arun(Ask("", figures_of))
+    async def _look(self) -> Figures:
+        return await self._db.figures.aio()
 
     async def _probe(self) -> tuple[int, int]:
         async with asyncio.timeout(limits.HEALTH_S):
             return await self._db.writer.arun(Ask("", _written))
 
-    def _families(self, figures: list[QueueFigures]) -> Iterator[Any]:
+    def _families(self, figures: Sequence[QueueFigures]) -> Iterator[Any]:
         for name, what, of in (
             ("messages", "Messages that are not deleted.", "messages"),
             ("in_flight", "Messages that a receiver has.", "in_flight"),
@@ -203,21 +202,6 @@ class Metrics:
             )
             refused = {(str(status),): count for status, count in self.front.refused.items()}
             yield _counter("inturn_http_refused", "Requests that were none, or too much.", ["status"], refused)
-
-
-def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the cumulative counts of a histogram by upper bound, as Prometheus has them.
-
-    The last count lies beyond all bounds.
-    """
-    names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
-    return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
-
-
-def figures_of(store: Any, now_ms: int) -> list[QueueFigures]:
-    """Return the figures of all queues; the cost grows with the messages in flight or delayed, not with all of them."""
-    figures: list[QueueFigures] = store.servers.figures(now_ms)
-    return figures
 
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
-from inturn.server.metrics import CONTENT_TYPE, Metrics
+from inturn.server.metrics import Metrics
+from inturn.telemetry.families import PAGE_TYPE
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -112,7 +113,7 @@ class Pages:
             return _text(
                 403, 'metrics are for this machine only; metrics = "all" in [server] shows them to all who come'
             )
-        return Response(200, await self._metrics.page(), CONTENT_TYPE)
+        return Response(200, await self._metrics.page(), PAGE_TYPE)
 
 
 def _text(status: int, text: str) -> Response:

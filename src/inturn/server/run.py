@@ -32,7 +32,7 @@ from inturn.server.context import Context
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.local import Local
-from inturn.server.metrics import Metrics, figures_of
+from inturn.server.metrics import Metrics
 from inturn.server.model import CreateQueue
 from inturn.server.naming import Home, RequestOrigin, Scope, named_by_arn, scope_of
 from inturn.server.pages import Pages
@@ -144,7 +144,7 @@ class Endpoint:
             self._find_home()
             for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
                 await self._make(queue)
-            found = await self._db.writer.arun(Ask("", figures_of))
+            found = (await self._db.figures.aio()).queues
             ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
         except OSError as error:

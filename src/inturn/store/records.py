@@ -88,6 +88,7 @@ class MadeOutput(NamedTuple):
         at: index among the outputs of that message, from 0.
         effect_id: idempotency key, the same in every run.
         output: the value that the handler emitted, as JSON.
+        trace: the W3C traceparent of the turn that made it, if it was traced.
     """
 
     number: int
@@ -98,6 +99,7 @@ class MadeOutput(NamedTuple):
     at: int
     effect_id: str
     output: str
+    trace: str | None = None
 
 
 class RejectedMessage(NamedTuple):

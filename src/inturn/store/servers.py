@@ -1,37 +1,11 @@
 """The protocol of the server tables: figures of queues, and values shared by all servers of one database."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 from inturn.core.queue.messages import QueueInfo
-
-
-class QueueFigures(NamedTuple):
-    """The figures of a queue.
-
-    Attributes:
-        queue: name of the queue.
-        messages: number of messages that are not acknowledged.
-        in_flight: number of them that are leased.
-        delayed: number of them that are hidden for a time and not leased.
-        oldest_s: age of the oldest of them since its send, in seconds; 0 if there is none.
-        blocked: number of groups with hidden messages of which none can be received now.
-    """
-
-    queue: str
-    messages: int
-    in_flight: int
-    delayed: int
-    oldest_s: float
-    blocked: int
-
-    @classmethod
-    def at(
-        cls, now_ms: int, queue: str, messages: int, in_flight: int, delayed: int, oldest_ms: int | None, blocked: int
-    ) -> Self:
-        """Return the figures at a time; ``oldest_ms`` is when the oldest message was sent."""
-        oldest_s = 0.0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000
-        return cls(queue, messages, in_flight, delayed, oldest_s, blocked)
+from inturn.store.records import PipelineInfo
+from inturn.telemetry.figures import PipelineFigures, QueueFigures
 
 
 class ReceivedLease(NamedTuple):
@@ -70,6 +44,10 @@ class ServerStore(Protocol):
 
         The cost grows with the number of hidden messages, not with the number of all messages.
         """
+        ...
+
+    def pipeline_figures(self, info: PipelineInfo, now_ms: int) -> PipelineFigures:
+        """Return the figures of a pipeline; the cost grows with its groups that are not open, and its outbox."""
         ...
 
     def written(self, now_ms: int) -> int:

@@ -45,12 +45,14 @@ class GroupResult:
         journal: the counts.
         rejected: rejected messages.
         verdicts: for each decision, by name, an empty text if it was applied, otherwise why it is void.
+        cause: the error of the handler that parked the group; None: there was none.
     """
 
     kept: GroupUpdate | None
     journal: Journal
     rejected: list[RejectedMessage]
     verdicts: dict[str, str]
+    cause: Exception | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -67,6 +69,9 @@ class GroupTask:
         result: the result, once it is done.
         error: an error that ends the whole worker.
         is_given_up: whether it was stopped before it was done.
+        took_s: how long it took.
+        retries: how often the handler was called again.
+        trace: the W3C traceparent of the turn, if it is traced.
     """
 
     group: str | None
@@ -78,6 +83,9 @@ class GroupTask:
     result: GroupResult | None = None
     error: BaseException | None = None
     is_given_up: bool = False
+    took_s: float = 0.0
+    retries: int = 0
+    trace: str | None = None
 
     def add(self, delivery: Delivery) -> None:
         """Add a message, before the turn begins."""
@@ -94,14 +102,28 @@ class LookUp(Protocol):
 
 
 class GroupRunner:
-    """Runs turns of one pipeline, from any number of threads; ``sleep`` waits before a handler is retried."""
+    """Runs turns of one pipeline, from any number of threads.
 
-    def __init__(self, pipeline: Pipeline, look: LookUp, sleep: Callable[[float], None]) -> None:
+    Args:
+        pipeline: the pipeline.
+        look: reads what is stored.
+        sleep: waits before a handler is retried.
+        retried: told of each retry: the turn, the error, and the pause in seconds.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        look: LookUp,
+        sleep: Callable[[float], None],
+        retried: Callable[[GroupTask, Exception | None, float], None] = lambda _turn, _cause, _pause_s: None,
+    ) -> None:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
         self._states = codec.WorkerStateCodec(pipeline)
         self._look = look
         self._sleep = sleep
+        self._retried = retried
 
     def run(self, turn: GroupTask) -> GroupResult:
         """Run a turn.
@@ -122,10 +144,15 @@ class GroupRunner:
         is_whole = self._restore(turn, line, entries)
         stored = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         before = turn.line
+
+        def pause(seconds: float) -> None:
+            self._retried(turn, fold.cause, seconds)
+            self._sleep(seconds)
+
         fold = Fold(
             self._pipeline,
             self._pipeline.first_state if before is None else partial(self._states.read, before),
-            self._sleep,
+            pause,
             partial(codec.texts, self._pipeline.name),
         )
         group = Group(turn.group, line, fold, journal, turn.now_us)
@@ -143,8 +170,10 @@ class GroupRunner:
         marks = [AppliedMark._make(each) for each in line.part()]
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
+        if turn.trace is not None:
+            made = [each._replace(trace=turn.trace) for each in made]
         kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks)
-        return GroupResult(kept, journal, rejected, verdicts)
+        return GroupResult(kept, journal, rejected, verdicts, fold.cause if fold.error else None)
 
     def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
         """Return the valid messages, in the order of the queue."""

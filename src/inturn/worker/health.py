@@ -1,4 +1,4 @@
-"""A health endpoint for orchestrators: ``/health`` says that the process lives, ``/ready`` that all workers run."""
+"""A health endpoint: ``/health``: the process lives; ``/ready``: all workers run; ``/metrics``: for Prometheus."""
 
 import json
 import socket
@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from inturn.core.errors import InputError, SetupError
+from inturn.telemetry.families import PAGE_TYPE
 
 
 class HealthEndpoint:
@@ -17,13 +18,14 @@ class HealthEndpoint:
     Args:
         address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 takes a free one.
         status: returns a JSON document whose ``ready`` tells whether all workers run.
+        metrics: returns the page for Prometheus; raises SetupError if a package for it is missing.
 
     Raises:
         InputError: if the address is malformed.
         SetupError: if nothing can listen there.
     """
 
-    def __init__(self, address: str, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, address: str, status: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> None:
         host, _, port = address.rpartition(":")
         if not port.isdecimal() or int(port) > 65_535:
             raise InputError(f"{address!r} is no address to listen on; write HOST:PORT, such as 127.0.0.1:8080")
@@ -34,9 +36,18 @@ class HealthEndpoint:
             def do_GET(self) -> None:
                 found, path = status(), self.path.partition("?")[0]
                 known = {"/health": 200, "/ready": 200 if found["ready"] else 503}
-                body = json.dumps(found if path in known else {"paths": sorted(known)}).encode()
-                self.send_response(known.get(path, 404))
-                self.send_header("content-type", "application/json")
+                if path == "/metrics":
+                    try:
+                        self._answer(200, metrics(), PAGE_TYPE)
+                    except SetupError as error:
+                        self._answer(501, f"{error}\n".encode(), "text/plain; charset=utf-8")
+                    return
+                document = found if path in known else {"paths": sorted({*known, "/metrics"})}
+                self._answer(known.get(path, 404), json.dumps(document).encode(), "application/json")
+
+            def _answer(self, code: int, body: bytes, kind: str) -> None:
+                self.send_response(code)
+                self.send_header("content-type", kind)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,8 @@ from inturn.core import limits
 from inturn.core.pipeline.order import Retry
 from inturn.core.texts import kept_error
 from inturn.faults import reach
+from inturn.store.records import MadeOutput
+from inturn.telemetry import observer
 from inturn.worker.thread_pool import ThreadPool
 from inturn.worker.unit_of_work import Sending
 
@@ -28,10 +31,13 @@ class Outbox:
         retry: the pauses between attempts; the last one repeats.
         concurrency: the number of groups delivered at once.
         over: called when a claim is finished.
+        pipeline: the name of the pipeline, for those who observe.
     """
 
-    def __init__(self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None]) -> None:
-        self._deliver = deliver
+    def __init__(
+        self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None], pipeline: str = ""
+    ) -> None:
+        self._deliver, self._pipeline = deliver, pipeline
         pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
         self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
         self._over = over
@@ -60,14 +66,28 @@ class Outbox:
                 if self._stopping.is_set():
                     break
                 reach("delivering")
-                self._one(msgspec.json.decode(output.output), output.effect_id)
+                self._timed(output, sending)
                 reach("delivered")
                 sending.count += 1
         except BaseException as error:  # noqa: BLE001 - whatever it raises, it is tried again
             sending.error = kept_error("".join(traceback.format_exception(error)))
+            sending.error_type = type(error).__name__
             attempts = 0 if sending.count else sending.claim.attempts
+            sending.is_last_pause = attempts >= len(self._pauses_s) - 1
             sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
         self._over(sending)
+
+    def _timed(self, output: MadeOutput, sending: Sending) -> None:
+        """Deliver an output and take the time."""
+        began_s = time.perf_counter()
+        try:
+            if observer.active is None:
+                self._one(msgspec.json.decode(output.output), output.effect_id)
+                return
+            with observer.active.delivery(self._pipeline, output.effect_id, output.trace):
+                self._one(msgspec.json.decode(output.output), output.effect_id)
+        finally:
+            sending.took_s.append(time.perf_counter() - began_s)
 
     def _one(self, output: Any, effect_id: str) -> None:
         answer = self._deliver(output, effect_id)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from inturn.core import limits
 from inturn.core.errors import InturnError
+from inturn.telemetry import measures
 
 _STATUS_S: Final = 1.0
 _log = logging.getLogger("inturn.worker")
@@ -44,6 +45,7 @@ class ProcessGroup:
         self._processes: dict[int, _Process] = {}
         self._told: dict[int, dict[str, Any]] = {}
         self._before: dict[str, Any] = {}  # the last words of processes that were killed, summed
+        self._measured: list[dict[str, Any]] = []  # by them, summed
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # a process is started, or a stop is sent
 
@@ -82,6 +84,11 @@ class ProcessGroup:
         sums = _summed(self._before, *told.values())
         return {"ready": sum(ready) == self._number, "processes": sum(ready), **sums}
 
+    def measured(self) -> list[dict[str, Any]]:
+        """Return the sums of what the workers of all processes have measured, ended ones too."""
+        alive = [each for told in [*self._told.values()] for each in told.get("measures", ())]
+        return measures.summed([*self._measured, *alive])
+
     def _start(self, at: int) -> None:
         with self._lock:
             if self._stopping.is_set():
@@ -114,7 +121,9 @@ class ProcessGroup:
         if code == 0:
             return ""
         _log.warning("a process of the work was killed by signal %d", -(code or 0))
-        self._before = _summed(self._before, self._told.pop(at))
+        last = self._told.pop(at)
+        self._before = _summed(self._before, last)
+        self._measured = measures.summed([*self._measured, *measures.ended(last.get("measures", ()))])
         if not self._stopping.wait(limits.WORKER_RESTART_S):
             self._start(at)
         return ""

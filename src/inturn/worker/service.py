@@ -10,6 +10,7 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.queue import Queue
+from inturn.telemetry import measures
 from inturn.worker.outbox import Deliver
 from inturn.worker.worker import Worker
 
@@ -100,6 +101,11 @@ class Service:
                 for job, worker in zip(self._jobs, self._workers, strict=True)
             ],
         }
+
+
+def told(service: Service) -> dict[str, Any]:
+    """Return the status of a service and the measurements of its process, which a parent adds up."""
+    return service.status() | {"measures": measures.workers()}
 
 
 def counted(counts: Counts) -> dict[str, int]:

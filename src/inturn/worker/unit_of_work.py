@@ -4,7 +4,7 @@ A transaction keeps the results of turns with their acknowledgements and extends
 decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -52,14 +52,20 @@ class Sending:
         until_ms: the end of the claim.
         count: the number of outputs delivered.
         error: the error of the first output that failed.
+        error_type: the type of that error.
         pause_s: the time until the next attempt.
+        is_last_pause: whether the pauses grow no more.
+        took_s: how long each call of ``deliver`` took; the last one failed if there is an error.
     """
 
     claim: Claim
     until_ms: int
     count: int = 0
     error: str | None = None
+    error_type: str = ""
     pause_s: float = 0.0
+    is_last_pause: bool = False
+    took_s: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -253,6 +259,14 @@ class UnitOfWork:
         wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+
+
+T_leased = TypeVar("T_leased", GroupTask, Sending)
+
+
+def ending(those: Iterable[T_leased], now_ms: int, lease_ms: int) -> list[T_leased]:
+    """Return what is leased for less than half of a lease."""
+    return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2]
 
 
 def definition_of(pipeline: Pipeline) -> dict[str, object]:

@@ -23,9 +23,10 @@ from inturn.store.commands import Receive
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import Deliver, Outbox
+from inturn.worker.report import WorkerReport
 from inturn.worker.signals import stopped_by
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
-from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest
+from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Work, WorkRequest, ending
 
 _RETRY = Retry(10, "100 milliseconds")
 
@@ -100,8 +101,9 @@ class Worker:
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
         self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline))
-        self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep)
-        self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over)
+        self._report = WorkerReport(pipeline.name, queue.name)
+        self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep, self._report.retried)
+        self._sender = None if deliver is None else Outbox(deliver, retry, concurrency, self._over, pipeline.name)
         self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
         self._busy: dict[str, GroupTask] = {}  # groups whose turn is in the pool
         self._behind: dict[str, GroupTask] = {}  # the next turns of such groups
@@ -184,7 +186,7 @@ class Worker:
     def _make(self, turn: GroupTask) -> None:
         """Run a turn in a thread of the pool."""
         try:
-            turn.result = self._runner.run(turn)
+            turn.result = self._report.run(turn, self._runner.run)
             reach("handled")
         except Stopped:
             turn.is_given_up = True
@@ -203,6 +205,7 @@ class Worker:
     # --- the worker's own thread ---
 
     def _loop(self) -> None:
+        self._report.begins(self._busy)
         try:
             while not self._stopping.is_set():
                 drains = len(self._drains)
@@ -221,6 +224,7 @@ class Worker:
             self._wind_up()
         except BaseException as error:  # noqa: BLE001 - as above
             self._error = self._error or error
+        self._report.ends()
 
     def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
         """Run one transaction: keep finished turns and take new work."""
@@ -234,22 +238,14 @@ class Worker:
             request = WorkRequest(
                 done=done,
                 back=[*back, *given_up],
-                prolong=[
-                    turn
-                    for turn in self._turns
-                    if self._ends_soon(turn.until_ms, now_ms, self._unit.lease_ms) and turn not in done
-                ],
+                prolong=[turn for turn in ending(self._turns, now_ms, self._unit.lease_ms) if turn not in done],
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,
                 wants=self._wants(len(over)) if is_taking else (),
                 is_taking=is_taking,
                 sent=sent,
-                renew=[
-                    each
-                    for each in self._sendings
-                    if self._ends_soon(each.until_ms, now_ms, round(limits.OUTBOX_LEASE_S * 1000))
-                ],
+                renew=ending(self._sendings, now_ms, round(limits.OUTBOX_LEASE_S * 1000)),
                 claims=2 * self._concurrency - len(self._sendings) if is_taking and self._sender else 0,
                 asks_unsent=bool(self._drains and self._sender),
             )
@@ -257,10 +253,12 @@ class Worker:
                 found = self._unit.run(request)
                 break
             except LeaseLost as lost:  # another receiver may have the messages now
+                self._report.lost(lost.turns)
                 done = [turn for turn in done if turn not in lost.turns]
                 for turn in lost.turns:
                     self._forget(turn)
             except Overtaken as overtaken:
+                self._report.overtaken(overtaken.groups)
                 again = [turn for turn in done if turn.group in overtaken.groups]
                 done = [turn for turn in done if turn not in again]
                 for turn in again:
@@ -269,6 +267,7 @@ class Worker:
             self._forget(turn)
             if turn.result is not None:
                 self.counts.add(turn.result.journal.counts)
+        self._report.kept(done, sent)
         self._pace.done(sum(len(turn.deliveries) for turn in done))
         self._sendings.difference_update(sent)
         for turn in request.prolong:
@@ -297,10 +296,6 @@ class Worker:
                     self._stopping.set()
         return done, given_up
 
-    @staticmethod
-    def _ends_soon(until_ms: int | None, now_ms: int, lease_ms: int) -> bool:
-        return until_ms is not None and until_ms - now_ms < lease_ms // 2
-
     def _wants(self, over: int) -> list[ReceiveRequest]:
         """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
@@ -315,6 +310,7 @@ class Worker:
         """Pass new work to the threads."""
         if found.deliveries:
             reach("received")
+            self._report.received(found)
         fresh: dict[str, GroupTask] = {}
         for name in [name for name in self._behind if name not in self._busy]:
             fresh[name] = self._behind.pop(name)

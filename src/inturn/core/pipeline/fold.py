@@ -125,6 +125,7 @@ class Fold:
         "_sleep",
         "_state_type",
         "_wrong",
+        "cause",
         "error",
         "pipeline",
         "state",
@@ -140,6 +141,7 @@ class Fold:
         self.pipeline = pipeline
         self.state = restore()
         self.error = ""
+        self.cause: Exception | None = None
         self._restore = restore
         self._done: list[Any] = []
         self._wrong: HandlerError | None = None
@@ -202,6 +204,7 @@ class Fold:
     def _again(self, message: Any, error: Exception, index: int, emitted: list[Emitted]) -> bool:
         """Retry a message under the retry policy; return whether it was applied in the end."""
         for pause_s in self.pipeline.retry.pauses_s() if isinstance(error, Retryable) else ():
+            self.cause = error
             if self._sleep is not None:
                 self._sleep(pause_s)
             try:
@@ -218,7 +221,7 @@ class Fold:
             self._remember([message], state)
             emitted += kept
             return True
-        self.error = "".join(traceback.format_exception(error))
+        self.cause, self.error = error, "".join(traceback.format_exception(error))
         return False
 
     def _kept(self, outputs: Any, message: Any) -> Sequence[Any]:

@@ -16,7 +16,7 @@ from inturn.core.pipeline.fold import Counts
 from inturn.spark.driver.step import Report
 from inturn.spark.tables.manifest import Manifest, SparkStore
 
-_log = logging.getLogger("inturn")
+_log = logging.getLogger("inturn.spark.listener")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class StepListener(StreamingQueryListener):
 
     Args:
         store: the store's location; it need not exist yet.
-        on_step: a function called with each step in order, at most once; default: log it at INFO to ``inturn``.
+        on_step: a function called with each step in order, at most once; default: log it at INFO to
+            ``inturn.spark.listener``.
 
     Raises:
         StoreError: if the store cannot be read.

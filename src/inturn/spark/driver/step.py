@@ -29,11 +29,15 @@ from inturn.spark.executor.task import run
 from inturn.spark.tables.delta import publish_steps
 from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, new_identity
 from inturn.spark.tables.merge import levels_to_merge
+from inturn.telemetry import measures, observer
+from inturn.telemetry.events import EventLogger
+from inturn.telemetry.families import verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("inturn")
+log = logging.getLogger("inturn.spark")
+_EVENTS = EventLogger("spark")
 
 
 class MicroBatch(NamedTuple):
@@ -206,6 +210,30 @@ class Stepper:
             micro_batch: the micro-batch of the messages, if they are from a stream.
             tasks: the most tasks, if fewer than the buckets; each task has a cost.
         """
+
+        def run() -> Report:
+            return self._step(df, intake, now, final, micro_batch, tasks)
+
+        if observer.active is None:
+            report = run()
+        else:
+            with observer.active.step(self.pipeline.name) as observed:
+                report = run()
+                observed.answered(report)
+        if measures.is_on:
+            measures.count_step(report.pipeline, report.seconds, dict(verdicts(vars(report.counts))))
+        log.info("%s", report)
+        return report
+
+    def _step(
+        self,
+        df: "DataFrame | None",
+        intake: StepInput | None,
+        now: dt.datetime | None,
+        final: bool,  # noqa: FBT001 - private
+        micro_batch: MicroBatch | None,
+        tasks: int | None,
+    ) -> Report:
         began = time.monotonic()
         last = self.refresh()
         plan = self._plan(intake, now, final)
@@ -223,9 +251,25 @@ class Stepper:
         self.store.file_away(manifest)
         self.last = manifest
         self._publish()
+        self._tell(manifest, last.parked if last else 0)
         if last is not None and last.handler != manifest.handler:
             log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
         return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
+
+    def _tell(self, manifest: Manifest, parked: int) -> None:
+        """Log what became of groups and messages in a committed step."""
+        name = self.pipeline.name
+        about: dict[str, Any] = {"pipeline": name, "step": manifest.step}
+        if manifest.parked > parked:
+            text = "step %(step)s of %(pipeline)r: %(parked)s groups are parked, before there were %(before)s"
+            _EVENTS.warning("park", name, text, parked=manifest.parked, before=parked, **about)
+        elif manifest.parked < parked:
+            text = "step %(step)s of %(pipeline)r: groups go on; %(parked)s are still parked"
+            _EVENTS.info("resume", name, text, parked=manifest.parked, **about)
+        for reason, count in manifest.counts["rejected"].items():
+            event = "conflict" if reason == "conflict" else "reject"
+            text = "step %(step)s of %(pipeline)r: %(count)s messages are rejected: %(reason)s"
+            _EVENTS.warning(event, name, text, count=count, reason=reason, **about)
 
     def _plan(self, intake: StepInput | None, now: dt.datetime | None, final: bool) -> Plan:  # noqa: FBT001 - private
         last = self.last

@@ -219,8 +219,7 @@ class MicroBatches:
             # planning a step again after its shuffle. A query has its own session, so other queries are not affected.
             self._tasks = context.defaultParallelism
             df.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
-        report = stepper.step(df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan), tasks=self._tasks)
-        log.info("%s", report)
+        stepper.step(df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan), tasks=self._tasks)
 
     def _check_same(self, batch_id: int, plan: str, last: Manifest | None) -> None:
         """Check that a repeated micro-batch is the one that the store has, as after a crash.

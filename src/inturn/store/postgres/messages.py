@@ -11,6 +11,7 @@ from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.incarnations import PostgresIncarnations
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements
+from inturn.store.sql.dead_letters import tell_dead_letter
 
 Row: TypeAlias = Sequence[Any]
 Held: TypeAlias = tuple[int, str | None, DeliveryState | None]
@@ -88,6 +89,7 @@ class PostgresMessages(PostgresStatements):
             return False
         entry = entry_of(row)
         self.move(queue, [Move(entry.sequence_number, entry.group, entry.origin, note)], to, now_ms)
+        tell_dead_letter(queue, entry, to)
         return True
 
     def move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:

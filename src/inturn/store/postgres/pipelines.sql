@@ -113,17 +113,17 @@ select number, grp, reason, detail, message, at_ms from inturn_rejected
 where pipeline = $1 and number > $2 order by number limit $3;
 
 -- name: add_outputs
-insert into inturn_output (pipeline, grp, epoch, revision, id, at, effect_id, output)
-select $1, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output
-from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::text[])
-     with ordinality o (grp, epoch, revision, id, at, effect_id, output, place)
+insert into inturn_output (pipeline, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
+select $1, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace, o.made_ms
+from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::bigint[])
+     with ordinality o (grp, epoch, revision, id, at, effect_id, output, trace, made_ms, place)
 order by o.place;
 
 -- name: post
 insert into inturn_posted (pipeline, grp, at_ms) select $1, * from unnest($2::text[], $3::bigint[]);
 
 -- name: outputs
-select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
+select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
 where pipeline = $1 and number > $2 order by number limit $3;
 
 -- name: draw_posted
@@ -154,7 +154,7 @@ with free as materialized (
     update inturn_outbox set token = nextval('inturn_claim_token'), until_ms = $5
     where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts
 )
-select c.grp, c.token, c.attempts, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output
+select c.grp, c.token, c.attempts, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace
 from claimed c
 join free f on f.grp = c.grp
 left join lateral (

@@ -12,7 +12,9 @@ import msgspec
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
 from inturn.store.postgres.statements import PostgresStatements
-from inturn.store.servers import QueueFigures, ReceivedLease
+from inturn.store.records import PipelineInfo
+from inturn.store.servers import ReceivedLease
+from inturn.telemetry.figures import PipelineFigures, QueueFigures
 
 _decode: Final = msgspec.json.Decoder(list[ReceivedLease]).decode
 
@@ -27,6 +29,12 @@ class PostgresServers(PostgresStatements):
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues, with one statement."""
         return [QueueFigures.at(now_ms, *row) for row in self._all("figures", now_ms, limits.SEQUENCE_BITS)]
+
+    def pipeline_figures(self, info: PipelineInfo, now_ms: int) -> PipelineFigures:
+        """Return the figures of a pipeline."""
+        standing = self._all("standing", info.number, limits.FIGURES_ROWS)
+        outbox = self._one("outbox_figures", info.number, limits.FIGURES_ROWS)
+        return PipelineFigures.at(now_ms, info.name, info.counts, standing, outbox)
 
     def written(self, now_ms: int) -> int:
         """Write the time; return the number of messages."""

@@ -37,6 +37,16 @@ left join lateral (
 ) b on h.in_flight + h.delayed > 0
 order by q.name collate "C";
 
+-- name: standing
+select status, count(*), sum(held)::bigint, min(oldest_us) from (
+    select status, held, oldest_us from inturn_group where pipeline = $1 and status <> 'open' limit $2
+) g group by status;
+
+-- name: outbox_figures
+select (select count(*) from (select from inturn_output where pipeline = $1 limit $2) o),
+    (select made_ms from inturn_output where pipeline = $1 order by number limit 1),
+    (select count(*) from (select from inturn_outbox where pipeline = $1 and attempts > 0 limit $2) b);
+
 -- name: written
 insert into inturn_meta (name, value) values ('written_ms', $1)
 on conflict (name) do update set value = excluded.value;

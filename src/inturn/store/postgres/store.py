@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors
 
 from inturn.core import limits
+from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
@@ -21,6 +22,7 @@ from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
 from inturn.store.postgres.statements import Wire
 from inturn.store.protocols import Busy, RunAgain
+from inturn.telemetry.events import EventLogger
 
 BACKUP = (
     "a database of PostgreSQL is copied by pg_dump, or by the server's own backups, and put back by pg_restore; who "
@@ -31,6 +33,9 @@ _ENDS = re.compile(
     r"\s*(begin|start|commit|end|rollback|abort|savepoint|release|prepare\s+transaction|vacuum|set|reset|discard)\b",
     re.IGNORECASE,
 )
+
+
+_LOG = EventLogger("store")
 
 
 class PostgresStore(PostgresQueues):
@@ -159,12 +164,12 @@ class PostgresStore(PostgresQueues):
         return ms, version
 
     def _reconnect(self) -> None:
-        pause_s, until = 0.02, time.monotonic() + limits.RECONNECT_S
+        pause_s, began = 0.02, time.monotonic()
         while True:
             try:
                 self._connection, self._planning = connect(self._url, durable=self._durable, create=False)
             except StoreError:
-                if time.monotonic() + pause_s > until:
+                if time.monotonic() + pause_s > began + limits.RECONNECT_S:
                     raise
                 time.sleep(pause_s)
                 pause_s *= 2
@@ -174,6 +179,9 @@ class PostgresStore(PostgresQueues):
                 self.incarnations.renew()
                 self.catalog.forget()
                 self.ready.forget()
+                text = "the connection to %(database)s was lost, and made again after %(took_s).3f s"
+                name = shown(self._url)
+                _LOG.warning("reconnect", name, text, database=name, took_s=time.monotonic() - began)
                 return
 
     def commit(self) -> None:

@@ -140,7 +140,7 @@ class SqlPipelines(PipelineStore):
             for mark, digest, turn in its_marks:
                 marks.append((number, group, mark, digest, turn))
             for _, _, its_epoch, revision, output_id, *more in its_outputs:
-                outputs.append((number, group, its_epoch, revision, output_id and self._text(output_id), *more))
+                outputs.append((number, group, its_epoch, revision, output_id and self._text(output_id), *more, now_ms))
             if its_outputs:
                 posts.append((number, group, now_ms))
         self._save_lines(lines)

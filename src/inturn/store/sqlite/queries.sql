@@ -562,18 +562,18 @@ select number, grp, reason, detail, message, at_ms from inturn_rejected
 where pipeline = ? and number > ? order by number limit ?;
 
 -- name: add_outputs
-insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?);
+insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: post
 insert or ignore into inturn_outbox (pipeline, grp, until_ms, token, attempts) values (?, ?, ?, 0, 0);
 
 -- name: outputs
-select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
+select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
 where pipeline = ? and number > ? order by number limit ?;
 
 -- name: group_outputs
-select number, grp, epoch, revision, id, at, effect_id, output from inturn_output
+select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
 where pipeline = ? and grp = ? order by number limit ?;
 
 -- name: unclaimed
@@ -624,6 +624,16 @@ update inturn_decision set verdict = ?3 where pipeline = ?1 and name = ?2 and ve
 
 -- name: verdict
 select verdict from inturn_decision where pipeline = ? and name = ?;
+
+-- name: standing
+select status, count(*), sum(held), min(oldest_us) from (
+    select status, held, oldest_us from inturn_group where pipeline = ? and status <> 'open' limit ?
+) group by status;
+
+-- name: outbox_figures
+select (select count(*) from (select 1 from inturn_output where pipeline = ?1 limit ?2)),
+    (select made_ms from inturn_output where pipeline = ?1 order by number limit 1),
+    (select count(*) from (select 1 from inturn_outbox where pipeline = ?1 and attempts > 0 limit ?2));
 
 -- name: written
 insert or replace into inturn_meta (name, value) values ('written_ms', ?);

@@ -15,6 +15,7 @@ from inturn.core.queue import delivery, sessions
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage
 from inturn.core.queue.sessions import GroupLock
+from inturn.store.sql.dead_letters import tell_dead_letter
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.clock_skew import FutureSpans
 from inturn.store.sqlite.group_index import GroupIndex
@@ -188,6 +189,7 @@ class Receives(SqliteStatements):
                 holds = [hold for _, hold in found]
                 return found[: delivery.takes(holds, limit, now_ms) if any(holds) else limit]
             self._removals.move(queue, entry, *dead, now_ms)
+            tell_dead_letter(queue, entry, dead[0])
             known = None
         return []
 

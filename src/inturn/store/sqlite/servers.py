@@ -10,8 +10,10 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo
-from inturn.store.servers import QueueFigures, ReceivedLease
+from inturn.store.records import PipelineInfo
+from inturn.store.servers import ReceivedLease
 from inturn.store.sqlite.statements import SqliteStatements
+from inturn.telemetry.figures import PipelineFigures, QueueFigures
 
 if TYPE_CHECKING:
     from inturn.store.sqlite.store import SqliteStore
@@ -49,6 +51,12 @@ class SqliteServers(SqliteStatements):
         """Return how many groups have hidden messages and a head that cannot be received."""
         hidden = [group for (group,) in self._all("hidden_groups", queue.number, now_ms)]
         return sum(not self._one("is_ready", self._store.pending.head(queue, group)) for group in hidden)
+
+    def pipeline_figures(self, info: PipelineInfo, now_ms: int) -> PipelineFigures:
+        """Return the figures of a pipeline."""
+        standing = self._all("standing", info.number, limits.FIGURES_ROWS)
+        outbox = self._one("outbox_figures", info.number, limits.FIGURES_ROWS)
+        return PipelineFigures.at(now_ms, info.name, info.counts, standing, outbox)
 
     def written(self, now_ms: int) -> int:
         """Write the time, since SQLite skips writes that change nothing; return the depth of all queues."""

@@ -1,0 +1,81 @@
+"""Events as log records: the standard loggers ``inturn.*``, rate-limited, without the content of messages.
+
+A record has the event's name and its fields as attributes, such as ``record.event``, ``record.pipeline`` and
+``record.group``. Of one event of one pipeline or queue at most ``limits.LOG_EVENTS`` are logged in
+``limits.LOG_WINDOW_S``; the next one says how many were not.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from inturn.core import limits
+
+logging.getLogger("inturn").addHandler(logging.NullHandler())  # an application decides where records go
+
+_shows_payloads = False
+
+
+def log_payloads(shows: bool = True) -> None:  # noqa: FBT001, FBT002 - log_payloads(True) reads as it is meant
+    """Log the content of messages, and the texts of errors and of rejections, which may quote it. Off by default."""
+    global _shows_payloads  # noqa: PLW0603 - a switch of the process, as logging's own are
+    _shows_payloads = shows
+
+
+class EventLogger:
+    """The events of one logger.
+
+    Args:
+        name: the logger's name, below ``inturn``.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logging.getLogger(f"inturn.{name}")
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._windows: dict[tuple[str, str], tuple[float, int]] = {}  # the end of each, and how many came in it
+
+    def info(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
+        """Log an event that needs nobody; see :meth:`warning`."""
+        self._log(logging.INFO, event, of, text, payload, fields)
+
+    def warning(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
+        """Log an event that somebody should know of.
+
+        Args:
+            event: the event's name; the rate is limited for each.
+            of: the pipeline, queue or database that it is about; the rate is limited for each.
+            text: the sentence, into which the fields are put by ``%(name)s`` and ``%(name)r``.
+            payload: what may quote a message; logged only after :func:`log_payloads`.
+            fields: the record's attributes.
+        """
+        self._log(logging.WARNING, event, of, text, payload, fields)
+
+    def _log(self, level: int, event: str, of: str, text: str, payload: str | None, fields: dict[str, Any]) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        missed = self._missed(event, of)
+        if missed is None:
+            return
+        text %= fields
+        if payload is not None and _shows_payloads:
+            text, fields = f"{text}: {payload}", {**fields, "payload": payload}
+        if missed:
+            text, fields = f"{text} ({missed} more like it were not shown)", {**fields, "not_shown": missed}
+        self._logger.log(level, "%s", text, extra={"event": event, **fields}, stacklevel=3)
+
+    def _missed(self, event: str, of: str) -> int | None:
+        """Count an event; return how many were not shown in the window before, None if this one is not to be shown."""
+        now, key = self._clock(), (event, of)
+        with self._mutex:
+            until, count = self._windows.get(key, (0.0, 0))
+            if now < until:
+                self._windows[key] = until, count + 1
+                return None if count >= limits.LOG_EVENTS else 0
+            if len(self._windows) >= limits.LOG_NAMES:
+                self._windows.clear()
+            self._windows[key] = now + limits.LOG_WINDOW_S, 1
+        return max(0, count - limits.LOG_EVENTS)

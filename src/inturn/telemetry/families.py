@@ -1,0 +1,141 @@
+"""Every metric but those of the conventions: its name, its labels, and where its values come from."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from inturn.telemetry import measures
+from inturn.telemetry.figures import Figures
+from inturn.telemetry.measures import SECONDS, SIZES
+
+PAGE_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of a page, https://prometheus.io/docs/instrumenting/exposition_formats/."""
+
+Labels: TypeAlias = tuple[str, ...]
+
+
+class Family(NamedTuple):
+    """A metric and its values.
+
+    Attributes:
+        name: name with dots; Prometheus' has underscores, and the unit at its end.
+        kind: kind of metric.
+        help: description.
+        labels: names of the labels.
+        values: values by the labels; those of a histogram are the count of each bucket, and the sum.
+        unit: ``s`` for seconds; empty for a number.
+        bounds: upper bounds of a histogram's buckets.
+    """
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    labels: Labels
+    values: Mapping[Any, Any]
+    unit: str = ""
+    bounds: Sequence[float] = ()
+
+
+_VERDICTS: Final = ("received", "released", "applied", "duplicate", "stale", "held")
+_STATUSES: Final = ("waiting", "gap", "failed", "given up")
+_QUEUES: Final = (
+    ("messages", "Messages that are not acknowledged.", "messages", ""),
+    ("in_flight", "Messages that a receiver has.", "in_flight", ""),
+    ("delayed", "Messages that are hidden for a time.", "delayed", ""),
+    ("oldest_message_age", "How long ago the oldest message was sent.", "oldest_s", "s"),
+    ("groups_blocked", "Groups of which no message can be received now.", "blocked", ""),
+)
+_PIPELINES: Final = (
+    ("pipeline.held_messages", "Messages that groups hold.", "held", ""),
+    ("pipeline.oldest_held_age", "How long the oldest held message is held.", "oldest_held_s", "s"),
+    ("outbox.outputs", "Outputs that are not delivered.", "outputs", ""),
+    ("outbox.oldest_age", "How long ago the oldest undelivered output was made.", "oldest_output_s", "s"),
+    ("outbox.failing_groups", "Groups whose last delivery failed.", "failing", ""),
+)
+
+
+def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+    """Yield the metrics of databases, by their names, of workers, and of this process' Spark steps."""
+    yield from of_queues(figures)
+    yield from of_pipelines(figures)
+    yield from of_workers(workers)
+    yield from of_steps()
+
+
+def of_queues(figures: Mapping[str, Figures]) -> Iterator[Family]:
+    """Yield the metrics of the queues of databases, by the names of the databases."""
+    labels = ("database", "queue")
+    for name, text, field, unit in _QUEUES:
+        values = {(at, each.queue): getattr(each, field) for at, those in figures.items() for each in those.queues}
+        yield Family(f"inturn.queue.{name}", "gauge", text, labels, values, unit)
+
+
+def of_pipelines(figures: Mapping[str, Figures]) -> Iterator[Family]:
+    """Yield the metrics of the pipelines of databases, by the names of the databases."""
+    of = ("database", "pipeline")
+    every = {(at, each.pipeline): each for at, those in figures.items() for each in those.pipelines}
+    messages = {(*at, verdict): count for at, each in every.items() for verdict, count in verdicts(each.counts)}
+    text = "Messages by what became of them."
+    yield Family("inturn.pipeline.messages", "counter", text, (*of, "verdict"), messages)
+    rejected = {
+        (*at, reason): count for at, each in every.items() for reason, count in each.counts.get("rejected", {}).items()
+    }
+    yield Family("inturn.pipeline.rejected_messages", "counter", "Rejected messages.", (*of, "reason"), rejected)
+    groups = {(*at, status): each.groups.get(status, 0) for at, each in every.items() for status in _STATUSES}
+    yield Family("inturn.pipeline.groups", "gauge", "Groups that are not open.", (*of, "status"), groups)
+    for name, text, field, unit in _PIPELINES:
+        yield Family(
+            f"inturn.{name}", "gauge", text, of, {at: getattr(each, field) for at, each in every.items()}, unit
+        )
+
+
+def verdicts(counts: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield counts of messages by verdict."""
+    yield from ((name, counts.get(name, 0)) for name in _VERDICTS)
+    yield "rejected", sum(counts.get("rejected", {}).values())
+
+
+def of_workers(workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+    """Yield the metrics of workers, from what they tell; see :func:`inturn.telemetry.measures.workers`."""
+    text = "How many workers of the pipeline run over the queue."
+    yield _of_workers("up", "gauge", text, workers, ("pipeline", "queue"))
+    by_pipeline = measures.summed(workers, by=("pipeline",))
+    yield _of_workers("busy", "gauge", "Groups whose turn is running or about to.", by_pipeline)
+    text = "Turns whose lease was over before they were kept."
+    yield _of_workers("leases_lost", "counter", text, by_pipeline)
+    yield _of_workers("retries", "counter", "Calls of the handler that were repeated.", by_pipeline)
+    for name, text, bounds, unit in (
+        ("turn_seconds", "How long turns took.", SECONDS, "s"),
+        ("turn_messages", "How many messages a turn had.", SIZES, ""),
+    ):
+        values = {(each["pipeline"],): each[name] for each in by_pipeline}
+        yield Family(
+            f"inturn.worker.{name.removesuffix('_seconds')}", "histogram", text, ("pipeline",), values, unit, bounds
+        )
+    delivered = {(each["pipeline"], to): each[f"deliver_{to}"] for each in by_pipeline for to in ("ok", "error")}
+    text, labels = "How long calls of deliver took.", ("pipeline", "outcome")
+    yield Family("inturn.worker.deliver", "histogram", text, labels, delivered, "s", SECONDS)
+
+
+def _of_workers(
+    name: str,
+    kind: Literal["gauge", "counter"],
+    text: str,
+    workers: Iterable[Mapping[str, Any]],
+    labels: Labels = ("pipeline",),
+) -> Family:
+    values = {tuple(each[label] for label in labels): each[name][0] for each in workers}
+    return Family(f"inturn.worker.{name}", kind, text, labels, values)
+
+
+def of_steps() -> Iterator[Family]:
+    """Yield the metrics of the Spark steps of this process."""
+    steps = measures.steps()
+    of = ("pipeline",)
+    seconds = {(name,): [*each.seconds.counts, each.seconds.sum] for name, each in steps.items()}
+    yield Family("inturn.spark.step", "histogram", "How long steps took.", of, seconds, "s", SECONDS)
+    numbers = {(name,): sum(each.seconds.counts) for name, each in steps.items()}
+    yield Family("inturn.spark.steps", "counter", "Steps that this driver has committed.", of, numbers)
+    messages = {(name, verdict): count for name, each in steps.items() for verdict, count in each.messages.items()}
+    yield Family("inturn.spark.step_messages", "counter", "Messages of these steps.", (*of, "verdict"), messages)
+    last = {(name,): each.last_s for name, each in steps.items()}
+    yield Family("inturn.spark.last_step_timestamp", "gauge", "When the last one was committed.", of, last, "s")

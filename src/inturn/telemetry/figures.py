@@ -1,0 +1,134 @@
+"""The figures of a database that metrics show: of its queues, its pipelines and their outboxes."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+from inturn.core import limits
+from inturn.core.errors import InturnError
+from inturn.telemetry.events import EventLogger
+
+_LOG = EventLogger("telemetry")
+
+
+class QueueFigures(NamedTuple):
+    """The figures of a queue.
+
+    Attributes:
+        queue: name of the queue.
+        messages: number of messages that are not acknowledged.
+        in_flight: number of them that are leased.
+        delayed: number of them that are hidden for a time and not leased.
+        oldest_s: age of the oldest of them since its send, in seconds; 0 if there is none.
+        blocked: number of groups with hidden messages of which none can be received now.
+    """
+
+    queue: str
+    messages: int
+    in_flight: int
+    delayed: int
+    oldest_s: float
+    blocked: int
+
+    @classmethod
+    def at(
+        cls, now_ms: int, queue: str, messages: int, in_flight: int, delayed: int, oldest_ms: int | None, blocked: int
+    ) -> Self:
+        """Return the figures at a time; ``oldest_ms`` is when the oldest message was sent."""
+        oldest_s = 0.0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000
+        return cls(queue, messages, in_flight, delayed, oldest_s, blocked)
+
+
+class PipelineFigures(NamedTuple):
+    """The figures of a pipeline; at most ``limits.FIGURES_ROWS`` groups, and outputs, are counted.
+
+    Attributes:
+        pipeline: name of the pipeline.
+        counts: counts of its messages by verdict; those of rejected ones by reason.
+        groups: numbers of groups by status, without the open ones.
+        held: number of messages that these groups hold.
+        oldest_held_s: how long the oldest of them is held, in seconds; 0 if there is none.
+        outputs: number of outputs that are not delivered.
+        oldest_output_s: age of the oldest of them, in seconds; 0 if there is none, or an older version made it.
+        failing: number of groups whose delivery has failed.
+    """
+
+    pipeline: str
+    counts: Mapping[str, Any]
+    groups: Mapping[str, int]
+    held: int
+    oldest_held_s: float
+    outputs: int
+    oldest_output_s: float
+    failing: int
+
+    @classmethod
+    def at(
+        cls,
+        now_ms: int,
+        pipeline: str,
+        counts: Mapping[str, Any],
+        standing: Iterable[tuple[str, int, int, int | None]],
+        outbox: tuple[int, int | None, int],
+    ) -> Self:
+        """Return the figures at a time; the rows are those of the statements ``standing`` and ``outbox_figures``."""
+        rows = list(standing)
+        oldest_us = min((each[3] for each in rows if each[3] is not None), default=now_ms * 1000)
+        outputs, made_ms, failing = outbox
+        return cls(
+            pipeline,
+            counts,
+            {status: count for status, count, *_ in rows},
+            sum(each[2] for each in rows),
+            max(0, now_ms - oldest_us / 1000) / 1000,
+            outputs,
+            0.0 if made_ms is None else max(0, now_ms - made_ms) / 1000,
+            failing,
+        )
+
+
+class Figures(NamedTuple):
+    """The figures of all queues and pipelines of a database."""
+
+    queues: Sequence[QueueFigures]
+    pipelines: Sequence[PipelineFigures]
+
+
+class HasFigures(Protocol):
+    """A database, as :func:`inturn.open` returns it.
+
+    Attributes:
+        name: its name in the labels.
+    """
+
+    name: str
+
+    @property
+    def figures(self) -> Callable[[], Figures]:
+        """The function that reads its figures."""
+        ...
+
+
+class FiguresReader:
+    """The figures of databases, each read at most every ``limits.FIGURES_S`` however often they are asked for."""
+
+    def __init__(self, databases: Iterable[HasFigures]) -> None:
+        self._databases = list(databases)
+        self._mutex = threading.Lock()
+        self._figures: dict[str, Figures] = {}
+        self._until = 0.0
+
+    def read(self) -> dict[str, Figures]:
+        """Return the figures by the databases' names; a database that cannot be read is left out, with a warning."""
+        with self._mutex:
+            if time.monotonic() >= self._until:
+                self._figures = {}
+                for each in self._databases:
+                    try:
+                        self._figures[each.name] = each.figures()
+                    except InturnError as error:
+                        text = "the figures of %(database)s cannot be read: %(error)s"
+                        _LOG.warning("unreadable", each.name, text, database=each.name, error=str(error))
+                self._until = time.monotonic() + limits.FIGURES_S
+            return self._figures

@@ -1,0 +1,386 @@
+"""OpenTelemetry: spans that follow a message from its send to its effects, and metrics of clients and workers.
+
+Names follow the semantic conventions for messaging 1.44: https://opentelemetry.io/docs/specs/semconv/messaging/. A
+message carries its trace context as W3C ``traceparent`` and ``tracestate`` in its attributes. A span about messages has
+a link to the context of each; if all are of one trace, it belongs to that trace too. Whether a message is recorded is
+the sender's decision: where all messages were sent unrecorded, nothing is.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from opentelemetry import context as contexts
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TracerProvider,
+    TraceState,
+)
+
+from inturn.telemetry import families, measures
+from inturn.telemetry.figures import FiguresReader, HasFigures
+
+_SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+_TYPES: Final = {
+    **dict.fromkeys(("send", "send_many", "schedule"), "send"),
+    **dict.fromkeys(("receive", "fetch"), "receive"),
+    **dict.fromkeys(("ack", "nack", "extend", "defer", "reject"), "settle"),
+}
+"""The type of operation of each verb, ``messaging.operation.type``."""
+_MARK: Final = '"traceparent":"'
+_LENGTH: Final = 55  # of a traceparent
+_ROOT: Final = contexts.Context()
+
+
+class OpenTelemetryObserver:
+    """The observer that makes spans and metrics; see :class:`inturn.telemetry.observer.Observer`."""
+
+    def __init__(
+        self,
+        databases: Iterable[HasFigures],
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+    ) -> None:
+        self.tracer = trace.get_tracer("inturn", tracer_provider=tracer_provider, schema_url=_SCHEMA)
+        meter = metrics.get_meter("inturn", meter_provider=meter_provider, schema_url=_SCHEMA)
+        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Messages that were sent.")
+        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Messages received.")
+        self.operation_duration = _durations(meter, "messaging.client.operation.duration", "How long operations took.")
+        self.process_duration = _durations(meter, "messaging.process.duration", "How long turns took.")
+        self.deliver_duration = _durations(meter, "inturn.deliver.duration", "How long deliveries took.")
+        self.step_duration = _durations(meter, "inturn.spark.step.duration", "How long Spark steps took.")
+        self.turn_messages = meter.create_histogram("inturn.worker.turn.messages", "{message}", "Messages of a turn.")
+        self._attributes: dict[tuple[str, str], dict[str, Any]] = {}
+        self._figures = FiguresReader(databases)
+        self._is_closed = False
+        measures.begin()
+        for family in families.every({}, []):
+            if family.kind != "histogram":
+                is_gauge = family.kind == "gauge"
+                create = meter.create_observable_gauge if is_gauge else meter.create_observable_counter
+                create(family.name, [self._observed(family.name)], family.unit, family.help)
+
+    def _observed(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
+        """Return the callback of a metric."""
+
+        def observe(_options: CallbackOptions) -> list[Observation]:
+            every = () if self._is_closed else families.every(self._figures.read(), measures.workers())
+            return [
+                Observation(value, dict(zip(family.labels, at, strict=True)))
+                for family in every
+                if family.name == name
+                for at, value in family.values.items()
+            ]
+
+        return observe
+
+    def close(self) -> None:
+        """Observe nothing more; the API cannot take back the metrics."""
+        self._is_closed = True
+
+    def attributes(self, operation: str, kind: str, queue: str) -> dict[str, Any]:
+        """Return the attributes of spans and metrics of an operation on a queue."""
+        known = self._attributes.get((operation, queue))
+        if known is None:
+            known = self._attributes[operation, queue] = {
+                "messaging.system": "inturn",
+                "messaging.operation.name": operation,
+                "messaging.operation.type": kind,
+                "messaging.destination.name": queue,
+            }
+        return known
+
+    # --- the observer's own methods, described there ---
+
+    def verb(self, verb: Callable[..., Any]) -> "AbstractContextManager[_Verb | _Unobserved]":
+        """Observe one call of an operation."""
+        kind = _TYPES.get(verb.__name__)
+        if kind is None:
+            return _UNOBSERVED
+        of: Any = verb.__self__  # type: ignore[attr-defined]
+        queue = getattr(of, "queue", None)
+        return _Verb(self, verb.__name__, kind, queue if isinstance(queue, str) else of.name)
+
+    def carried(self, attributes: str | None, room: int) -> str | None:
+        """Return attributes with the current trace context."""
+        here = trace.get_current_span().get_span_context()
+        if not here.is_valid or (attributes is not None and _MARK in attributes):
+            return attributes
+        text = f'{_MARK}{_traceparent(here)}"'
+        if here.trace_state:
+            text += f',"tracestate":{msgspec.json.encode(here.trace_state.to_header()).decode()}'
+        if len(text) + 2 > room:
+            return attributes
+        return f"{{{text}}}" if attributes in (None, "{}") else f"{attributes[:-1]},{text}}}"
+
+    def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
+        """Make the span of a worker's receive."""
+        about = self.attributes("receive", "receive", queue)
+        self.consumed.add(len(attributes), about)
+        self.operation_duration.record((time.time_ns() - began_ns) / 1e9, about)
+        span = self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns)
+        if span is not None:
+            span.end()
+
+    def turn(
+        self, pipeline: str | None, queue: str, group: str | None, attributes: Iterable[str | None]
+    ) -> "AbstractContextManager[_Turn]":
+        """Observe a turn."""
+        return _Turn(self, pipeline, queue, group, list(attributes))
+
+    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> AbstractContextManager[object]:
+        """Observe a delivery."""
+        context = None if trace is None else _context(trace)
+        about = {"inturn.pipeline": pipeline}
+        span = None
+        if context is not None:
+            more = {**about, "inturn.effect_id": effect_id}
+            span = self.tracer.start_span(f"deliver {pipeline}", _beneath(context), attributes=more)
+        return _Timed(span, self.deliver_duration, about)
+
+    def step(self, pipeline: str) -> "AbstractContextManager[_Timed]":
+        """Observe a step on Spark."""
+        about = {"inturn.pipeline": pipeline}
+        return _Timed(self.tracer.start_span(f"step {pipeline}", attributes=about), self.step_duration, about)
+
+    # --- spans about messages ---
+
+    def started(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Sequence[str | None],
+        about: Mapping[str, Any],
+        start_ns: int | None = None,
+    ) -> Span | None:
+        """Start a span about messages, given by their attributes; None if they were sent unrecorded."""
+        found = [each for each in map(_carried, attributes) if each is not None]
+        here = trace.get_current_span().get_span_context()
+        if here.is_valid:
+            parent = None
+        else:
+            if found and len(found) == len(attributes) and not any(each.trace_flags.sampled for each in found):
+                return None
+            is_one = len({each.trace_id for each in found}) == 1
+            parent = _beneath(found[0]) if is_one else _ROOT
+        more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
+        links = [Link(each) for each in {each.span_id: each for each in found}.values()]
+        return self.tracer.start_span(name, parent, kind, more, links, start_ns)
+
+
+class _Unobserved(nullcontext["_Unobserved"]):
+    """A call that is not about messages."""
+
+    def answered(self, answer: Any) -> None:
+        """Do nothing."""
+
+
+_UNOBSERVED: Final = _Unobserved()
+_UNOBSERVED.enter_result = _UNOBSERVED
+
+
+class _Verb:
+    """A call of a verb: a send has a span while it lasts; a receive has one, made afterwards, if it found something."""
+
+    __slots__ = ("_about", "_answer", "_began_ns", "_kind", "_of", "_queue", "_span", "_token")
+
+    def __init__(self, of: OpenTelemetryObserver, name: str, kind: str, queue: str) -> None:
+        self._of, self._kind, self._queue = of, kind, queue
+        self._about = of.attributes(name, kind, queue)
+        self._span: Span | None = None
+        self._token: Any = None
+        self._answer: Any = None
+        self._began_ns = 0
+
+    def __enter__(self) -> Self:
+        self._began_ns = time.time_ns()
+        if self._kind == "send":
+            here = trace.get_current_span().get_span_context()
+            if not here.is_valid or here.trace_flags.sampled:  # else the draft carries on what is not recorded
+                span = self._of.tracer.start_span(f"send {self._queue}", None, SpanKind.PRODUCER, self._about)
+                self._token = contexts.attach(trace.set_span_in_context(span))
+                self._span = span
+        return self
+
+    def answered(self, answer: Any) -> None:
+        """Take note of the answer."""
+        self._answer = answer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        of, about, span = self._of, self._about, self._span
+        answer = self._answer if isinstance(self._answer, list) else [] if self._answer is None else [self._answer]
+        if self._kind == "receive" and answer:
+            of.consumed.add(len(answer), about)
+            carried = [each.attributes_json for each in answer]
+            span = of.started(f"receive {self._queue}", SpanKind.CLIENT, carried, about, self._began_ns)
+        elif self._kind == "send" and answer:
+            of.sent.add(len(answer), about)
+        if error is not None:
+            about = {**about, "error.type": type(error).__qualname__}
+        of.operation_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+        if self._token is not None:
+            contexts.detach(self._token)
+        if span is None:
+            return
+        if span.is_recording():
+            if len(answer) == 1:
+                span.set_attribute("messaging.message.id", str(answer[0].sequence_number))
+            elif self._kind == "send" and answer:
+                span.set_attribute("messaging.batch.message_count", len(answer))
+            _fail(span, error)
+        span.end()
+
+
+class _Turn:
+    """A turn of a group, with a span if it has messages."""
+
+    __slots__ = (
+        "_about",
+        "_attributes",
+        "_began_ns",
+        "_error",
+        "_group",
+        "_of",
+        "_span",
+        "_token",
+        "pipeline",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        of: OpenTelemetryObserver,
+        pipeline: str | None,
+        queue: str,
+        group: str | None,
+        attributes: list[str | None],
+    ) -> None:
+        self._of, self.pipeline, self._group, self._attributes = of, pipeline, group, attributes
+        self._about = of.attributes("process", "process", queue)
+        self._span: Span | None = None
+        self._token: Any = None
+        self._error: BaseException | None = None
+        self._began_ns = 0
+        self.trace: str | None = None
+
+    def __enter__(self) -> Self:
+        self._began_ns = time.time_ns()
+        if self._attributes:
+            name = f"process {self._about['messaging.destination.name']}"
+            span = self._of.started(name, SpanKind.CONSUMER, self._attributes, self._about, self._began_ns)
+            if span is not None and span.is_recording():
+                if self.pipeline is not None:
+                    span.set_attribute("messaging.consumer.group.name", self.pipeline)
+                if self._group is not None:
+                    span.set_attribute("inturn.group", self._group)
+                self.trace = _traceparent(span.get_span_context())
+                self._token = contexts.attach(trace.set_span_in_context(span))
+                self._span = span
+        return self
+
+    def failed(self, error: BaseException | None) -> None:
+        """Take note of the error that parked the group."""
+        self._error = error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        error = error or self._error
+        if self._attributes:
+            about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
+            self._of.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+            self._of.turn_messages.record(len(self._attributes), self._about)
+        if self._span is not None:
+            contexts.detach(self._token)
+            _fail(self._span, error)
+            self._span.end()
+
+
+class _Timed:
+    """A delivery or a step: its duration, and its span if it has one, which is the current one meanwhile."""
+
+    __slots__ = ("_about", "_began_ns", "_durations", "_span", "_token")
+
+    def __init__(self, span: Span | None, durations: Histogram, about: dict[str, Any]) -> None:
+        self._span, self._durations, self._about = span, durations, about
+        self._token = None if span is None else contexts.attach(trace.set_span_in_context(span))
+        self._began_ns = time.time_ns()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def answered(self, answer: Any) -> None:
+        """Take note of a step's report."""
+        if self._span is not None:
+            self._span.set_attribute("inturn.step", answer.step)
+            for verdict, count in families.verdicts(vars(answer.counts)):
+                self._span.set_attribute(f"inturn.messages.{verdict}", count)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
+        self._durations.record((time.time_ns() - self._began_ns) / 1e9, about)
+        if self._span is not None and self._token is not None:
+            contexts.detach(self._token)
+            _fail(self._span, error)
+            self._span.end()
+
+
+def _durations(meter: metrics.Meter, name: str, text: str) -> Histogram:
+    return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=measures.SECONDS)
+
+
+def _fail(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.record_exception(error)
+        span.set_status(StatusCode.ERROR)
+
+
+def _beneath(context: SpanContext) -> contexts.Context:
+    """Return the context of spans that belong to a remote one."""
+    return trace.set_span_in_context(NonRecordingSpan(context), _ROOT)
+
+
+def _traceparent(context: SpanContext) -> str:
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def _carried(attributes: str | None) -> SpanContext | None:
+    """Return the trace context in a message's attributes, which are JSON."""
+    at = -1 if attributes is None else attributes.find(_MARK)
+    if attributes is None or at < 0:
+        return None
+    at += len(_MARK)
+    found = _context(attributes[at : at + _LENGTH])
+    if found is None or '"tracestate":"' not in attributes:
+        return found
+    state = TraceState.from_header([str(msgspec.json.decode(attributes).get("tracestate", ""))])
+    return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - as the API has it
+
+
+def _context(traceparent: str) -> SpanContext | None:
+    """Return the context of a W3C traceparent; None if it is malformed."""
+    parts = traceparent.split("-")
+    if len(traceparent) != _LENGTH or [*map(len, parts)] != [2, 32, 16, 2]:
+        return None
+    try:
+        _, trace_id, span_id, flags = (int(each, 16) for each in parts)
+    except ValueError:
+        return None
+    context = SpanContext(trace_id, span_id, True, TraceFlags(flags))  # noqa: FBT003 - as the API has it
+    return context if context.is_valid else None

@@ -1,0 +1,140 @@
+"""The report of a worker on its turns and deliveries: log records, measurements, and spans if somebody observes."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from typing import Any
+
+from inturn.core.pipeline.timeline import Status
+from inturn.telemetry import measures, observer
+from inturn.telemetry.events import EventLogger
+from inturn.worker.group_task import GroupResult, GroupTask
+from inturn.worker.unit_of_work import Sending, Work
+
+_LOG = EventLogger("worker")
+_OUTBOX = EventLogger("outbox")
+_RUNNING = frozenset((Status.OPEN, Status.WAITING))
+
+
+class WorkerReport:
+    """The report of one worker; the threads of its pool call :meth:`run` and :meth:`retried`, its own all the others.
+
+    Args:
+        pipeline: the pipeline's name.
+        queue: the queue's name.
+    """
+
+    def __init__(self, pipeline: str, queue: str) -> None:
+        self._pipeline, self._queue = pipeline, queue
+        self._measures = measures.WorkerMeasures(pipeline, queue)
+
+    def begins(self, busy: Sized) -> None:
+        """Note that the worker's loop runs; ``busy`` are the groups whose turns run."""
+        self._measures = measures.of_worker(self._pipeline, self._queue)
+        self._measures.busy = lambda: len(busy)
+
+    def ends(self) -> None:
+        """Note that it has ended."""
+        self._measures.up = False
+
+    def run(self, turn: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
+        """Run a turn and take its time."""
+        began_s = time.perf_counter()
+        try:
+            if observer.active is None:
+                return run(turn)
+            carried = [each.entry.attributes for each in turn.deliveries]
+            with observer.active.turn(self._pipeline, self._queue, turn.group, carried) as observed:
+                turn.trace = observed.trace
+                result = run(turn)
+                observed.failed(result.cause)
+                return result
+        finally:
+            turn.took_s = time.perf_counter() - began_s
+
+    def received(self, found: Work) -> None:
+        """Tell of the messages that a transaction has received."""
+        if observer.active is not None:
+            carried = [each.entry.attributes for _, each in found.deliveries]
+            observer.active.received(self._queue, carried, found.now_ms * 1_000_000)
+
+    def retried(self, turn: GroupTask, cause: Exception | None, pause_s: float) -> None:
+        """Tell that the handler is called again after a pause."""
+        turn.retries += 1
+        text = (
+            "the handler of %(pipeline)r failed on a message of group %(group)r with %(error)s; again in %(pause_s)s s"
+        )
+        error = type(cause).__name__
+        more = {"queue": self._queue, "group": turn.group, "error": error, "pause_s": pause_s}
+        _LOG.info("retry", self._pipeline, text, payload=f"{cause}", pipeline=self._pipeline, **more)
+
+    def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending]) -> None:
+        """Tell of the turns and the deliveries of a committed transaction."""
+        for turn in turns:
+            if measures.is_on and turn.result is not None:
+                self._measures.turn_seconds.add(turn.took_s)
+                self._measures.turn_messages.add(len(turn.deliveries))
+                self._measures.retries += turn.retries
+            if turn.result is not None:
+                self._tell(turn, turn.result)
+        for sending in sent:
+            if measures.is_on:
+                for seconds in sending.took_s[: sending.count]:
+                    self._measures.deliver_seconds["ok"].add(seconds)
+                for seconds in sending.took_s[sending.count :]:
+                    self._measures.deliver_seconds["error"].add(seconds)
+            if sending.error is not None:
+                self._failed(sending, sending.error)
+
+    def _tell(self, turn: GroupTask, result: GroupResult) -> None:
+        """Log what became of a group."""
+        before = Status.OPEN if turn.line is None else turn.line.status
+        now = before if result.kept is None else result.kept.line.status
+        about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
+        if now != before and now not in _RUNNING:
+            error = "none" if result.cause is None else type(result.cause).__name__
+            text = "group %(group)r of %(pipeline)r is parked: %(status)s, error: %(error)s"
+            cause = None if result.cause is None else f"{result.cause}"
+            _LOG.warning("park", self._pipeline, text, payload=cause, status=str(now), error=error, **about)
+        elif before not in _RUNNING and now in _RUNNING:
+            text = "group %(group)r of %(pipeline)r goes on; it was parked: %(status)s"
+            _LOG.info("resume", self._pipeline, text, status=str(before), **about)
+        for each in result.rejected:
+            event = "conflict" if each.reason == "conflict" else "reject"
+            text = "a message of group %(group)r of %(pipeline)r is rejected: %(reason)s"
+            payload = f"{each.detail}: {each.message}"
+            _LOG.warning(event, self._pipeline, text, payload=payload, reason=each.reason, **about)
+
+    def _failed(self, sending: Sending, error: str) -> None:
+        """Log that a delivery failed, and that it keeps failing once the pauses grow no more."""
+        text = "an output of group %(group)r of %(pipeline)r was not delivered, attempt %(attempts)s: %(error)s; "
+        claim = sending.claim
+        about: dict[str, Any] = {
+            "pipeline": self._pipeline,
+            "group": claim.group,
+            "effect_id": claim.outputs[sending.count].effect_id,
+            "attempts": 1 if sending.count else claim.attempts + 1,
+            "error": sending.error_type,
+            "pause_s": sending.pause_s,
+        }
+        if sending.is_last_pause:
+            _OUTBOX.warning(
+                "exhausted", self._pipeline, f"{text}every %(pause_s)s s from now on", payload=error, **about
+            )
+        else:
+            _OUTBOX.info("retry", self._pipeline, f"{text}again in %(pause_s)s s", payload=error, **about)
+
+    def lost(self, turns: Sequence[GroupTask]) -> None:
+        """Tell of turns that were not kept because their leases were over."""
+        self._measures.leases_lost += len(turns)
+        for turn in turns:
+            text = (
+                "the lease of a turn of group %(group)r of %(pipeline)r was over, after %(took_s).3f s in its handler"
+            )
+            about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
+            _LOG.warning("lost_lease", self._pipeline, text, took_s=turn.took_s, **about)
+
+    def overtaken(self, groups: Collection[str]) -> None:
+        """Tell of groups that another worker has changed during their turns, which are run again."""
+        for group in groups:
+            text = "group %(group)r of %(pipeline)r was changed by another worker; its turn is run again"
+            _LOG.warning("overtaken", self._pipeline, text, pipeline=self._pipeline, queue=self._queue, group=group)
