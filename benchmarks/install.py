@@ -20,6 +20,7 @@ IMPORTS = {
     "": "inturn",
     "cli": "inturn.cli",
     "redis": "inturn.idempotency",
+    "arrow": "pyarrow, pandas",
     "postgres": "inturn.store.postgres",
     "server": "inturn.server.run",
     "spark": "inturn.spark",

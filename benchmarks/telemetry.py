@@ -115,7 +115,7 @@ def main() -> None:
     if asked.one:
         print(json.dumps(run(asked.one, asked.messages)))
         return
-    checkouts = {variant: HERE for variant in VARIANTS}
+    checkouts = dict.fromkeys(VARIANTS, HERE)
     if asked.baseline:
         checkouts = {"baseline": asked.baseline.resolve(), **checkouts}
     base = next(iter(checkouts))

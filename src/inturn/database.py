@@ -15,7 +15,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from inturn.core import limits
 from inturn.core.address import checked_target, is_address, shown
@@ -24,8 +24,10 @@ from inturn.core.queue.messages import QueueInfo, QueueSettings, checked_name
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
+from inturn.results.inspection import DatabaseInspector
+from inturn.results.pipeline import PipelineResults
 from inturn.store.commands import Ask, Command
-from inturn.store.protocols import SqlStore, Store
+from inturn.store.protocols import PipelineKeeper, SqlStore, Store
 from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
 from inturn.store.writer.group_commit import Writer, wall_clock_ms
@@ -195,6 +197,19 @@ class Database:
             return Figures(servers.figures(now_ms), [servers.pipeline_figures(info, now_ms) for info in infos])
 
         return Ask("", look)
+
+    def pipeline(self, name: str) -> PipelineResults:
+        """Return the results of a pipeline: states, outputs, rejected messages, parked groups and counts.
+
+        Raises:
+            StoreError: if no worker has run such a pipeline over this database; :meth:`pipelines` has their names.
+        """
+        return PipelineResults(DatabaseInspector(self, name))
+
+    @operation
+    def pipelines(self) -> Command[list[str]]:
+        """Return the names of the pipelines with results."""
+        return Ask("", lambda store, _now_ms: sorted(cast("PipelineKeeper", store).pipelines.names()))
 
     def backup(self, target: str | Path) -> None:
         """Copy the file as of one moment, while it is in use; nobody is blocked.

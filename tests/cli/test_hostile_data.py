@@ -1,5 +1,6 @@
 """Every command over hostile data: none crashes, none commands the terminal, and JSON gives all of it back."""
 
+import csv
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from click.testing import Result
@@ -137,6 +139,12 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "peek": [(AT, "--limit", 500), ("shop.db#[/dead]", "--limit", 500)],
     "ack": [(AT, "[/x]"), (AT, "1:1")],
     "nack": [(AT, "[/x]"), (AT, "1:1")],
+    "states": [
+        (place, *more) for place in PLACES for more in ((), ("--limit", 500), *(("--group", g) for g in GROUPS))
+    ],
+    "outputs": [(place, *more) for place in PLACES for more in ((), ("--limit", 500), ("--group", NAMES[0]))],
+    "rejected": [(place, *more) for place in PLACES for more in ((), ("--limit", 500), ("--group", NAMES[0]))],
+    "pipelines": [("shop.db",), (AT,), ("[/none].db",)],
     "parked list": [(place,) for place in PLACES],
     "parked show": [(place, each) for place in PLACES for each in (*GROUPS, "raises closing markup")],
     "explain": [
@@ -223,6 +231,27 @@ def test_json_is_whole_and_equal(folder: Path, capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr().out
     harmless(printed)
     assert json.loads(printed) == HOSTILE
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_results_are_whole_and_equal_in_each_format(folder: Path, place: str) -> None:
+    states = [json.loads(line) for line in run("states", place, "--json").stdout.splitlines()]
+    assert {each["group"]: each["state"] for each in states if each["group"] in NAMES} == {
+        name: {"text": name} for name in NAMES
+    }
+    assert run("states", place, "--to", "states.csv").exit_code == 0
+    with Path("states.csv").open(newline="", encoding="utf-8") as file:
+        assert [(each["group"], json.loads(each["state"])) for each in csv.DictReader(file)] == [
+            (each["group"], each["state"]) for each in states
+        ]
+    assert run("states", place, "--to", "states.parquet").exit_code == 0
+    assert [(each["group"], json.loads(each["state"])) for each in pq.read_table("states.parquet").to_pylist()] == [
+        (each["group"], each["state"]) for each in states
+    ]
+    assert run("states", place, "--to", "states.jsonl").exit_code == 0
+    assert [json.loads(each) for each in Path("states.jsonl").read_text().splitlines()] == states
+    outputs = [json.loads(line) for line in run("outputs", place, "--json").stdout.splitlines()]
+    assert {each["output"] for each in outputs} == set(NAMES)
 
 
 def test_a_table_cuts_what_is_long_and_shows_markup(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
-import inturn.telemetry
 import pytest
 import yaml
-from inturn.telemetry import measures
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import inturn
+import inturn.telemetry
 from composed import DEPLOY, page
 from inturn.server.config import Config, ServerConfig
 from inturn.server.run import Endpoint
+from inturn.telemetry import measures
 from inturn.worker import Worker
 
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())

@@ -20,7 +20,7 @@ from inturn.core.pipeline.order import Order, StoredOrder
 from inturn.core.pipeline.replay import Replay
 from inturn.core.pipeline.timeline import Key, Position
 from inturn.queue import QueueSettings
-from inturn.worker.inspection import DatabaseInspector
+from inturn.results.inspection import DatabaseInspector
 from kernel_harness import Bench, expected
 
 SOURCES = Path(inturn.__file__).parent

@@ -81,6 +81,13 @@ def test_a_pipeline_goes_on_in_a_worker(db: Database) -> None:
     assert effects == {each.effect_id: each.output for each in replay.outputs}, "those from before too"
 
 
+def test_states_from_before_the_views_are_shown(db: Database) -> None:
+    sql = "select \"group\", state ->> 'balance' from inturn_states where pipeline = 'ledger'"
+    with db.transaction() as tx:
+        found = {group: int(balance) for group, balance in tx.execute(sql).fetchall()}
+    assert found == {"applied": 12, "failed": 2, "waits": 1}
+
+
 def test_remembered_ids_are_remembered(db: Database) -> None:
     seen = db.queue("seen")
     seen.configure(dedup_window_s=300)  # else the queue itself knows them

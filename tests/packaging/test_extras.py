@@ -60,7 +60,20 @@ def test_the_base_is_the_library(installed: Installed) -> None:
 
 
 def test_cli(installed: Installed) -> None:
-    assert "worker.md: 6 blocks" in installed("cli").paste("docs/worker.md")
+    assert "worker.md: 9 blocks" in installed("cli").paste("docs/worker.md")
+
+
+def test_arrow(installed: Installed) -> None:
+    program = """
+import inturn
+from ledger import ledger
+with inturn.open("shop.db") as db:
+    db.queue("q").send({"amount": 5}, group="a", revision=1)
+    inturn.work(ledger, db.queue("q"), until="empty")
+    states = db.pipeline("ledger").states()
+    print(states.arrow().num_rows, states.pandas()["state"][0])
+"""
+    assert '1 {"balance":5}' in installed("arrow").run("python", "-c", program)
 
 
 def test_spark(installed: Installed) -> None:

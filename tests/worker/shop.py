@@ -15,6 +15,7 @@ from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.replay import Replay
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft
+from inturn.results.place import counts_of
 from inturn.store.commands import Ask
 from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
@@ -24,7 +25,6 @@ from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec, timeline_of
-from inturn.worker.unit_of_work import counts_of
 
 SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
     "memory": lambda path, url: MemoryStore(),

@@ -17,8 +17,9 @@ from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.database import Database
 from inturn.queue import Queue
+from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
-from inturn.worker.inspection import DatabaseInspector, look
+from inturn.worker.inspection import look
 
 LEDGER = """
 from inturn import Gapless, Pipeline

@@ -138,6 +138,7 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: kept.info("p").outputs)
         self.both(lambda kept: sorted(kept.lines(2, ["a", "c", "x"])))
         self.both(lambda kept: [kept.listed(2, "a", limit), kept.listed(2, "", limit, parked=True)])
+        self.both(lambda kept: kept.summary(2))
         self.both(lambda kept: kept.due(2, now_us, 9), sorted)
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
         spot = (0, *turns[:1], "t2") if turns else (-(2**63), -(2**63), "")
@@ -148,7 +149,11 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: kept.outputs(2, 0, 99), lambda made: sorted((*each[1:],) for each in made))
         self.both(lambda kept: [kept.decisions(2, limit), kept.decisions(2, limit, group)])
         self.both(
-            lambda kept: [*kept.outgoing(2, ["a", "b"], 9), *kept.outgoing(2, None, 9)],
+            lambda kept: [
+                *kept.outgoing(2, ["a", "b"], 9),
+                *kept.outgoing(2, None, 9),
+                *kept.outgoing(2, None, 9, "a"),
+            ],
         )
 
 

@@ -14,8 +14,8 @@ import inturn
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Order
+from inturn.results.inspection import DatabaseInspector
 from inturn.testing import Different, same
-from inturn.worker.inspection import DatabaseInspector
 
 ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
 
@@ -110,7 +110,8 @@ def test_an_output_is_the_same_text_that_spark_keeps() -> None:
         queue = db.queue("q")
         queue.send({"revision": 1}, group="a")
         inturn.work(ledger(handler=lambda state, message: (state, [spent, {"b": 1, "a": 2}])), queue, until="empty")
-        texts = [each.output for each in DatabaseInspector(db, "ledger").outputs()]
+        with db.transaction() as tx:
+            texts = [text for (text,) in tx.execute("select output from inturn_outputs order by number")]
     assert texts == [
         '{"at":"2024-01-01T00:00:00Z","amount":"1.50","names":["a","b","c"],"day":"2024-01-01"}',
         '{"a":2,"b":1}',

@@ -25,8 +25,8 @@ from inturn.core.errors import PipelineError, StateError
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.versions import OldState, as_json, change, shape_of
 from inturn.core.values.states import kind_of
+from inturn.results.place import place
 from inturn.worker import Worker
-from inturn.worker.codec import place
 from kernel_harness import Bench
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt
 from inturn.cli.parked import explain, parked
 from inturn.cli.places import check_no_database, check_store
 from inturn.cli.queue import groups, queue, redrive
+from inturn.cli.results import outputs, pipelines, rejected, states
 from inturn.cli.serve import serve
 from inturn.cli.texts import line, lines, plain_console, say, say_json
 from inturn.cli.work import work
@@ -61,6 +62,8 @@ app.command()(serve)
 app.command()(work)
 app.add_typer(queue, name="queue")
 app.add_typer(keys, name="keys")
+for _shown in (states, outputs, rejected, pipelines):
+    app.command()(_shown)
 for _command in (send, receive, ack, nack, peek, groups, redrive, backup, restore):
     app.command()(_command)
 

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from inturn.spark.local.csv import Dialect
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
+StoreAt = Annotated[
+    str,
+    typer.Argument(
+        help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
+    ),
+]
 AsDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PipelineAt = Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")]
 GroupName = Annotated[str, typer.Argument(help="The group.")]

@@ -1,6 +1,7 @@
 """The commands about groups that wait for a person: list, explain, decide."""
 
 import contextlib
+import datetime as dt
 import getpass
 import json
 import time
@@ -12,12 +13,13 @@ from rich.table import Table
 
 from inturn.cli.definition import load
 from inturn.cli.errors import Commands
-from inturn.cli.options import AsJson, GroupName
+from inturn.cli.options import AsJson, GroupName, StoreAt
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.errors import InputError, StoreConflict
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
+from inturn.core.pipeline.inspection import counted, when
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.fold import Counts
@@ -25,12 +27,6 @@ if TYPE_CHECKING:
 
 parked = Commands(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
-StoreAt = Annotated[
-    str,
-    typer.Argument(
-        help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
-    ),
-]
 By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
 Why = Annotated[str, typer.Option(help="Why, in words; kept with the decision.")]
 Revision = Annotated[int | None, typer.Option(help="The message that is meant; default: the first that is held.")]
@@ -43,21 +39,26 @@ WaitS = Annotated[float, typer.Option("--wait-s", help="How long to wait for who
 
 @parked.command("list")
 def list_(store: StoreAt, as_json: AsJson = False) -> None:
-    """List the groups that are parked, given up or waiting, the longest wait first."""
+    """List the groups that are parked, given up or waiting, the longest wait first; then failing deliveries."""
     with look_into(store) as look:
         found = sorted(look.parked(), key=lambda each: (str(each.oldest or "~"), each.group))
-        counts, strays = look.counts(), look.strays()
+        counts, strays, failing = look.counts(), look.strays(), list(look.failing())
     for path, why in strays:
         say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
     if as_json:
-        say_json([plain(each) for each in found], default=str)
+        say_json([*map(plain, found), *map(plain, failing)], default=str)
         return
     table = Table("group", "status", "holds", "since", "error")
     for each in found:
         error = (each.error or "").strip().splitlines()
         since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
         table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(error[-1] if error else ""))
-    plain_console().print(table if found else "No group is parked or waits.")
+    now = dt.datetime.now(dt.UTC)
+    for post in failing:
+        why = f"{(post.error.strip().splitlines() or [''])[-1]}; failed {counted(post.attempts, 'time')}"
+        next_try = f"tried again {when(post.next_try, now)}"
+        table.add_row(cell(post.group), post.status, counted(post.outputs, "output"), "", cell(f"{why}, {next_try}"))
+    plain_console().print(table if found or failing else "No group is parked or waits.")
     if counts is not None:
         say(_books(counts))
 

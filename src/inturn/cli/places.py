@@ -6,7 +6,7 @@ by ``shop.db#payments``. Printed names contain no password.
 
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError, StoreError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.inspection import Inspector
     from inturn.database import Database
     from inturn.queue import Queue
-    from inturn.store.protocols import PipelineKeeper
 
 
 def parts(at: str) -> tuple[str, str]:
@@ -160,12 +159,7 @@ def queues(db: "Database") -> list[str]:
 
 def pipelines(db: "Database") -> list[str]:
     """Return the names of the pipelines with states in a database."""
-    from inturn.store.commands import Ask
-
-    def names(store: object, _now_ms: int) -> list[str]:
-        return sorted(cast("PipelineKeeper", store).pipelines.names())
-
-    return db.writer.run(Ask("", names))
+    return db.pipelines()
 
 
 def _there(path: str, names: "Callable[[Database], list[str]]") -> list[str] | None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import Commands
-from inturn.cli.options import AsJson, GroupName
+from inturn.cli.options import AsJson, DatabaseAt, GroupName
 from inturn.cli.places import opened, parts, queue_at, split
 from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
 from inturn.core import limits
@@ -23,7 +23,6 @@ from inturn.core.queue.messages import GroupView, QueueInfo, QueueSettings, Why,
 
 queue = Commands(help="Queues in a database: create, list, show, purge, delete.", no_args_is_help=True)
 
-DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
 QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="The queue, such as shop.db#payments.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option(help="How many at most.", min=1, max=limits.READ_MESSAGES)]

@@ -40,11 +40,16 @@ def print_line(console: Console, words: str, style: str = "") -> None:
 
 
 def say_json(document: Any, **how: Any) -> None:
-    """Print one line of JSON, whole; non-printable characters are escaped, so that every parser restores the text."""
+    """Print one line of JSON, whole."""
+    typer.echo(json_line(document, **how))
+
+
+def json_line(document: Any, **how: Any) -> str:
+    """Return one line of JSON; non-printable characters are escaped, so that every parser restores the text."""
     text = json.dumps(document, ensure_ascii=False, **how)
     if not text.isprintable():  # only within strings: JSON itself is printed on one line
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-    typer.echo(text)
+    return text
 
 
 def plain_console(*, stderr: bool = False) -> Console:

@@ -102,6 +102,9 @@ RECEIVE_MESSAGES: Final = 1_000
 READ_MESSAGES: Final = 10_000
 """The most messages that a reader or a peek takes at a time."""
 
+RESULT_ROWS: Final = 1_000
+"""Number of rows of a pipeline's results in memory at a time."""
+
 EXPIRE_AT_ONCE: Final = 1_000
 """Number of expired leases, and of messages past their retention, that one command clears away; the next goes on."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.pipeline.fold import Counts
 from inturn.demo.naive import NaiveAnswer
 from inturn.demo.pipeline import Aircraft
-from inturn.worker.inspection import DatabaseInspector
+from inturn.results.inspection import DatabaseInspector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,8 +26,8 @@ from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Kill
 from inturn.queue import Peeked, Queue
+from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
-from inturn.worker.inspection import DatabaseInspector
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -35,6 +35,7 @@ from inturn.store.records import (
     MadeOutput,
     Outgoing,
     PipelineInfo,
+    PipelineSummary,
     RejectedMessage,
     Spot,
 )
@@ -202,6 +203,10 @@ class GroupStore(Protocol):
         """
         ...
 
+    def summary(self, pipeline: int) -> PipelineSummary:
+        """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
+        ...
+
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
         """Return the groups whose wait has ended, earliest end first."""
         ...
@@ -269,8 +274,8 @@ class OutboxStore(Protocol):
         """
         ...
 
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
-        """Return groups with undelivered outputs: those named or, for None, those whose delivery has failed."""
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
+        """Return groups with undelivered outputs: those named or, for None, those of which one failed, after a name."""
         ...
 
 

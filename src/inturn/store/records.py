@@ -200,3 +200,21 @@ class Outgoing(NamedTuple):
     attempts: int
     error: str | None
     depth: int
+
+
+class PipelineSummary(NamedTuple):
+    """The size of a pipeline's results.
+
+    Attributes:
+        groups: number of its groups.
+        waiting: number of groups that wait for a message.
+        parked: number of groups that are parked or given up.
+        held: number of messages that groups hold.
+        outputs: number of outputs that are not delivered.
+    """
+
+    groups: int
+    waiting: int
+    parked: int
+    held: int
+    outputs: int

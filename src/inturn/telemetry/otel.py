@@ -9,6 +9,7 @@ the sender's decision: where all messages were sent unrecorded, nothing is.
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -326,7 +327,7 @@ class _Timed:
         """Take note of a step's report."""
         if self._span is not None:
             self._span.set_attribute("inturn.step", answer.step)
-            for verdict, count in families.verdicts(vars(answer.counts)):
+            for verdict, count in families.verdicts(asdict(answer.counts)):
                 self._span.set_attribute(f"inturn.messages.{verdict}", count)
 
     def __exit__(

@@ -1,7 +1,6 @@
 """The pipeline in this process as an engine: a worker over a queue in memory, stopped and started in between."""
 
 import datetime as dt
-import json
 import random
 from decimal import Decimal
 from typing import Any
@@ -11,12 +10,13 @@ from inturn.core.queue.messages import Draft
 from inturn.core.texts import name_fault
 from inturn.database import open as open_database
 from inturn.queue import draft
+from inturn.results.inspection import DatabaseInspector
+from inturn.results.place import place
 from inturn.store.writer.group_commit import wall_clock_ms
 from inturn.testing.history import PASSES, History, group_of, values_of
 from inturn.testing.outcome import EngineResult, plain, record
 from inturn.worker import Worker
-from inturn.worker.codec import WorkerStateCodec, place
-from inturn.worker.inspection import DatabaseInspector
+from inturn.worker.codec import WorkerStateCodec
 
 _FEW, _TIMES = 50, 10
 """Limits of a send: at most so many messages, or, if that is more, a tenth of the part."""
@@ -60,7 +60,7 @@ def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
         if held:
             story.held[line.group] = held
     for output in look.outputs():
-        story.outputs.setdefault(output.group, {})[output.effect_id] = json.loads(output.output)
+        story.outputs.setdefault(output.group, {})[output.effect_id] = output.output
     for rejected in look.rejected():
         story.reject(rejected.group, rejected.reason)
     return story

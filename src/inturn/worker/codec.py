@@ -21,27 +21,9 @@ from inturn.core.queue.messages import Content, StoredMessage
 from inturn.core.texts import kept_name, name_fault, storable
 from inturn.core.values.construct import filled, lacking, places, refusal
 from inturn.core.values.path import parts, put, value_at
+from inturn.results.place import StoredPlace, place
 from inturn.store.records import GroupRecord, HeldMessage
 
-
-class StoredPlace(msgspec.Struct, array_like=True):
-    """A group's place in its order; see :class:`inturn.core.pipeline.timeline.Timeline`.
-
-    ``memory`` is a pair if more is remembered beside the group: the memory and how much. An older worker that does not
-    know of this fails on it, instead of applying a message again.
-    """
-
-    epoch: int | None
-    reached: int | None
-    memory: bytes | tuple[bytes, int]
-    skipped: list[tuple[int, int]]
-    parked: str | None
-    error: str | None
-    version: int = 1
-    """The version of the pipeline that wrote the state."""
-
-
-_PLACES = msgspec.msgpack.Decoder(StoredPlace)
 _ENCODER = msgspec.msgpack.Encoder()
 _OUTPUTS = msgspec.json.Encoder(order="deterministic")  # the order of a set differs between processes
 
@@ -52,11 +34,6 @@ def place_of(line: Timeline, version: int = 1) -> bytes:
     return _ENCODER.encode(
         StoredPlace(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version)
     )
-
-
-def place(line: GroupRecord) -> StoredPlace:
-    """Return a group's place in its order."""
-    return _PLACES.decode(line.timeline)
 
 
 def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:

@@ -1,36 +1,18 @@
-"""Inspection of a pipeline in a database without the user's code, and execution of decisions with it."""
+"""Inspection of a pipeline in a database that is opened for it, and execution of decisions with the user's code."""
 
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar, cast
 
-import msgspec
-
-from inturn.core import limits
-from inturn.core.errors import InputError, StoreError
-from inturn.core.override import override
-from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, counted, time_of, when
-from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.timeline import Status
-from inturn.core.texts import checked_text
-from inturn.database import Database
+from inturn.core.pipeline.inspection import Inspector
 from inturn.database import open as open_database
-from inturn.store.commands import Ask
-from inturn.store.protocols import PipelineKeeper, PipelineStore
-from inturn.store.records import Decided, GroupRecord, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
-from inturn.worker.codec import MessageDecoder, place
+from inturn.results.inspection import DatabaseInspector
+from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
-from inturn.worker.unit_of_work import Overtaken, UnitOfWork, WorkRequest, counts_of
-
-K = TypeVar("K", int, str)
-T = TypeVar("T")
+from inturn.worker.unit_of_work import Overtaken, UnitOfWork, WorkRequest
 
 
-def look(path: str, name: str) -> "DatabaseInspector":
+def look(path: str, name: str) -> DatabaseInspector:
     """Open ``shop.db#ledger`` for inspection; the database is closed with it.
 
     Raises:
@@ -42,130 +24,6 @@ def look(path: str, name: str) -> "DatabaseInspector":
     except BaseException:
         db.close()
         raise
-
-
-class DatabaseInspector(Inspector):
-    """Inspection of a pipeline in a database, as of now.
-
-    With ``owns`` the database is closed with this object.
-
-    Raises:
-        StoreError: if there is no such pipeline.
-    """
-
-    unit = "turn"
-    takes = "a worker takes it as soon as one runs"
-
-    def __init__(self, db: Database, name: str, *, owns: bool = False) -> None:
-        self.db, self._name, self._owns = db, name, owns
-        about = self._ask(lambda _kept, info: info.about)
-        self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
-
-    @override
-    def __exit__(self, *_: object) -> None:
-        if self._owns:
-            self.db.close()
-
-    @override
-    def counts(self) -> Counts:
-        return self._ask(lambda _kept, info: counts_of(info))
-
-    @override
-    def parked(self) -> Iterator[GroupStatus]:
-        yield from (each for each in map(_standing, self.lines(parked=True)) if each.status != Status.OPEN)
-
-    def groups(self) -> Iterator[GroupStatus]:
-        """Yield all groups."""
-        yield from map(_standing, self.lines())
-
-    def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
-        """Yield the stored records of all groups, or, besides the nameless one, of those that are not open."""
-        # Older versions accepted the empty name, which no page of names includes.
-        yield from self._ask(lambda kept, info: kept.lines(info.number, [""]))
-        yield from self._pages(
-            lambda kept, number, after: kept.listed(number, after, limits.READ_MESSAGES, parked=parked),
-            lambda line: line.group,
-            "",
-        )
-
-    def outputs(self) -> Iterator[MadeOutput]:
-        """Yield undelivered outputs, in the order in which they were made."""
-        return self._pages(
-            lambda kept, number, after: kept.outputs(number, after, limits.READ_MESSAGES), lambda each: each.number, 0
-        )
-
-    def rejected(self) -> Iterator[RejectedMessage]:
-        """Yield rejected messages."""
-        pages = self._pages(
-            lambda kept, number, after: kept.rejections(number, after, limits.READ_MESSAGES), lambda each: each[0], 0
-        )
-        return (each for _, each in pages)
-
-    @override
-    def refused(self, name: str) -> RejectedStatus | None:
-        rows = ((each.group, each.reason, each.detail, time_of(each.at_ms * 1000)) for each in self.rejected())
-        return RejectedStatus.of(name, rows)
-
-    def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
-        """Yield what ``read`` returns page by page, each after the key of the last one."""
-        while found := self._ask(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
-            yield from found
-            after = key(found[-1])
-
-    @override
-    def group(self, name: str) -> GroupStatus:
-        checked_text("group", name)
-        lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
-        if not lines:
-            raise InputError(f"pipeline {self._name!r} has no group {name!r}")
-        return _standing(lines[0])
-
-    @override
-    def held(self, name: str) -> list[HeldStatus]:
-        return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
-
-    @override
-    def undecided(self, name: str) -> list[Decision]:
-        found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
-        return [msgspec.json.decode(each.decision, type=Decision) for each in found]
-
-    @override
-    def decide(self, decision: Decision) -> str:
-        name = f"{decision.at_us:016d}-{decision.id}"
-        decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
-        self._ask(lambda kept, info: kept.decide(info.number, decided))
-        return name
-
-    @override
-    def verdict(self, name: str) -> str | None:
-        return self._ask(lambda kept, info: kept.verdict(info.number, name))
-
-    @override
-    def is_followed(self) -> bool:
-        return True  # a worker may be running in any process
-
-    @override
-    def more(self, name: str) -> list[str]:
-        found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
-        if not found:
-            return []
-        (post,) = found
-        said = f"{counted(post.depth, 'output')} of it {'is' if post.depth == 1 else 'are'} not delivered."
-        if not post.attempts:
-            return [said]
-        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
-        why = (post.error or "").strip().splitlines()[-1:]
-        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
-
-    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
-        def run(store: Any, _now_ms: int) -> T:
-            kept = cast("PipelineKeeper", store).pipelines
-            info = kept.info(self._name)
-            if info is None:
-                raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
-            return function(kept, info)
-
-        return self.db.writer.run(Ask("", run))
 
 
 def settle(pipeline: Pipeline, at: Inspector) -> None:
@@ -190,25 +48,3 @@ def settle(pipeline: Pipeline, at: Inspector) -> None:
             turn.result = runner.run(turn)
             with suppress(Overtaken):  # a worker was faster; what is still pending is found again
                 unit.run(WorkRequest(done=[turn], is_taking=False))
-
-
-def _standing(line: GroupRecord) -> GroupStatus:
-    at = place(line)
-    return GroupStatus(
-        group=line.group,
-        status=line.status,
-        epoch=at.epoch,
-        reached=at.reached,
-        error=at.error,
-        skipped=at.skipped,
-        held=line.held,
-        oldest=None if line.oldest_us is None else time_of(line.oldest_us),
-        deadline=None if line.due_us is None else time_of(line.due_us),
-        step=line.version,
-        state=msgspec.to_builtins(msgspec.msgpack.decode(line.state)),
-    )
-
-
-def _waiting(held: HeldMessage) -> HeldStatus:
-    content = msgspec.json.decode(held.content)
-    return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)

@@ -14,9 +14,9 @@ from inturn.core import limits
 from inturn.core.errors import StoreMismatch
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
+from inturn.results.place import counts_of
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
 from inturn.store.records import Claim, Decided, GroupRecord, PipelineInfo
@@ -280,11 +280,6 @@ def definition_of(pipeline: Pipeline) -> dict[str, object]:
         "version": pipeline.version,
         "state": pipeline.shape,
     }
-
-
-def counts_of(info: PipelineInfo) -> Counts:
-    """Return a pipeline's counts of messages."""
-    return msgspec.convert(info.counts, Counts)
 
 
 def _keeper(store: Store) -> PipelineKeeper:

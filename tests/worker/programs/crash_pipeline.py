@@ -22,8 +22,8 @@ import inturn
 from inturn import faults
 from inturn.core import limits
 from inturn.queue import QueueSettings, draft
+from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
-from inturn.worker.inspection import DatabaseInspector
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 BAD = ("acct-0", 40)

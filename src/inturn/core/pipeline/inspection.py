@@ -17,6 +17,7 @@ from inturn.core.identity import canonical
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import StoredOrder
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import kept_name, shown, visible
 from inturn.core.values.instant import instant_us
@@ -153,9 +154,25 @@ class Inspector(ABC):
             InputError: if the store does not know it.
         """
 
-    def refused(self, name: str) -> RejectedStatus | None:  # noqa: ARG002 - a hook
+    @abstractmethod
+    def groups(self) -> Iterator[GroupStatus]:
+        """Return all groups."""
+
+    @abstractmethod
+    def outputs(self) -> Iterator[OutputRow]:
+        """Return the stored outputs, each group's in the order in which they were made."""
+
+    @abstractmethod
+    def rejected(self) -> Iterator[RejectedRow]:
+        """Return the rejected messages, in the order of their rejection."""
+
+    def failing(self) -> Iterator[FailingRow]:
+        """Return the groups whose outputs cannot be delivered; none where delivering is not the store's."""
+        return iter(())
+
+    def refused(self, name: str) -> RejectedStatus | None:
         """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
-        return None
+        return RejectedStatus.of(name, ((each.group, each.reason, each.detail, each.at) for each in self.rejected()))
 
     @abstractmethod
     def held(self, name: str) -> list[HeldStatus]:
@@ -324,8 +341,8 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
     return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
 
 
-def as_json(value: GroupStatus | HeldStatus | RejectedStatus) -> dict[str, Any]:
-    """Return a status, a held message or a summary of rejected ones as JSON values."""
+def as_json(value: GroupStatus | HeldStatus | RejectedStatus | FailingRow) -> dict[str, Any]:
+    """Return a status, a held message, a summary of rejected ones or a failing delivery as JSON values."""
     return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
 
 

@@ -3,23 +3,26 @@
 The command line uses it. Whole tables are read with :func:`inturn.spark.read`.
 """
 
-import datetime as dt
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.core.override import override
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, RejectedStatus, time_of
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, time_of
 from inturn.core.pipeline.order import StoredOrder
+from inturn.core.pipeline.results import OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
+from inturn.json_form import of_value
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.columns.names import OLD
 from inturn.spark.tables.earlier import ranges_of
@@ -41,14 +44,22 @@ class SparkInspector(Inspector):
         self.order, self.policy = StoredOrder.of(self.about.order), last.policy
 
     @override
+    def groups(self) -> Iterator[GroupStatus]:
+        return self._groups(lambda _rows: None)
+
+    @override
     def parked(self) -> Iterator[GroupStatus]:
+        return self._groups(lambda rows: rows.column("status").to_numpy(zero_copy_only=False) != Status.OPEN)
+
+    def _groups(self, chosen: Callable[[pa.RecordBatch], Any]) -> Iterator[GroupStatus]:
+        """Yield the newest status of the groups whose rows are chosen by a mask, or of all groups."""
         for number, level in reversed(list(enumerate(self.last.levels))):
             for batch in Batches(self._all, level.groups).upto(self._all.high):
-                standing = batch.column("status").to_numpy(zero_copy_only=False) != Status.OPEN
-                rows = batch.filter(pa.array(standing))
+                mask = chosen(batch)
+                rows = batch if mask is None else batch.filter(pa.array(mask))
                 if len(rows):
                     alive = self._alive(rows, number)
-                    standings = (_standing(row, self.last.wait_us) for row in rows.to_pylist())
+                    standings = map(self._standing, rows.to_pylist())
                     yield from (each for each in standings if each.group in alive)
 
     def _alive(self, rows: pa.RecordBatch, number: int) -> set[str]:
@@ -66,7 +77,7 @@ class SparkInspector(Inspector):
         row = self._row(name)
         if row is None:
             raise InputError(f"{self.store.location} has no group {name!r}")
-        return _standing(row, self.last.wait_us)
+        return self._standing(row)
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
@@ -92,16 +103,52 @@ class SparkInspector(Inspector):
         return sorted(found, key=lambda each: (each.epoch, each.turn, each.id or ""))
 
     @override
-    def refused(self, name: str) -> RejectedStatus | None:
-        return RejectedStatus.of(name, self._rejected())
+    def outputs(self) -> Iterator[OutputRow]:
+        """Yield all outputs that the steps have made, each group's in the order of its messages in each step."""
+        columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
+        for _, row in self._parquet("outputs", columns):
+            yield OutputRow(*(*row[:-1], msgspec.json.decode(row[-1])))
 
-    def _rejected(self) -> Iterator[tuple[str | None, str, str, dt.datetime]]:
+    @override
+    def rejected(self) -> Iterator[RejectedRow]:
+        for manifest, row in self._parquet("rejected", ("group", "reason", "detail", "message")):
+            yield RejectedRow(*(*row, time_of(manifest.now_us)))
+
+    def _parquet(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Manifest, tuple[Any, ...]]]:
+        """Yield the rows of a table of all steps, each with its step."""
         for manifest in map(self.store.manifest, self.store.steps()):
-            for file in manifest.rejected:
-                data = pa.BufferReader(self.store.files.read(file.path) or b"")
-                table = pq.read_table(data, columns=["group", "reason", "detail"])
-                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                    yield (*row, time_of(manifest.now_us))
+            for file in getattr(manifest, table):
+                with self.store.files.told("read", file.path):
+                    data = pq.ParquetFile(self.store.files.source(file.path))
+                    for batch in data.iter_batches(limits.RESULT_ROWS, columns=list(columns)):
+                        rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+                        yield from ((manifest, row) for row in rows)
+
+    def _standing(self, row: dict[str, Any]) -> GroupStatus:
+        wait_us, waiting_us = self.last.wait_us, row["waiting_us"]
+        return GroupStatus(
+            group=row["group"],
+            status=row["status"],
+            epoch=row["epoch"],
+            reached=row["reached"],
+            error=row["error"],
+            skipped=ranges_of(row["skipped"]),
+            held=row["held"],
+            oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
+            deadline=time_of(waiting_us + wait_us) if wait_us is not None and waiting_us is not None else None,
+            step=row["step"],
+            state=self._state(row["state"]),
+        )
+
+    def _state(self, stored: dict[str, Any]) -> Any:
+        """Return a state as JSON values; one that could not be upgraded is returned as the older version stored it."""
+        old = stored.pop(OLD, None)
+        if old is not None:
+            return json.loads(old)["value"]
+        for name, kind in self.last.state.items():
+            if kind.startswith("json") and stored.get(name) is not None:
+                stored[name] = msgspec.json.decode(stored[name])
+        return msgspec.json.decode(of_value(stored if self.last.is_record else stored["state"]))
 
     def _row(self, name: str) -> dict[str, Any] | None:
         wanted = np.array([group_hash(name)], dtype=np.int64)
@@ -136,27 +183,3 @@ class SparkInspector(Inspector):
     @override
     def is_followed(self) -> bool:
         return bool(self.last.batches)
-
-
-def _standing(row: dict[str, Any], wait_us: int | None) -> GroupStatus:
-    return GroupStatus(
-        group=row["group"],
-        status=row["status"],
-        epoch=row["epoch"],
-        reached=row["reached"],
-        error=row["error"],
-        skipped=ranges_of(row["skipped"]),
-        held=row["held"],
-        oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
-        deadline=time_of(row["waiting_us"] + wait_us)
-        if wait_us is not None and row["waiting_us"] is not None
-        else None,
-        step=row["step"],
-        state=_state(row["state"]),
-    )
-
-
-def _state(stored: dict[str, Any]) -> Any:
-    """Return a state's fields; a state that could not be upgraded is returned as the older version stored it."""
-    old = stored.pop(OLD, None)
-    return stored if old is None else json.loads(old)["value"]

@@ -221,7 +221,7 @@ class Stepper:
                 report = run()
                 observed.answered(report)
         if measures.is_on:
-            measures.count_step(report.pipeline, report.seconds, dict(verdicts(vars(report.counts))))
+            measures.count_step(report.pipeline, report.seconds, dict(verdicts(asdict(report.counts))))
         log.info("%s", report)
         return report
 
@@ -298,8 +298,7 @@ class Stepper:
         last = self.last
         if last is None or last.version == self.pipeline.version:
             return None
-        known = isinstance(last.shape, dict)
-        return Older(last.version, last.state, "record" in last.shape if known else list(last.state) != ["state"])
+        return Older(last.version, last.state, last.is_record)
 
     def _manifest(
         self,

@@ -123,6 +123,11 @@ class Manifest(msgspec.Struct, frozen=True):
     version: int = 1
     shape: Any = None
 
+    @property
+    def is_record(self) -> bool:
+        """Whether a state has fields; otherwise the only stored field is the state itself."""
+        return "record" in self.shape if isinstance(self.shape, dict) else list(self.state) != ["state"]
+
 
 class StoreIdentity(msgspec.Struct, frozen=True):
     """The identity of a store, which never changes: format of the layout, pipeline, fields of group, order and id."""

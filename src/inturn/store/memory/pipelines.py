@@ -1,9 +1,11 @@
 """Pipelines in memory: the reference implementation of :class:`inturn.store.protocols.PipelineStore`, for tests."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from inturn.core.pipeline.timeline import Status
 from inturn.store.records import (
     AppliedMark,
     Claim,
@@ -14,6 +16,7 @@ from inturn.store.records import (
     MadeOutput,
     Outgoing,
     PipelineInfo,
+    PipelineSummary,
     RejectedMessage,
     Spot,
 )
@@ -76,6 +79,14 @@ class MemoryPipelines:
         """Return groups in the order of their names."""
         lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
         return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
+
+    def summary(self, pipeline: int) -> PipelineSummary:
+        """Return the numbers of groups, held messages and undelivered outputs."""
+        mine = self._of(pipeline)
+        statuses = Counter(line.status for line in mine.lines.values())
+        parked = statuses.total() - statuses[Status.OPEN] - statuses[Status.WAITING]
+        held = sum(line.held for line in mine.lines.values())
+        return PipelineSummary(statuses.total(), statuses[Status.WAITING], parked, held, len(mine.outputs))
 
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
         """Return the groups whose wait has ended."""
@@ -178,13 +189,13 @@ class MemoryPipelines:
             del mine.posts[claim.group]
         return True
 
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
         """Return groups with undelivered outputs."""
         mine = self._of(pipeline)
         return [
             Outgoing(group, post.until_ms, post.attempts, post.error, sum(each.group == group for each in mine.outputs))
             for group, post in sorted(mine.posts.items())
-            if (post.attempts if groups is None else group in groups)
+            if (post.attempts and group > after if groups is None else group in groups)
         ][:limit]
 
     def decide(self, pipeline: int, decided: Decided) -> None:

@@ -36,6 +36,11 @@ where pipeline = $1 and grp > $2 order by grp limit $3;
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
 
+-- name: summary
+select count(*), count(*) filter (where status = 'waiting'), count(*) filter (where status not in ('open', 'waiting')),
+    coalesce(sum(held), 0)::bigint, (select count(*) from inturn_output where pipeline = $1)
+from inturn_group where pipeline = $1;
+
 -- name: due_groups
 select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
 
@@ -201,7 +206,7 @@ select b.grp, b.until_ms, b.attempts, b.error, o.depth from inturn_outbox b
 cross join lateral (
     select count(*) as depth from inturn_output o where o.pipeline = $1 and o.grp = b.grp
 ) o
-where b.pipeline = $1 and b.attempts > 0 order by b.grp limit $2;
+where b.pipeline = $1 and b.grp > $2 and b.attempts > 0 order by b.grp limit $3;
 
 -- name: add_decision
 insert into inturn_decision (pipeline, name, grp, decision) values ($1, $2, $3, $4);

@@ -19,6 +19,7 @@ from inturn.store.records import (
     MadeOutput,
     Outgoing,
     PipelineInfo,
+    PipelineSummary,
     RejectedMessage,
     Spot,
 )
@@ -91,6 +92,10 @@ class SqlPipelines(PipelineStore):
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
         rows = self._read("parked_lines" if parked else "lines_after", pipeline, self._key(after), limit)
         return [*map(GroupRecord._make, rows)]
+
+    @override
+    def summary(self, pipeline: int) -> PipelineSummary:
+        return PipelineSummary._make(self._read("summary", pipeline)[0])
 
     @override
     def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
@@ -168,9 +173,9 @@ class SqlPipelines(PipelineStore):
         self._write("renew_claims", [(pipeline, self._key(each.group), each.token, until_ms) for each in claims])
 
     @override
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int) -> list[Outgoing]:
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
         if groups is None:
-            return [*map(Outgoing._make, self._read("failing", pipeline, limit))]
+            return [*map(Outgoing._make, self._read("failing", pipeline, self._key(after), limit))]
         rows = self._read("outgoing", pipeline, self._keys(groups), limit)
         return [*map(Outgoing._make, rows)]
 

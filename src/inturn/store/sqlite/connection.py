@@ -12,6 +12,7 @@ from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.json_form import of_message_pack
 from inturn.store.sqlite.file import OWNER_ONLY, Files, make
 
 _HERE = files("inturn.store.sqlite")
@@ -161,6 +162,7 @@ def _migrate(connection: sqlite3.Connection, path: str) -> None:
     """Run the migrations that the file lacks, each exactly once even if several processes open it at the same time."""
     if _version(connection) == _NEWEST:
         return
+    connection.create_function("inturn_json", 1, of_message_pack, deterministic=True)
     connection.execute("begin exclusive")
     try:
         version = _version(connection)

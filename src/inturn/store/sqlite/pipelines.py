@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from inturn.core.override import override
+from inturn.json_form import of_message_pack
 from inturn.store.records import AppliedMark, Claim, GroupRecord, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 from inturn.store.sqlite.statements import SqliteStatements, as_list
@@ -62,6 +63,10 @@ class SqlitePipelines(SqlPipelines):
         if any("\0" in name for name in groups):
             return {line.group: line.version for line in self.lines(pipeline, groups)}
         return super()._versions(pipeline, groups)
+
+    @override
+    def _save_lines(self, rows: Sequence[Row]) -> None:
+        self._write("save_lines", [(*row, of_message_pack(row[5])) for row in rows])
 
     @override
     def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:

@@ -507,6 +507,11 @@ where pipeline = ? and grp > ? order by grp limit ?;
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = ? and grp > ? and status <> 'open' order by grp limit ?;
 
+-- name: summary
+select count(*), count(*) filter (where status = 'waiting'), count(*) filter (where status not in ('open', 'waiting')),
+    coalesce(sum(held), 0), (select count(*) from inturn_output where pipeline = ?1)
+from inturn_group where pipeline = ?1;
+
 -- name: due_groups
 select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
 
@@ -514,11 +519,11 @@ select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us 
 select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
 
 -- name: save_lines
-insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+insert into inturn_group (pipeline, grp, version, status, timeline, state, held, oldest_us, due_us, state_json)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
-    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json;
 
 -- name: held_of
 select epoch, turn, id, since_us, digest, content from inturn_held
@@ -606,7 +611,7 @@ from inturn_outbox b where pipeline = ? and grp in (select value from json_each(
 
 -- name: failing
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
-from inturn_outbox b where pipeline = ? and attempts > 0 order by grp limit ?;
+from inturn_outbox b where pipeline = ? and grp > ? and attempts > 0 order by grp limit ?;
 
 -- name: add_decision
 insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);

@@ -1,0 +1,210 @@
+"""The commands that show what pipelines have made: states, outputs, rejected messages; and the pipelines there are."""
+
+import csv
+import datetime as dt
+from collections.abc import Callable
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from inturn.cli.errors import needed
+from inturn.cli.options import AsJson, DatabaseAt, StoreAt
+from inturn.cli.places import look_into, opened, parts
+from inturn.cli.texts import cell, json_line, plain_console, say, say_json
+from inturn.core.address import shown
+from inturn.core.errors import InputError
+from inturn.core.pipeline.inspection import counted
+from inturn.results.inspection import DatabaseInspector
+from inturn.results.pipeline import PipelineResults
+from inturn.results.tables import ResultTable
+
+_SHOWN: Final = 100
+"""Number of rows that are shown as a table, unless --limit says another."""
+
+
+class ResultFormat(StrEnum):
+    """A format in which rows are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+_ENDINGS: Final = {
+    ".json": ResultFormat.JSON,
+    ".jsonl": ResultFormat.JSON,
+    ".csv": ResultFormat.CSV,
+    ".parquet": ResultFormat.PARQUET,
+}
+
+Group = Annotated[str | None, typer.Option(help="Only this group.")]
+Limit = Annotated[int | None, typer.Option(help=f"How many at most; default: all, of a table {_SHOWN}.", min=1)]
+Format = Annotated[
+    ResultFormat | None,
+    typer.Option("--format", help="table, json (an object a line), csv or parquet; default: by the ending of --to."),
+]
+To = Annotated[Path | None, typer.Option(help="Write to this file, and replace it.")]
+AsLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
+
+
+class How(NamedTuple):
+    """Options for writing rows."""
+
+    limit: int | None
+    format: ResultFormat | None
+    to: Path | None
+    as_json: bool
+
+
+def states(
+    store: StoreAt,
+    group: Group = None,
+    limit: Limit = None,
+    format_: Format = None,
+    to: To = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show the state of every group of a pipeline, with its status."""
+    _write(store, lambda results: results.states(group), How(limit, format_, to, as_json))
+
+
+def outputs(
+    store: StoreAt,
+    group: Group = None,
+    limit: Limit = None,
+    format_: Format = None,
+    to: To = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show the outputs of a pipeline: of a database those that are not delivered, of a store on Spark all."""
+    _write(store, lambda results: results.outputs(group), How(limit, format_, to, as_json))
+
+
+def rejected(
+    store: StoreAt,
+    group: Group = None,
+    limit: Limit = None,
+    format_: Format = None,
+    to: To = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show the messages that a pipeline will not apply, with the reasons."""
+    _write(store, lambda results: results.rejected(group), How(limit, format_, to, as_json))
+
+
+def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
+    """List the pipelines of a database: their groups, the messages that these hold, undelivered outputs."""
+    path, name = parts(database)
+    if name:
+        raise InputError(f"{shown(database)!r} names a pipeline: 'inturn pipelines {shown(path)}' lists all")
+    with opened(path) as db:
+        found = {each: DatabaseInspector(db, each).summary()._asdict() for each in db.pipelines()}
+    if as_json:
+        say_json([{"pipeline": name, **numbers} for name, numbers in found.items()])
+        return
+    table = Table("pipeline", "groups", "waiting", "parked", "held", "outputs", box=None, pad_edge=False)
+    for name, numbers in found.items():
+        table.add_row(cell(name), *(f"{number:,}" for number in numbers.values()))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    plain_console().print(table if found else f"{shown(path)} has no pipelines.")
+
+
+def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how: How) -> None:
+    form = _format(how)
+    with look_into(store) as look:
+        table = read(PipelineResults(look))
+        if how.to is not None:
+            say(f"{counted(_save(_first(table, how.limit), form, how.to), 'row')} written to {how.to}.", err=True)
+        elif form is ResultFormat.JSON:
+            for record in _first(table, how.limit).records():
+                say_json(record, default=_time)
+        else:
+            _show(table, how.limit or _SHOWN)
+
+
+def _format(how: How) -> ResultFormat:
+    """Return the format to write.
+
+    Raises:
+        InputError: if the options contradict each other, or a file is wanted and none is named.
+    """
+    if how.as_json and how.format not in {None, ResultFormat.JSON}:
+        raise InputError(f"--json and --format {how.format} are two formats; leave one out")
+    ending = None if how.to is None else _ENDINGS.get(how.to.suffix.lower())
+    form = ResultFormat.JSON if how.as_json else how.format or ending
+    if how.to is None:
+        if form in {ResultFormat.CSV, ResultFormat.PARQUET}:
+            raise InputError(f"{form} is for a file: name it, --to states.{form}")
+        return form or ResultFormat.TABLE
+    if form in {None, ResultFormat.TABLE}:
+        raise InputError(f"--to {how.to}: name the format of the file, --format json, csv or parquet")
+    return form
+
+
+def _first(table: ResultTable[Any], limit: int | None) -> ResultTable[Any]:
+    return ResultTable(table.columns, lambda: islice(table, limit))
+
+
+def _save(table: ResultTable[Any], form: ResultFormat, to: Path) -> int:
+    """Write rows to a file, page by page, and return their number."""
+    if form is ResultFormat.PARQUET:
+        return _save_parquet(table, to)
+    count = 0
+    with to.open("w", encoding="utf-8", newline="") as file:
+        if form is ResultFormat.CSV:
+            writer = csv.DictWriter(file, list(table.columns))
+            writer.writeheader()
+            for row in table.texts():
+                count += 1
+                writer.writerow({name: _time(value) for name, value in row.items()})
+        else:
+            for row in table.records():
+                count += 1
+                file.write(json_line(row, default=_time) + "\n")
+    return count
+
+
+def _save_parquet(table: ResultTable[Any], to: Path) -> int:
+    with needed("Parquet needs", "arrow"):
+        import pyarrow.parquet as pq
+    count = 0
+    with pq.ParquetWriter(to, table.schema) as writer:
+        for batch in table.batches():
+            writer.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def _time(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+def _show(table: ResultTable[Any], limit: int) -> None:
+    """Print the first rows as a table, without the columns that are empty in all of them."""
+    rows = list(islice(table.texts(), limit + 1))
+    if not rows:
+        say("There are none.")
+        return
+    names = [name for name in table.columns if any(row[name] is not None for row in rows)]
+    shown_as = Table(*names, box=None, pad_edge=False)
+    for name, column in zip(names, shown_as.columns, strict=True):
+        column.justify = "right" if table.columns[name].type is int else "left"
+    for row in rows[:limit]:
+        shown_as.add_row(*(_cell(row[name]) for name in names))
+    plain_console().print(shown_as)
+    if len(rows) > limit:
+        say(f"These are the first {limit:,}; --limit shows more, --json all.", err=True)
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, dt.datetime):
+        return cell(f"{value:%Y-%m-%d %H:%M:%S}")
+    text = "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return cell((text.strip().splitlines() or [""])[-1])  # of a traceback the error

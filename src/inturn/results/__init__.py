@@ -1,0 +1,1 @@
+"""The results of pipelines in a database, readable without the user's code."""

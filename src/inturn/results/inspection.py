@@ -1,0 +1,198 @@
+"""Inspection of a pipeline in a database without the user's code."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError, StoreError
+from inturn.core.override import override
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, counted, time_of, when
+from inturn.core.pipeline.order import StoredOrder
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import checked_text
+from inturn.json_form import of_message_pack
+from inturn.results.place import counts_of, place
+from inturn.store.commands import Ask
+from inturn.store.protocols import PipelineKeeper, PipelineStore
+from inturn.store.records import Decided, GroupRecord, HeldMessage, PipelineInfo, PipelineSummary
+from inturn.store.writer.group_commit import Writer
+
+K = TypeVar("K", int, str)
+T = TypeVar("T")
+
+
+class OpenDatabase(Protocol):
+    """An open database, as far as an inspection needs it."""
+
+    @property
+    def writer(self) -> Writer:
+        """Runs commands."""
+        ...
+
+    def close(self) -> None:
+        """Close the database."""
+        ...
+
+
+class DatabaseInspector(Inspector):
+    """Inspection of a pipeline in a database, as of now.
+
+    With ``owns`` the database is closed with this object.
+
+    Raises:
+        StoreError: if there is no such pipeline.
+    """
+
+    unit = "turn"
+    takes = "a worker takes it as soon as one runs"
+
+    def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False) -> None:
+        self.db, self._name, self._owns = db, name, owns
+        about = self._ask(lambda _kept, info: info.about)
+        self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
+
+    @override
+    def __exit__(self, *_: object) -> None:
+        if self._owns:
+            self.db.close()
+
+    @override
+    def counts(self) -> Counts:
+        return self._ask(lambda _kept, info: counts_of(info))
+
+    def summary(self) -> PipelineSummary:
+        """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
+        return self._ask(lambda kept, info: kept.summary(info.number))
+
+    @override
+    def parked(self) -> Iterator[GroupStatus]:
+        yield from (each for each in map(_standing, self.lines(parked=True)) if each.status != Status.OPEN)
+
+    @override
+    def groups(self) -> Iterator[GroupStatus]:
+        yield from map(_standing, self.lines())
+
+    def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
+        """Yield the stored records of all groups, or, besides the nameless one, of those that are not open."""
+        # Older versions accepted the empty name, which no page of names includes.
+        yield from self._ask(lambda kept, info: kept.lines(info.number, [""]))
+        yield from self._pages(
+            lambda kept, number, after: kept.listed(number, after, limits.RESULT_ROWS, parked=parked),
+            lambda line: line.group,
+            "",
+        )
+
+    @override
+    def outputs(self) -> Iterator[OutputRow]:
+        """Yield undelivered outputs, in the order in which they were made."""
+        made = self._pages(
+            lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
+        )
+        return (OutputRow(*(*each[1:-1], msgspec.json.decode(each.output))) for each in made)
+
+    @override
+    def rejected(self) -> Iterator[RejectedRow]:
+        pages = self._pages(
+            lambda kept, number, after: kept.rejections(number, after, limits.RESULT_ROWS), lambda each: each[0], 0
+        )
+        return (RejectedRow(*(*each[:-1], time_of(each.at_ms * 1000))) for _, each in pages)
+
+    @override
+    def failing(self) -> Iterator[FailingRow]:
+        found = self._pages(
+            lambda kept, number, after: kept.outgoing(number, None, limits.RESULT_ROWS, after),
+            lambda each: each.group,
+            "",
+        )
+        for each in found:
+            next_try = time_of(each.until_ms * 1000)
+            yield FailingRow(each.group, each.depth, each.attempts, each.error or "", next_try)
+
+    def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
+        """Yield what ``read`` returns page by page, each after the key of the last one."""
+        while found := self._ask(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
+            yield from found
+            after = key(found[-1])
+
+    @override
+    def group(self, name: str) -> GroupStatus:
+        checked_text("group", name)
+        lines = self._ask(lambda kept, info: kept.lines(info.number, [name]))
+        if not lines:
+            raise InputError(f"pipeline {self._name!r} has no group {name!r}")
+        return _standing(lines[0])
+
+    @override
+    def held(self, name: str) -> list[HeldStatus]:
+        return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
+
+    @override
+    def undecided(self, name: str) -> list[Decision]:
+        found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
+        return [msgspec.json.decode(each.decision, type=Decision) for each in found]
+
+    @override
+    def decide(self, decision: Decision) -> str:
+        name = f"{decision.at_us:016d}-{decision.id}"
+        decided = Decided(name, decision.group, msgspec.json.encode(decision).decode())
+        self._ask(lambda kept, info: kept.decide(info.number, decided))
+        return name
+
+    @override
+    def verdict(self, name: str) -> str | None:
+        return self._ask(lambda kept, info: kept.verdict(info.number, name))
+
+    @override
+    def is_followed(self) -> bool:
+        return True  # a worker may be running in any process
+
+    @override
+    def more(self, name: str) -> list[str]:
+        found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
+        if not found:
+            return []
+        (post,) = found
+        said = f"{counted(post.depth, 'output')} of it {'is' if post.depth == 1 else 'are'} not delivered."
+        if not post.attempts:
+            return [said]
+        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
+        why = (post.error or "").strip().splitlines()[-1:]
+        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
+
+    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+        def run(store: Any, _now_ms: int) -> T:
+            kept = cast("PipelineKeeper", store).pipelines
+            info = kept.info(self._name)
+            if info is None:
+                raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
+            return function(kept, info)
+
+        return self.db.writer.run(Ask("", run))
+
+
+def _standing(line: GroupRecord) -> GroupStatus:
+    at = place(line)
+    return GroupStatus(
+        group=line.group,
+        status=line.status,
+        epoch=at.epoch,
+        reached=at.reached,
+        error=at.error,
+        skipped=at.skipped,
+        held=line.held,
+        oldest=None if line.oldest_us is None else time_of(line.oldest_us),
+        deadline=None if line.due_us is None else time_of(line.due_us),
+        step=line.version,
+        state=msgspec.json.decode(of_message_pack(line.state)),
+    )
+
+
+def _waiting(held: HeldMessage) -> HeldStatus:
+    content = msgspec.json.decode(held.content)
+    return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)

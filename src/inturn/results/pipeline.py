@@ -1,0 +1,104 @@
+"""What a pipeline has made, as its users read it: states, outputs, rejected messages, parked groups, counts."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from inturn.core.errors import StateError
+from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.inspection import GroupStatus, Inspector
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
+
+R = TypeVar("R", OutputRow, RejectedRow)
+S = TypeVar("S")
+_OUTPUTS = columns_of(group=str, epoch=int, revision=int, id=str, index=int, effect_id=str, output=Json)
+_REJECTED = columns_of(group=str, reason=str, detail=str, message=str, at=dt.datetime)
+_FAILING = columns_of(group=str, status=str, outputs=int, attempts=int, error=str, next_try=dt.datetime)
+
+
+class PipelineResults:
+    """The results of one pipeline; ``db.pipeline("ledger")`` returns them.
+
+    Each call reads what is stored at that time, and changes nothing. The definition of the pipeline is not needed.
+    """
+
+    def __init__(self, inspector: Inspector) -> None:
+        self._inspector = inspector
+        order = inspector.order
+        self._groups = {
+            **columns_of(group=str, status=str),
+            "epoch": ResultColumn(int, lambda row: row.epoch if order.has_epoch else None),
+            "revision": ResultColumn(int, lambda row: row.reached if order.grade.has_revisions else None),
+            **columns_of(held=int, oldest=dt.datetime, deadline=dt.datetime, error=str, state=Json),
+        }
+
+    def states(self, group: str | None = None) -> ResultTable[GroupStatus]:
+        """Return all groups, or one, each with its status, the number of messages that it holds, and its state."""
+        rows = self._inspector.groups if group is None else lambda: iter([self.group(group)])
+        return ResultTable(self._groups, rows)
+
+    def parked(self) -> ResultTable[GroupStatus]:
+        """Return those of the groups that are parked, given up or waiting."""
+        return ResultTable(self._groups, self._inspector.parked)
+
+    def group(self, group: str) -> GroupStatus:
+        """Return one group.
+
+        Raises:
+            InputError: if there is no such group.
+        """
+        return self._inspector.group(group)
+
+    @overload
+    def state(self, group: str) -> Any: ...
+
+    @overload
+    def state(self, group: str, type: type[S]) -> S: ...
+
+    def state(self, group: str, type: type[S] | None = None) -> Any:  # noqa: A002 - as msgspec calls it
+        """Return the state of one group.
+
+        Args:
+            group: the group.
+            type: the pipeline's state type, to which the state is converted; None: JSON values.
+
+        Raises:
+            InputError: if there is no such group.
+            StateError: if the state is not of the type.
+        """
+        state = self.group(group).state
+        if type is None:
+            return state
+        try:
+            return msgspec.convert(state, type, str_keys=True)
+        except msgspec.ValidationError as error:
+            msg = f"the state of group {group!r} is no {type.__name__}: {error}; leave type= out to get JSON values"
+            raise StateError(msg) from error
+
+    def outputs(self, group: str | None = None) -> ResultTable[OutputRow]:
+        """Return outputs, of all groups or of one; those of a group are in order.
+
+        In a database these are the outputs that wait for ``deliver``: each is removed once it is delivered. A pipeline
+        without ``deliver=`` keeps all.
+        """
+        return ResultTable(_OUTPUTS, _of(group, self._inspector.outputs))
+
+    def rejected(self, group: str | None = None) -> ResultTable[RejectedRow]:
+        """Return the messages that will not be applied, of all groups or of one, each with the reason."""
+        return ResultTable(_REJECTED, _of(group, self._inspector.rejected))
+
+    def failing(self) -> ResultTable[FailingRow]:
+        """Return the groups whose first output ``deliver`` has failed to deliver; it is tried again for ever."""
+        return ResultTable(_FAILING, self._inspector.failing)
+
+    def counts(self) -> Counts | None:
+        """Return the counts of messages; None for a store on Spark, where each step has its own."""
+        return self._inspector.counts()
+
+
+def _of(group: str | None, rows: Callable[[], Iterator[R]]) -> Callable[[], Iterator[R]]:
+    """Return a function for the rows of one group."""
+    return rows if group is None else lambda: (each for each in rows() if each.group == group)

@@ -1,0 +1,115 @@
+"""Results as tables: rows, JSON values, Arrow and pandas; rows are read in pages, when they are asked for."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import SetupError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+T = TypeVar("T")
+Json = object
+"""The type of a column with any JSON value; in Arrow and CSV it is its JSON text."""
+
+
+class ResultColumn(NamedTuple):
+    """A column.
+
+    Attributes:
+        type: type of its values; any of them may be None.
+        value: its value in a row.
+    """
+
+    type: type
+    value: Callable[[Any], Any]
+
+
+def columns_of(**columns: type) -> dict[str, ResultColumn]:
+    """Return the columns that are attributes of a row."""
+    return {name: ResultColumn(kind, attrgetter(name)) for name, kind in columns.items()}
+
+
+class ResultTable(Generic[T]):
+    """The rows of a result; iterating reads them anew.
+
+    Rows are read in pages, each as of its own moment: what changes meanwhile may be in it or not.
+
+    Attributes:
+        columns: its columns by name.
+    """
+
+    def __init__(self, columns: Mapping[str, ResultColumn], rows: Callable[[], Iterator[T]]) -> None:
+        self.columns = columns
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[T]:
+        """Return the rows."""
+        return self._rows()
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Return the rows as dicts by column, with states and outputs as JSON values."""
+        columns = [(name, column.value) for name, column in self.columns.items()]
+        return ({name: value(row) for name, value in columns} for row in self)
+
+    def texts(self) -> Iterator[dict[str, Any]]:
+        """Return the same with states and outputs as JSON texts."""
+        jsons = [name for name, column in self.columns.items() if column.type is Json]
+        for record in self.records():
+            yield record | {name: msgspec.json.encode(record[name]).decode() for name in jsons}
+
+    def batches(self) -> "Iterator[pa.RecordBatch]":
+        """Return the rows as Arrow batches of at most ``limits.RESULT_ROWS``, with states and outputs as JSON texts.
+
+        Raises:
+            SetupError: if pyarrow is not installed.
+        """
+        with _needed("Arrow", "pyarrow"):
+            import pyarrow as pa
+        schema, texts = self.schema, self.texts()
+        while rows := list(islice(texts, limits.RESULT_ROWS)):
+            yield pa.RecordBatch.from_pylist(rows, schema)
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The Arrow schema of the batches."""
+        with _needed("Arrow", "pyarrow"):
+            import pyarrow as pa
+        types: Final = {str: pa.string(), Json: pa.string(), int: pa.int64(), dt.datetime: pa.timestamp("us", tz="UTC")}
+        return pa.schema([(name, types[column.type]) for name, column in self.columns.items()])
+
+    def arrow(self) -> "pa.Table":
+        """Return all rows as an Arrow table, in memory.
+
+        Raises:
+            SetupError: if pyarrow is not installed.
+        """
+        with _needed("Arrow", "pyarrow"):
+            import pyarrow as pa
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def pandas(self) -> "pd.DataFrame":
+        """Return all rows as a DataFrame of pandas, in memory.
+
+        Raises:
+            SetupError: if pandas or pyarrow is not installed.
+        """
+        with _needed("pandas", "pandas"):
+            import pandas as pd  # noqa: F401 - else pyarrow's error would name no extra
+        return self.arrow().to_pandas()
+
+
+@contextmanager
+def _needed(what: str, package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SetupError(f"for {what} {package} is needed: pip install 'inturn[arrow]' ({error})") from error

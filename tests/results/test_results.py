@@ -1,0 +1,243 @@
+"""The results of a pipeline are the same rows in SQLite, in PostgreSQL and in a store on Spark."""
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.core import limits
+from inturn.core.errors import InputError, SetupError, StateError, StoreError
+from inturn.database import Database
+from inturn.results.pipeline import PipelineResults
+from inturn.spark.columns.hashing import group_hash
+from inturn.spark.driver.inspection import SparkInspector
+from inturn.worker import Worker
+from kernel_harness import Bench
+
+UTC = dt.UTC
+
+
+@dataclass
+class Account:
+    """A state with values that JSON lacks."""
+
+    balance: int = 0
+    key: bytes = b"\0\xff"
+    at: dt.datetime = dt.datetime(2026, 1, 1, tzinfo=UTC)
+    by_day: dict[int, list[int]] = field(default_factory=dict)
+
+
+def post(state: Account, message: dict[str, Any]) -> tuple[Account, list[Any]]:
+    if message["amount"] < 0:
+        raise ValueError(f"amount {message['amount']} is below zero")
+    state.balance += message["amount"]
+    state.by_day.setdefault(message["n"], []).append(message["amount"])
+    return state, [{"balance": state.balance}]
+
+
+LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n"), state=Account, handler=post)
+SCHEMA = pa.schema({"account": pa.string(), "n": pa.int64(), "amount": pa.int64()})
+FIRST = [("bad", 1, 1), ("early", 2, 1), ("well", 1, 5), ("well", 2, 6), ("well", 2, 7)]
+THEN = [("bad", 2, -1), ("well", 3, 1)]
+SHOWN = {"key": "AP8=", "at": "2026-01-01T00:00:00Z"}
+STATES = [
+    ("bad", "failed", None, 1, 1, {"balance": 1, **SHOWN, "by_day": {"1": [1]}}),
+    ("early", "waiting", None, None, 1, {"balance": 0, **SHOWN, "by_day": {}}),
+    ("well", "open", None, 3, 0, {"balance": 12, **SHOWN, "by_day": {"1": [5], "2": [6], "3": [1]}}),
+]
+OUTPUTS = [("bad", 1, 1), ("well", 1, 5), ("well", 2, 11), ("well", 3, 12)]
+
+
+@pytest.fixture(params=["sqlite", "postgres", "spark"])
+def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store, as commands are given it, in which two steps or workers have left something of every kind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    if request.param == "spark":
+        bench = Bench(LEDGER, SCHEMA, root=tmp_path / "store")
+        bench.hash_of = group_hash  # type: ignore[method-assign]
+        for part in (FIRST, THEN):
+            bench.step([dict(zip(SCHEMA.names, each, strict=True)) for each in part])
+        return "store"
+    path = "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with inturn.open(path, durable=False) as db:
+        for part in (FIRST, THEN):
+            send(db, part)
+            inturn.work(LEDGER, db.queue("q"), until="empty")
+    return f"{path}#ledger"
+
+
+@pytest.fixture
+def results(at: str) -> Iterator[PipelineResults]:
+    if at == "store":
+        yield PipelineResults(SparkInspector(at))
+        return
+    with inturn.open(at.removesuffix("#ledger")) as db:
+        yield db.pipeline("ledger")
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.chdir(tmp_path)
+    with inturn.open("shop.db", durable=False) as db:
+        send(db, [("a", 1, 5), ("b", 1, 6)])
+        inturn.work(LEDGER, db.queue("q"), until="empty")
+        yield db
+
+
+def send(db: Database, messages: list[tuple[str, int, int]]) -> None:
+    for account, n, amount in messages:
+        db.queue("q").send({"amount": amount}, group=account, revision=n)
+
+
+def command(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def test_states(results: PipelineResults) -> None:
+    names = ("group", "status", "epoch", "revision", "held", "state")
+    found = sorted(tuple(each[name] for name in names) for each in results.states().records())
+    assert found == STATES
+    assert [each.state["balance"] for each in results.states("well")] == [12]
+    assert sorted(each.group for each in results.parked()) == ["bad", "early"]
+    [error] = [each.error for each in results.parked() if each.group == "bad"]
+    assert (error or "").endswith("ValueError: amount -1 is below zero\n")
+
+
+def test_one_state_as_json_values_and_as_its_type(results: PipelineResults) -> None:
+    assert results.state("bad") == STATES[0][-1]
+    assert results.state("bad", Account) == Account(1, by_day={1: [1]})
+    with pytest.raises(StateError, match=r"the state of group 'bad' is no int: .*leave type= out"):
+        results.state("bad", int)
+    with pytest.raises(InputError, match="'nobody'"):
+        results.state("nobody")
+
+
+def test_outputs(results: PipelineResults) -> None:
+    assert sorted((each.group, each.revision, each.output["balance"]) for each in results.outputs()) == OUTPUTS
+    assert [(each.revision, each.index, each.id) for each in results.outputs("bad")] == [(1, 0, None)]
+    replayed = {each.effect_id for each in LEDGER.replay(messages(FIRST)).outputs}
+    assert {each.effect_id for each in results.outputs()} > replayed
+
+
+def messages(rows: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    return [dict(zip(SCHEMA.names, each, strict=True)) for each in rows]
+
+
+def test_rejected(results: PipelineResults) -> None:
+    [each] = results.rejected()
+    assert (each.group, each.reason, json.loads(each.message)["amount"]) == ("well", "conflict", 7)
+    assert each.at.tzinfo is not None
+    assert list(results.rejected("bad")) == []
+
+
+def test_the_same_as_arrow_and_pandas(results: PipelineResults) -> None:
+    table = results.states().arrow()
+    assert {row["group"]: json.loads(row["state"]) for row in table.to_pylist()} == {row[0]: row[-1] for row in STATES}
+    assert str(table.schema.field("oldest").type) == "timestamp[us, tz=UTC]"
+    assert set(results.outputs().pandas()["group"]) == {"bad", "well"}
+    assert results.failing().arrow().num_rows == 0
+
+
+def test_rows_are_read_in_pages(results: PipelineResults, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RESULT_ROWS", 2)
+    assert sorted(each.group for each in results.states()) == ["bad", "early", "well"]
+    assert len(list(results.outputs())) == len(OUTPUTS)
+    assert [batch.num_rows for batch in results.outputs().batches()] == [2, 2]
+
+
+def test_every_format_has_the_same_rows(at: str) -> None:
+    printed = command("outputs", at, "--format", "json")
+    records = [json.loads(each) for each in printed.stdout.splitlines()]
+    assert sorted((each["group"], each["revision"], each["output"]["balance"]) for each in records) == OUTPUTS
+    assert command("outputs", at, "--json").stdout == printed.stdout
+    assert command("outputs", at, "--to", "rows.parquet").stderr == "4 rows written to rows.parquet.\n"
+    assert [json.loads(each) for each in pq.read_table("rows.parquet")["output"].to_pylist()] == [
+        each["output"] for each in records
+    ]
+    command("outputs", at, "--to", "rows", "--format", "csv", "--limit", 1)
+    assert len(Path("rows").read_text().splitlines()) == 2
+    shown = command("states", at, "--group", "well")
+    assert [line.split() for line in shown.stdout.splitlines()][1][:3] == ["well", "open", "3"]
+    assert command("states", at, "--limit", 1).stderr == "These are the first 1; --limit shows more, --json all.\n"
+    assert command("outputs", at, "--group", "early").stdout == "There are none.\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--format", "csv"), "csv is for a file: name it, --to states.csv"),
+        (("--json", "--format", "csv"), "--json and --format csv are two formats"),
+        (("--to", "states.txt"), "--to states.txt: name the format"),
+        (("--to", "none/states.csv"), "No such file or directory"),
+        (("--group", "nobody"), "has no group 'nobody'"),
+    ],
+)
+def test_what_cannot_be_written_is_said(db: Database, options: tuple[str, ...], why: str) -> None:
+    said = command("states", "shop.db#ledger", *options)
+    assert said.exit_code == 1
+    assert why in said.stderr
+
+
+def test_pyarrow_is_asked_for_by_name(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"pyarrow", "pandas"}]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SetupError, match=r"pip install 'inturn\[arrow\]'"):
+        db.pipeline("ledger").states().arrow()
+    assert "pip install 'inturn[arrow]'" in command("states", "shop.db#ledger", "--to", "x.parquet").stderr
+    assert command("states", "shop.db#ledger", "--to", "x.csv").exit_code == 0
+
+
+def test_the_pipelines_of_a_database_are_listed(at: str) -> None:
+    if at == "store":
+        pytest.skip("a store on Spark is of one pipeline")
+    path = at.removesuffix("#ledger")
+    with inturn.open(path) as db:
+        assert db.pipelines() == ["ledger"]
+        with pytest.raises(StoreError, match="there is no pipeline 'other'; there are: ledger"):
+            db.pipeline("other")
+    numbers = {"groups": 3, "waiting": 1, "parked": 1, "held": 2, "outputs": 4}
+    assert json.loads(command("pipelines", path, "--json").stdout) == [{"pipeline": "ledger", **numbers}]
+    assert command("pipelines", path).stdout.splitlines()[1].split() == ["ledger", "3", "1", "1", "2", "4"]
+
+
+def test_outputs_are_those_that_are_not_delivered_and_failing_groups_are_listed(at: str) -> None:
+    if at == "store":
+        pytest.skip("nothing is delivered from a store on Spark")
+
+    def refuse(output: Any, effect_id: str) -> None:
+        if output["balance"] == 11:
+            raise OSError("the bank is closed")
+
+    path = at.removesuffix("#ledger")
+    with inturn.open(path) as db, Worker(LEDGER, db.queue("q"), deliver=refuse):
+        results = db.pipeline("ledger")
+        until = dt.datetime.now(UTC) + dt.timedelta(seconds=60)
+        while not list(results.failing()) or len(list(results.outputs())) > 2:
+            assert dt.datetime.now(UTC) < until
+    with inturn.open(path) as db:
+        results = db.pipeline("ledger")
+        assert [(each.group, each.output["balance"]) for each in results.outputs()] == [("well", 11), ("well", 12)]
+        [failing] = results.failing()
+        assert (failing.group, failing.outputs) == ("well", 2)
+        assert failing.attempts > 0
+        assert failing.error.endswith("OSError: the bank is closed\n")
+        assert results.states().arrow().num_rows == 3
+        assert results.counts().received == len(FIRST) + len(THEN)  # type: ignore[union-attr]
+    listed = {each["group"]: each for each in json.loads(command("parked", "list", at, "--json").stdout)}
+    assert {group: each["status"] for group, each in listed.items()} == {
+        "bad": "failed", "early": "waiting", "well": "delivering"
+    }  # fmt: skip
+    assert listed["well"]["attempts"] == failing.attempts
+    assert "OSError: the bank is closed; failed " in command("parked", "list", at).stdout
