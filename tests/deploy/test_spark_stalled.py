@@ -1,6 +1,7 @@
 """The alert about a Spark stream that commits no steps, with a driver's own page of metrics."""
 
 import shutil
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,9 +50,17 @@ def test_a_driver_that_commits_no_step(spark: "SparkSession", tmp_path: Path) ->
         (restart,) = site.run("InturnSparkStalled")
         assert restart == "systemctl restart ledger-stream"
 
-        def goes_on() -> bool:
-            step()
-            return site.is_well("InturnSparkStalled")
+        is_over = threading.Event()
 
-        until(goes_on)
+        def go_on() -> None:
+            while not is_over.is_set():
+                step()
+
+        going = threading.Thread(target=go_on)
+        going.start()
+        try:
+            until(lambda: site.is_well("InturnSparkStalled"))
+        finally:
+            is_over.set()
+            going.join()
     server.shutdown()
