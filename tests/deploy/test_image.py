@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,46 +58,52 @@ def test_the_build_is_given_what_it_copies_and_little_else() -> None:
     shown = {
         line.removeprefix("!") for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line[0] == "!"
     }
-    copied = {word for text in of("COPY") if "--from" not in text for word in text.split()[:-1]}
-    assert copied == shown
-    assert all((ROOT / each).exists() for each in copied)
+    sources = {word for text in of("COPY") if "--from" not in text for word in text.split()[:-1]}
+    assert sources == shown
+    assert all((ROOT / each).exists() for each in sources)
+
+
+def below(folder: Path, text: str) -> str:
+    """Put the image's paths below a folder."""
+    return re.sub(r"(?<![\w.])/(opt|src|var)\b", rf"{folder}/\1", text)
+
+
+def copied(text: str, folder: Path) -> None:
+    """Do a COPY from the checkout."""
+    *sources, to = text.split()
+    for source in sources:
+        target = Path(below(folder, to)) / (source if to.endswith("/") else "")
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, target)
+
+
+def built(folder: Path) -> dict[str, str]:
+    """Do each COPY, RUN and ENV; return the environment of the image."""
+    environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    arguments = {name: value.strip('"') for name, value in (text.split("=", 1) for text in of("ARG"))}
+    outside = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "2"}
+    for name, text in instructions():
+        if name == "COPY" and "--from" not in text:
+            copied(text, folder)
+        elif name == "RUN":
+            command = below(folder, text).replace("--no-cache-dir ", "--no-compile ")  # no image that gets smaller
+            if os.geteuid() != 0:
+                command = re.sub(r"-[og] \d+ ", "", command)
+            subprocess.run(["/bin/sh", "-ec", command], env=os.environ | environment | arguments | outside, check=True)
+        elif name == "ENV":
+            for key, value in (each.split("=", 1) for each in text.split()):
+                environment[key] = below(folder, value).replace("$PATH", environment["PATH"])
+    return environment
 
 
 @pytest.mark.slow
-def test_the_image_builds_starts_and_is_ready(  # noqa: C901 - an interpreter of instructions
-    tmp_path: Path,
-) -> None:
-    """Each COPY, RUN and ENV is done below a folder; then ENTRYPOINT and HEALTHCHECK, as their forms say."""
-    variables = dict(text.split("=", 1) for text in of("ARG"))
-    variables = {name: value.strip('"') for name, value in variables.items()}
-    environment = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-    def here(text: str) -> str:
-        return re.sub(r"(?<![\w.])/(opt|src|var)\b", rf"{tmp_path}/\1", text)
-
-    for name, text in instructions():
-        if name == "COPY" and "--from" not in text:
-            *sources, to = text.split()
-            for source in sources:
-                target = Path(here(to)) / (source if to.endswith("/") else "")
-                if (ROOT / source).is_dir():
-                    shutil.copytree(
-                        ROOT / source, target, ignore=lambda _, names: [n for n in names if fnmatch(n, "__pycache__")]
-                    )
-                else:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(ROOT / source, target)
-        elif name == "RUN":
-            command = here(text).replace("--no-cache-dir ", "--no-compile ")  # it is not an image that gets smaller
-            if os.geteuid() != 0:
-                command = re.sub(r"-[og] \d+ ", "", command)
-            outside = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_QUIET": "2"}
-            subprocess.run(["/bin/sh", "-ec", command], env=os.environ | environment | variables | outside, check=True)
-        elif name == "ENV":
-            for key, value in (each.split("=", 1) for each in text.split()):
-                environment[key] = here(value).replace("$PATH", environment["PATH"])
-
-    home = Path(here(of("WORKDIR")[-1]))
+def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
+    """It is built below a folder; then ENTRYPOINT, CMD and HEALTHCHECK are run as their forms say."""
+    environment = built(tmp_path)
+    home = Path(below(tmp_path, of("WORKDIR")[-1]))
     assert (home.stat().st_mode & 0o777) == 0o750
     port = free_port()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | environment
@@ -126,7 +131,12 @@ def test_the_image_builds_starts_and_is_ready(  # noqa: C901 - an interpreter of
         serving.wait()
     program = "import inturn, sys; print(inturn.__file__)"
     found = subprocess.run(
-        [here("/opt/inturn/bin/python"), "-c", program], env=clean, cwd=home, capture_output=True, text=True, check=True
+        [below(tmp_path, "/opt/inturn/bin/python"), "-c", program],
+        env=clean,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert found.stdout.startswith(str(tmp_path)), "it is the one that the image has"
 
