@@ -41,6 +41,7 @@ def test_a_unit_is_confined(unit: Path) -> None:
     assert told.returncode == 0, told.stdout[-1_000:]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_is_given_the_time_that_a_stop_takes(unit: Path) -> None:
     parser = ConfigParser(strict=False, interpolation=None)
