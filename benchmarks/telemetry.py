@@ -119,14 +119,13 @@ def main() -> None:
     if asked.baseline:
         checkouts = {"baseline": asked.baseline.resolve(), **checkouts}
     base = next(iter(checkouts))
-    rounds = []
-    for _ in range(asked.rounds):
-        rounds.append(
-            {
-                variant: elsewhere("off" if variant == "baseline" else variant, asked.messages, checkout)
-                for variant, checkout in checkouts.items()
-            }
-        )
+    rounds = [
+        {
+            variant: elsewhere("off" if variant == "baseline" else variant, asked.messages, checkout)
+            for variant, checkout in checkouts.items()
+        }
+        for _ in range(asked.rounds)
+    ]
     table = []
     for variant in checkouts:
         against = base if variant == "off" else "off"

@@ -6,7 +6,8 @@ The body of an operation returns a command. Calling the operation runs the comma
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from contextlib import AbstractContextManager
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from inturn.core.errors import InputError, InturnError
 from inturn.store.commands import Command, Joined, Transaction
@@ -15,6 +16,7 @@ from inturn.telemetry import observer
 P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+_Observed: TypeAlias = AbstractContextManager[observer.Observation]
 
 
 class Runner(Protocol):
@@ -52,27 +54,27 @@ class Bound(Generic[P, T_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Run the operation; its effect is durable on return."""
-        if observer.active is not None:
-            return self._observed(observer.active, *args, **kwargs)
+        if observer.active is not None and (call := observer.active.verb(self._command)) is not None:
+            return self._observed(call, *args, **kwargs)
         command = self._command(*args, **kwargs)
         return self._writer.run(command) if command.tx is None else _joined(self._writer, command.tx).run(command)
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
         """Run the operation without blocking the event loop."""
-        if observer.active is not None:
-            return self._aobserved(observer.active, *args, **kwargs)
+        if observer.active is not None and (call := observer.active.verb(self._command)) is not None:
+            return self._aobserved(call, *args, **kwargs)
         command = self._command(*args, **kwargs)
         return self._writer.arun(command) if command.tx is None else _joined(self._writer, command.tx).arun(command)
 
-    def _observed(self, by: observer.Observer, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        with by.verb(self._command) as call:
+    def _observed(self, observed: _Observed, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        with observed as call:
             command = self._command(*args, **kwargs)
             answer = _runner(self._writer, command.tx).run(command)
             call.answered(answer)
             return answer
 
-    async def _aobserved(self, by: observer.Observer, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        with by.verb(self._command) as call:
+    async def _aobserved(self, observed: _Observed, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        with observed as call:
             command = self._command(*args, **kwargs)
             answer = await _runner(self._writer, command.tx).arun(command)
             call.answered(answer)

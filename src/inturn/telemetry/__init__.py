@@ -7,7 +7,7 @@ Logs need nothing but the standard library's ``logging``. Prometheus' client and
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.errors import SetupError
+from inturn.core.errors import InputError, SetupError
 from inturn.telemetry import observer
 from inturn.telemetry.events import log_payloads
 
@@ -26,6 +26,7 @@ def instrument(
     *databases: "HasFigures",
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
+    sample: float = 1.0,
 ) -> None:
     """Follow messages with OpenTelemetry from now on, in this process.
 
@@ -36,16 +37,21 @@ def instrument(
         databases: what :func:`inturn.open` returned; their figures become observable gauges and counters.
         tracer_provider: makes spans; None: the global one.
         meter_provider: makes metrics; None: the global one.
+        sample: the part, from 0 to 1, of the sends and turns that may begin a trace; those within one follow it. The
+            SDK's sampler decides about these too, but only once it has made a span, which costs more than the rest.
 
     Raises:
+        InputError: if ``sample`` is not from 0 to 1.
         SetupError: if OpenTelemetry's API is not installed.
     """
+    if isinstance(sample, bool) or not isinstance(sample, int | float) or not 0 <= sample <= 1:
+        raise InputError(f"sample is {sample!r}; it is a number from 0 to 1, such as 0.01 for one in a hundred")
     try:
         from inturn.telemetry.otel import OpenTelemetryObserver
     except ImportError as error:
         raise _missing("opentelemetry-api", error) from error
     uninstrument()
-    observer.active = OpenTelemetryObserver(databases, tracer_provider, meter_provider)
+    observer.active = OpenTelemetryObserver(databases, tracer_provider, meter_provider, sample)
 
 
 def uninstrument() -> None:
@@ -64,7 +70,8 @@ def processing(*messages: Any) -> AbstractContextManager[object]:
         return nullcontext()
     groups = {each.group for each in messages}
     group = groups.pop() if len(groups) == 1 else None
-    return observer.active.turn(None, messages[0].queue, group, [each.attributes_json for each in messages])
+    carried = [each.attributes_json for each in messages]
+    return observer.active.turn(None, messages[0].queue, group, carried) or nullcontext()
 
 
 def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = None) -> "MetricsCollector":

@@ -1,6 +1,6 @@
 """Points at which an observer follows messages from their send to their effects; without one each is a comparison."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -30,8 +30,8 @@ class ObservedTurn(Protocol):
 class Observer(Protocol):
     """Follows messages; it never raises."""
 
-    def verb(self, verb: Callable[..., Any]) -> AbstractContextManager[Observation]:
-        """Observe one call of an operation, given as its bound method."""
+    def verb(self, verb: Callable[..., Any]) -> AbstractContextManager[Observation] | None:
+        """Observe one call of an operation, given as its bound method; None: there is nothing to observe."""
         ...
 
     def carried(self, attributes: str | None, room: int) -> str | None:
@@ -43,13 +43,20 @@ class Observer(Protocol):
         ...
 
     def turn(
-        self, pipeline: str | None, queue: str, group: str | None, attributes: Iterable[str | None]
-    ) -> AbstractContextManager[ObservedTurn]:
-        """Observe a turn of a group; ``pipeline`` None: a consumer of its own processes the messages."""
+        self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
+    ) -> AbstractContextManager[ObservedTurn] | None:
+        """Observe a turn of a group, if there is something to observe.
+
+        Args:
+            pipeline: name of the pipeline; None: a consumer of its own processes the messages.
+            queue: name of the queue.
+            group: text form of the group.
+            attributes: the attributes of each message.
+        """
         ...
 
-    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> AbstractContextManager[object]:
-        """Observe the delivery of an output, which was made in a trace."""
+    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> AbstractContextManager[object] | None:
+        """Observe the delivery of an output that was made in a trace; None: there is nothing to observe."""
         ...
 
     def step(self, pipeline: str) -> AbstractContextManager[Observation]:

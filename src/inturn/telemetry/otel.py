@@ -3,12 +3,15 @@
 Names follow the semantic conventions for messaging 1.44: https://opentelemetry.io/docs/specs/semconv/messaging/. A
 message carries its trace context as W3C ``traceparent`` and ``tracestate`` in its attributes. A span about messages has
 a link to the context of each; if all are of one trace, it belongs to that trace too. Whether a message is recorded is
-the sender's decision: where all messages were sent unrecorded, nothing is.
+the sender's decision: where all messages were sent unrecorded, nothing is. What costs a span is avoided where nothing
+is recorded: the SDK takes longer for a span that it drops than a worker for a small message.
 """
 
+import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Final, Self
@@ -41,6 +44,10 @@ _TYPES: Final = {
 """The type of operation of each verb, ``messaging.operation.type``."""
 _MARK: Final = '"traceparent":"'
 _LENGTH: Final = 55  # of a traceparent
+_SAMPLED: Final = frozenset("13579bdf")
+"""The last digit of the flags of a recorded trace."""
+_DROPPED: Final = frozenset("02468ace")
+"""The same of one that is not recorded."""
 _ROOT: Final = contexts.Context()
 
 
@@ -52,11 +59,21 @@ class OpenTelemetryObserver:
         databases: Iterable[HasFigures],
         tracer_provider: TracerProvider | None,
         meter_provider: MeterProvider | None,
+        sample: float,
     ) -> None:
+        self._sample = sample
         self.tracer = trace.get_tracer("inturn", tracer_provider=tracer_provider, schema_url=_SCHEMA)
+        meter_provider = meter_provider or metrics.get_meter_provider()
         meter = metrics.get_meter("inturn", meter_provider=meter_provider, schema_url=_SCHEMA)
-        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Messages that were sent.")
-        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Messages received.")
+        self._is_metered = not type(meter_provider).__module__.startswith(
+            "opentelemetry.metrics"
+        )  # the API's measure nothing
+        self.sent, self.consumed = _MessageCounter(), _MessageCounter()
+        for name, counter, text in (
+            ("messaging.client.sent.messages", self.sent, "Messages that were sent."),
+            ("messaging.client.consumed.messages", self.consumed, "Messages that were received."),
+        ):
+            meter.create_observable_counter(name, [counter.observe], "{message}", text)
         self.operation_duration = _durations(meter, "messaging.client.operation.duration", "How long operations took.")
         self.process_duration = _durations(meter, "messaging.process.duration", "How long turns took.")
         self.deliver_duration = _durations(meter, "inturn.deliver.duration", "How long deliveries took.")
@@ -104,14 +121,17 @@ class OpenTelemetryObserver:
 
     # --- the observer's own methods, described there ---
 
-    def verb(self, verb: Callable[..., Any]) -> "AbstractContextManager[_Verb | _Unobserved]":
+    def verb(self, verb: Callable[..., Any]) -> "_Verb | None":
         """Observe one call of an operation."""
         kind = _TYPES.get(verb.__name__)
         if kind is None:
-            return _UNOBSERVED
+            return None
+        is_recorded = kind == "send" and self.is_recorded()
+        if kind != "receive" and not is_recorded and not self._is_metered:
+            return None
         of: Any = verb.__self__  # type: ignore[attr-defined]
         queue = getattr(of, "queue", None)
-        return _Verb(self, verb.__name__, kind, queue if isinstance(queue, str) else of.name)
+        return _Verb(self, verb.__name__, kind, queue if isinstance(queue, str) else of.name, is_recorded=is_recorded)
 
     def carried(self, attributes: str | None, room: int) -> str | None:
         """Return attributes with the current trace context."""
@@ -128,21 +148,26 @@ class OpenTelemetryObserver:
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
         """Make the span of a worker's receive."""
         about = self.attributes("receive", "receive", queue)
-        self.consumed.add(len(attributes), about)
-        self.operation_duration.record((time.time_ns() - began_ns) / 1e9, about)
-        span = self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns)
-        if span is not None:
-            span.end()
+        self.consumed.add(len(attributes), queue, about)
+        if self._is_metered:
+            self.operation_duration.record((time.time_ns() - began_ns) / 1e9, about)
+        if self.is_recorded(attributes):
+            self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns).end()
 
     def turn(
-        self, pipeline: str | None, queue: str, group: str | None, attributes: Iterable[str | None]
-    ) -> "AbstractContextManager[_Turn]":
-        """Observe a turn."""
-        return _Turn(self, pipeline, queue, group, list(attributes))
+        self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
+    ) -> "_Turn | None":
+        """Observe a turn that has messages."""
+        is_recorded = bool(attributes) and self.is_recorded(attributes)
+        if not attributes or not (is_recorded or self._is_metered):
+            return None
+        return _Turn(self, pipeline, queue, group, attributes, is_recorded=is_recorded)
 
-    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> AbstractContextManager[object]:
+    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> "_Timed | None":
         """Observe a delivery."""
         context = None if trace is None else _context(trace)
+        if context is None and not self._is_metered:
+            return None
         about = {"inturn.pipeline": pipeline}
         span = None
         if context is not None:
@@ -157,6 +182,18 @@ class OpenTelemetryObserver:
 
     # --- spans about messages ---
 
+    def is_recorded(self, attributes: Sequence[str | None] = ()) -> bool:
+        """Return whether something about messages, given by their attributes, may have a span."""
+        here = trace.get_current_span().get_span_context()
+        if here.is_valid:
+            return here.trace_flags.sampled
+        flags = [*map(_flags, attributes)]
+        if not _SAMPLED.isdisjoint(flags):
+            return True
+        if flags and _DROPPED.issuperset(flags):
+            return False
+        return self._sample >= 1 or random.random() < self._sample  # noqa: S311 - no secret
+
     def started(
         self,
         name: str,
@@ -164,15 +201,11 @@ class OpenTelemetryObserver:
         attributes: Sequence[str | None],
         about: Mapping[str, Any],
         start_ns: int | None = None,
-    ) -> Span | None:
-        """Start a span about messages, given by their attributes; None if they were sent unrecorded."""
+    ) -> Span:
+        """Start a span about messages, given by their attributes."""
         found = [each for each in map(_carried, attributes) if each is not None]
-        here = trace.get_current_span().get_span_context()
-        if here.is_valid:
-            parent = None
-        else:
-            if found and len(found) == len(attributes) and not any(each.trace_flags.sampled for each in found):
-                return None
+        parent = None
+        if not trace.get_current_span().get_span_context().is_valid:
             is_one = len({each.trace_id for each in found}) == 1
             parent = _beneath(found[0]) if is_one else _ROOT
         more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
@@ -180,24 +213,31 @@ class OpenTelemetryObserver:
         return self.tracer.start_span(name, parent, kind, more, links, start_ns)
 
 
-class _Unobserved(nullcontext["_Unobserved"]):
-    """A call that is not about messages."""
+class _MessageCounter:
+    """The number of messages by queue, in plain numbers: a counter of the SDK costs as much as a tenth of a send."""
 
-    def answered(self, answer: Any) -> None:
-        """Do nothing."""
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._counts: dict[str, tuple[int, Mapping[str, Any]]] = {}
 
+    def add(self, number: int, queue: str, about: Mapping[str, Any]) -> None:
+        """Count messages of a queue."""
+        with self._mutex:
+            self._counts[queue] = self._counts.get(queue, (0, about))[0] + number, about
 
-_UNOBSERVED: Final = _Unobserved()
-_UNOBSERVED.enter_result = _UNOBSERVED
+    def observe(self, _options: CallbackOptions) -> list[Observation]:
+        """Return the counts."""
+        with self._mutex:
+            return [Observation(count, about) for count, about in self._counts.values()]
 
 
 class _Verb:
     """A call of a verb: a send has a span while it lasts; a receive has one, made afterwards, if it found something."""
 
-    __slots__ = ("_about", "_answer", "_began_ns", "_kind", "_of", "_queue", "_span", "_token")
+    __slots__ = ("_about", "_answer", "_began_ns", "_is_recorded", "_kind", "_of", "_queue", "_span", "_token")
 
-    def __init__(self, of: OpenTelemetryObserver, name: str, kind: str, queue: str) -> None:
-        self._of, self._kind, self._queue = of, kind, queue
+    def __init__(self, of: OpenTelemetryObserver, name: str, kind: str, queue: str, *, is_recorded: bool) -> None:
+        self._of, self._kind, self._queue, self._is_recorded = of, kind, queue, is_recorded
         self._about = of.attributes(name, kind, queue)
         self._span: Span | None = None
         self._token: Any = None
@@ -206,12 +246,10 @@ class _Verb:
 
     def __enter__(self) -> Self:
         self._began_ns = time.time_ns()
-        if self._kind == "send":
-            here = trace.get_current_span().get_span_context()
-            if not here.is_valid or here.trace_flags.sampled:  # else the draft carries on what is not recorded
-                span = self._of.tracer.start_span(f"send {self._queue}", None, SpanKind.PRODUCER, self._about)
-                self._token = contexts.attach(trace.set_span_in_context(span))
-                self._span = span
+        if self._is_recorded:
+            span = self._of.tracer.start_span(f"send {self._queue}", None, SpanKind.PRODUCER, self._about)
+            self._token = contexts.attach(trace.set_span_in_context(span))
+            self._span = span
         return self
 
     def answered(self, answer: Any) -> None:
@@ -224,11 +262,12 @@ class _Verb:
         of, about, span = self._of, self._about, self._span
         answer = self._answer if isinstance(self._answer, list) else [] if self._answer is None else [self._answer]
         if self._kind == "receive" and answer:
-            of.consumed.add(len(answer), about)
+            of.consumed.add(len(answer), self._queue, about)
             carried = [each.attributes_json for each in answer]
-            span = of.started(f"receive {self._queue}", SpanKind.CLIENT, carried, about, self._began_ns)
+            if of.is_recorded(carried):
+                span = of.started(f"receive {self._queue}", SpanKind.CLIENT, carried, about, self._began_ns)
         elif self._kind == "send" and answer:
-            of.sent.add(len(answer), about)
+            of.sent.add(len(answer), self._queue, about)
         if error is not None:
             about = {**about, "error.type": type(error).__qualname__}
         of.operation_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
@@ -254,6 +293,7 @@ class _Turn:
         "_began_ns",
         "_error",
         "_group",
+        "_is_recorded",
         "_of",
         "_span",
         "_token",
@@ -267,8 +307,11 @@ class _Turn:
         pipeline: str | None,
         queue: str,
         group: str | None,
-        attributes: list[str | None],
+        attributes: Sequence[str | None],
+        *,
+        is_recorded: bool,
     ) -> None:
+        self._is_recorded = is_recorded
         self._of, self.pipeline, self._group, self._attributes = of, pipeline, group, attributes
         self._about = of.attributes("process", "process", queue)
         self._span: Span | None = None
@@ -279,17 +322,17 @@ class _Turn:
 
     def __enter__(self) -> Self:
         self._began_ns = time.time_ns()
-        if self._attributes:
+        if self._is_recorded:
             name = f"process {self._about['messaging.destination.name']}"
             span = self._of.started(name, SpanKind.CONSUMER, self._attributes, self._about, self._began_ns)
-            if span is not None and span.is_recording():
-                if self.pipeline is not None:
-                    span.set_attribute("messaging.consumer.group.name", self.pipeline)
-                if self._group is not None:
-                    span.set_attribute("inturn.group", self._group)
+            if self.pipeline is not None:
+                span.set_attribute("messaging.consumer.group.name", self.pipeline)
+            if self._group is not None:
+                span.set_attribute("inturn.group", self._group)
+            if span.is_recording():
                 self.trace = _traceparent(span.get_span_context())
-                self._token = contexts.attach(trace.set_span_in_context(span))
-                self._span = span
+            self._token = contexts.attach(trace.set_span_in_context(span))
+            self._span = span
         return self
 
     def failed(self, error: BaseException | None) -> None:
@@ -300,10 +343,9 @@ class _Turn:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         error = error or self._error
-        if self._attributes:
-            about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
-            self._of.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
-            self._of.turn_messages.record(len(self._attributes), self._about)
+        about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
+        self._of.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+        self._of.turn_messages.record(len(self._attributes), self._about)
         if self._span is not None:
             contexts.detach(self._token)
             _fail(self._span, error)
@@ -359,6 +401,15 @@ def _beneath(context: SpanContext) -> contexts.Context:
 
 def _traceparent(context: SpanContext) -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def _flags(attributes: str | None) -> str:
+    """Return the last digit of a message's trace flags, without reading all of its context; empty if it has none."""
+    at = -1 if attributes is None else attributes.find(_MARK)
+    if attributes is None or at < 0:
+        return ""
+    end = at + len(_MARK) + _LENGTH
+    return attributes[end - 1] if attributes[end : end + 1] == '"' else ""
 
 
 def _carried(attributes: str | None) -> SpanContext | None:

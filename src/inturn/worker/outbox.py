@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from inturn.worker.unit_of_work import Sending
 
 Deliver = Callable[[Any, str], Any]
 """A plain or async function of an output, as JSON values, and its effect id."""
+_UNWATCHED = nullcontext()
 
 
 class Outbox:
@@ -81,10 +83,10 @@ class Outbox:
         """Deliver an output and take the time."""
         began_s = time.perf_counter()
         try:
-            if observer.active is None:
-                self._one(msgspec.json.decode(output.output), output.effect_id)
-                return
-            with observer.active.delivery(self._pipeline, output.effect_id, output.trace):
+            watched = None
+            if observer.active is not None:
+                watched = observer.active.delivery(self._pipeline, output.effect_id, output.trace)
+            with watched or _UNWATCHED:
                 self._one(msgspec.json.decode(output.output), output.effect_id)
         finally:
             sending.took_s.append(time.perf_counter() - began_s)

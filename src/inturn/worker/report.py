@@ -40,10 +40,13 @@ class WorkerReport:
         """Run a turn and take its time."""
         began_s = time.perf_counter()
         try:
-            if observer.active is None:
+            watched = None
+            if observer.active is not None:
+                carried = [each.entry.attributes for each in turn.deliveries]
+                watched = observer.active.turn(self._pipeline, self._queue, turn.group, carried)
+            if watched is None:
                 return run(turn)
-            carried = [each.entry.attributes for each in turn.deliveries]
-            with observer.active.turn(self._pipeline, self._queue, turn.group, carried) as observed:
+            with watched as observed:
                 turn.trace = observed.trace
                 result = run(turn)
                 observed.failed(result.cause)

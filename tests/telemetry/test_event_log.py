@@ -1,0 +1,116 @@
+"""Events as log records: their fields, their rate, and what they keep to themselves."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from inturn import telemetry
+from inturn.core import limits
+from inturn.telemetry.events import EventLogger
+from inturn.telemetry.logs import JsonLines, TextLines
+
+
+class Clock:
+    s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def events(clock: Clock, caplog: pytest.LogCaptureFixture) -> EventLogger:
+    caplog.set_level(logging.INFO, "inturn")
+    return EventLogger("worker", clock)
+
+
+@pytest.fixture
+def payloads() -> Iterator[None]:
+    telemetry.log_payloads()
+    yield
+    telemetry.log_payloads(False)
+
+
+def test_a_record_has_a_sentence_and_fields(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
+    events.warning("park", "ledger", "group %(group)r is parked", payload="secret", group="a\n", pipeline="ledger")
+    (record,) = caplog.records
+    assert (record.name, record.levelname, record.getMessage()) == (
+        "inturn.worker",
+        "WARNING",
+        "group 'a\\n' is parked",
+    )
+    assert (record.event, record.group, record.pipeline) == ("park", "a\n", "ledger")  # type: ignore[attr-defined]
+    assert "secret" not in JsonLines().format(record)
+    assert json.loads(JsonLines().format(record))["group"] == "a\n"
+
+
+def test_a_payload_is_logged_only_when_asked_for(
+    payloads: None, events: EventLogger, caplog: pytest.LogCaptureFixture
+) -> None:
+    events.info("reject", "ledger", "a message is rejected", payload='{"amount": 5}')
+    assert caplog.messages == ['a message is rejected: {"amount": 5}']
+    assert caplog.records[0].payload == '{"amount": 5}'  # type: ignore[attr-defined]
+
+
+def test_the_rate_is_limited_for_each_event_of_each_pipeline(
+    events: EventLogger, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(limits.LOG_EVENTS + 7):
+        events.warning("reject", "ledger", "rejected")
+    events.warning("park", "ledger", "parked")
+    events.warning("reject", "orders", "rejected of orders")
+    assert caplog.messages == ["rejected"] * limits.LOG_EVENTS + ["parked", "rejected of orders"]
+    caplog.clear()
+    clock.s += limits.LOG_WINDOW_S
+    events.warning("reject", "ledger", "rejected")
+    events.warning("reject", "ledger", "rejected")
+    assert caplog.messages == ["rejected (7 more like it were not shown)", "rejected"]
+    assert caplog.records[0].not_shown == 7  # type: ignore[attr-defined]
+
+
+def test_an_event_that_nobody_wants_uses_up_no_rate(events: EventLogger, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "inturn")
+    for _ in range(limits.LOG_EVENTS + 1):
+        events.info("retry", "ledger", "again")
+    caplog.set_level(logging.INFO, "inturn")
+    events.info("retry", "ledger", "again")
+    assert caplog.messages == ["again"]
+
+
+def test_the_names_that_are_counted_are_bounded(
+    events: EventLogger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(limits, "LOG_NAMES", 3)
+    for n in range(20):
+        events.info("retry", f"p{n}", "again")
+    assert len(caplog.messages) == 20
+    assert len(events._windows) <= 3
+
+
+def test_a_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("inturn.test").warning("x\n2026 error root: \x1b[31mfake")
+    (record,) = caplog.records
+    line = TextLines().format(record)
+    assert line.endswith(" warning inturn.test: x\\n2026 error root: \\x1b[31mfake")
+    assert len(JsonLines().format(record).splitlines()) == 1
+
+
+def test_a_traceback_is_in_both_forms(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        int("no")
+    except ValueError:
+        logging.getLogger("inturn.test").exception("it failed")
+    (record,) = caplog.records
+    assert TextLines().format(record).splitlines()[-1].startswith("ValueError: ")
+    assert json.loads(JsonLines().format(record))["exception"].startswith("Traceback")
+
+
+def test_the_library_prints_nothing_by_itself() -> None:
+    handlers = logging.getLogger("inturn").handlers
+    assert [type(each) for each in handlers] == [logging.NullHandler]

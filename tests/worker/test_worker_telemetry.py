@@ -1,0 +1,382 @@
+"""What a worker tells: log records, measurements, and one linked trace from the send to the delivery."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client import CollectorRegistry
+from shop import Shop, ledger, row
+
+import inturn
+from inturn import Retry, Retryable, Wait, telemetry
+from inturn.core import limits
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.queue import Queue, QueueSettings, draft
+from inturn.telemetry import measures, observer
+from inturn.worker import Worker
+
+Told = list[tuple[str, str, str]]
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    telemetry.instrument(tracer_provider=provider)
+    yield exporter
+    telemetry.uninstrument()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> Told:
+    return [
+        (each.name, each.levelname, each.event)  # type: ignore[attr-defined]
+        for each in caplog.records
+        if hasattr(each, "event")
+    ]
+
+
+# --- logs ---
+
+
+def test_a_group_that_parks_and_goes_on(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "inturn")
+    pipeline = ledger()
+    shop.send([row(1), row(2, amount=-7), row(3)])
+    shop.work(pipeline)
+    assert told(caplog) == [("inturn.worker", "WARNING", "park")]
+    assert "ValueError" in caplog.text
+    assert "below zero" not in caplog.text, "the text of an error may quote a message"
+    caplog.clear()
+    digest = shop.ask(lambda kept, number: kept.held(number, "a", [2])[0].digest.hex())
+    shop.decide(Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, turn=2, digest=digest))
+    shop.work(pipeline)
+    assert told(caplog) == [("inturn.worker", "INFO", "resume"), ("inturn.worker", "WARNING", "reject")]
+
+
+def test_conflicts_and_rejected_messages(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.send([row(1), row(1, amount=9), {"account": "a", "amount": 1}])
+    shop.work(ledger())
+    assert sorted(event for *_, event in told(caplog)) == ["conflict", "reject"]
+    assert {each.group for each in caplog.records} == {"a"}  # type: ignore[attr-defined]
+
+
+def test_retries_of_the_handler_and_of_deliveries(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "inturn")
+    telemetry.prometheus(registry=CollectorRegistry())
+    calls: list[int] = []
+
+    def fails_twice(state: Any, message: Any) -> Any:
+        calls.append(1)
+        if len(calls) < 3:
+            raise Retryable("the amount of bob is locked")
+        return state, [1]
+
+    def refuses(_output: Any, _effect_id: str) -> None:
+        calls.append(2)
+        if len(calls) < 7:
+            raise OSError("no route to bob")
+
+    shop.send([row(1)])
+    shop.work(
+        ledger(handler=fails_twice, retry=Retry(3, "1 millisecond")), deliver=refuses, retry=Retry(2, "1 millisecond")
+    )
+    # Attempts 1 and 2 have pauses of their own; from the third on the last pause repeats.
+    assert told(caplog) == [
+        ("inturn.worker", "INFO", "retry"),
+        ("inturn.worker", "INFO", "retry"),
+        ("inturn.outbox", "INFO", "retry"),
+        ("inturn.outbox", "WARNING", "exhausted"),
+        ("inturn.outbox", "WARNING", "exhausted"),
+    ]
+    assert "bob" not in caplog.text
+    (worker,) = [each for each in measures.workers() if (each["pipeline"], each["queue"]) == ("ledger", "q")]
+    assert worker["retries"][0] >= 2
+
+
+def test_a_lost_lease(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def waits(state: Any, message: Any) -> Any:
+        began.set()
+        assert may_end.wait(60)
+        return state, []
+
+    shop.send([row(1)])
+    with Worker(ledger(handler=waits), shop.queue) as worker:
+        assert began.wait(60)
+        shop.queue.purge()
+        may_end.set()
+        worker.drain(60)
+    assert ("inturn.worker", "WARNING", "lost_lease") in told(caplog)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_dead_letter_and_a_parked_group_of_a_queue(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "inturn")
+    address = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    with inturn.open(address, durable=False) as db:
+        db.queue("dead")
+        queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=1))
+        queue.send("what is in it", group="a")
+        queue.receive()[0].nack()
+        assert queue.receive() == []
+        assert told(caplog) == [("inturn.queue", "WARNING", "exhausted")]
+        queue.park("b", "a reason")
+        assert queue.resume("b")
+        assert not queue.resume("b")
+    assert [event for *_, event in told(caplog)] == ["exhausted", "park", "resume"]
+    assert "what is in it" not in caplog.text
+    assert "a reason" not in caplog.text
+
+
+def test_a_connection_that_was_lost(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with inturn.open(postgres_url, durable=False) as db, inturn.open(postgres_url, durable=False) as other:
+        queue = db.queue("q")
+        pid = db.store._connection.pgconn.backend_pid  # type: ignore[attr-defined]
+        with other.transaction() as tx:
+            tx.execute("select pg_terminate_backend(%s)", (pid,))
+        queue.send("x")
+        assert ("inturn.store", "WARNING", "reconnect") in told(caplog)
+
+
+# --- metrics ---
+
+
+def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[str, ...]], float]:
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_prometheus_shows_databases_and_workers(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FIGURES_S", 0.0)
+    address = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    registry = CollectorRegistry()
+    now = [1_700_000_000_000]
+    with inturn.open(address, durable=False, clock=lambda: now[0]) as db:
+        telemetry.prometheus(db, registry=registry)
+        queue = db.queue("payments")
+        pipeline = ledger(on_gap=Wait("1 hour", then="park"))
+        rows = [row(1), row(1), row(3), row(4), row(1, account="b"), row(2, amount=-1, account="b"), row(1, amount=8)]
+        queue.send_many([draft(each, group=each["account"]) for each in rows])
+        queue.send(row(9), group="z", delay_s=60)
+        with Worker(pipeline, queue) as worker:
+            until = threading.Event()
+            while samples(registry).get(("inturn_pipeline_messages_total", (db.name, "ledger", "received"))) != 7:
+                until.wait(0.01)
+            worker.check()
+            found = samples(registry)
+            assert found["inturn_worker_up", ("ledger", "payments")] == 1
+        now[0] += 5_000
+        found = samples(registry)
+        of = (db.name, "ledger")
+        counts = {key[-1]: n for (name, key), n in found.items() if name == "inturn_pipeline_messages_total"}
+        assert counts == dict.fromkeys(("released", "stale"), 0) | {
+            "received": 7,
+            "applied": 2,
+            "duplicate": 1,
+            "held": 3,
+            "rejected": 1,
+        }
+        assert found["inturn_pipeline_rejected_messages_total", (*of, "conflict")] == 1
+        groups = {key[-1]: n for (name, key), n in found.items() if name == "inturn_pipeline_groups"}
+        assert groups == {"waiting": 1, "gap": 0, "failed": 1, "given up": 0}
+        assert found["inturn_pipeline_held_messages", of] == 3
+        assert found["inturn_pipeline_oldest_held_age_seconds", of] == 5
+        assert found["inturn_outbox_outputs", of] == 2
+        assert found["inturn_outbox_oldest_age_seconds", of] == 5
+        assert found["inturn_outbox_failing_groups", of] == 0
+        assert found["inturn_queue_messages", (db.name, "payments")] == 1
+        assert found["inturn_queue_delayed", (db.name, "payments")] == 1
+        assert found["inturn_worker_up", ("ledger", "payments")] == 0
+        assert found["inturn_worker_turn_messages_sum", ("ledger",)] >= 7
+        assert found["inturn_worker_turn_seconds_bucket", ("ledger", "+Inf")] >= 2
+
+
+# --- traces ---
+
+
+def by_name(spans: InMemorySpanExporter) -> dict[str, list[ReadableSpan]]:
+    found: dict[str, list[ReadableSpan]] = {}
+    for span in spans.get_finished_spans():
+        found.setdefault(span.name, []).append(span)
+    return found
+
+
+def test_a_message_is_one_trace_from_its_send_to_the_delivery(shop: Shop, spans: InMemorySpanExporter) -> None:
+    inside: list[int] = []
+
+    def apply(state: Any, message: Any) -> Any:
+        inside.append(trace.get_current_span().get_span_context().span_id)
+        return state, [message["amount"]]
+
+    async def deliver(_output: Any, _effect_id: str) -> None:
+        inside.append(trace.get_current_span().get_span_context().span_id)
+
+    shop.queue.send(row(1), group="a")
+    shop.work(ledger(handler=apply), deliver=deliver)
+    found = by_name(spans)
+    ((send,), (receive,), (process,), (delivery,)) = (
+        found[f"{each} {of}"] for each, of in (("send", "q"), ("receive", "q"), ("process", "q"), ("deliver", "ledger"))
+    )
+    assert [each.kind for each in (send, receive, process)] == [SpanKind.PRODUCER, SpanKind.CLIENT, SpanKind.CONSUMER]
+    assert {each.context.trace_id for each in (send, receive, process, delivery)} == {send.context.trace_id}
+    for each in (receive, process):
+        assert each.parent is not None
+        assert each.parent.span_id == send.context.span_id
+        assert [link.context.span_id for link in each.links] == [send.context.span_id]
+    assert delivery.parent is not None
+    assert delivery.parent.span_id == process.context.span_id
+    assert inside == [process.context.span_id, delivery.context.span_id]
+    assert dict(process.attributes or {}) == {
+        "messaging.system": "inturn",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "q",
+        "messaging.consumer.group.name": "ledger",
+        "inturn.group": "a",
+    }
+
+
+def test_a_batch_has_a_link_to_each_send(shop: Shop, spans: InMemorySpanExporter) -> None:
+    for revision in range(1, 6):
+        shop.queue.send(row(revision), group="a")
+    shop.work(ledger(), deliver=lambda _output, _effect_id: None)
+    found = by_name(spans)
+    sent = {each.context.span_id for each in found["send q"]}
+    for name in ("receive q", "process q"):
+        linked = [link.context.span_id for each in found[name] for link in each.links]
+        assert sorted(linked) == sorted(sent)
+    of_turns = {each.context.trace_id for each in found["process q"]}
+    assert len(found["deliver ledger"]) == 5
+    assert {each.context.trace_id for each in found["deliver ledger"]} <= of_turns
+
+
+def test_messages_sent_together_in_a_span_are_one_trace(shop: Shop, spans: InMemorySpanExporter) -> None:
+    drafts = [draft(row(revision), group="a") for revision in (1, 2, 3)]
+    shop.queue.send_many(drafts)
+    shop.work(ledger())
+    assert len({each.context.trace_id for each in spans.get_finished_spans()}) == 1
+
+
+def test_an_error_of_the_handler_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> None:
+    shop.queue.send(row(1, amount=-1), group="a")
+    shop.work(ledger())
+    (process,) = by_name(spans)["process q"]
+    assert process.status.status_code is StatusCode.ERROR
+    assert (process.attributes or {})["error.type"] == "ValueError"
+    assert [each.name for each in process.events] == ["exception"]
+
+
+def test_an_error_of_deliver_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> None:
+    calls: list[int] = []
+
+    def deliver(_output: Any, _effect_id: str) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError("no route")
+
+    shop.queue.send(row(1), group="a")
+    shop.work(ledger(), deliver=deliver, retry=Retry(1, "1 millisecond"))
+    first, second = by_name(spans)["deliver ledger"]
+    assert (first.status.status_code, second.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)
+    assert first.context.trace_id == second.context.trace_id
+
+
+def test_what_was_sent_unrecorded_stays_so(shop: Shop, spans: InMemorySpanExporter) -> None:
+    """The sender decides: the attributes say that nothing is recorded, so nothing is, whatever this sampler says."""
+    recording = observer.active
+    telemetry.instrument(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    shop.queue.send(row(1), group="a")
+    assert shop.queue.peek()[0].attributes["traceparent"].endswith(("-00", "-02"))
+    observer.active = recording
+    shop.work(ledger(), deliver=lambda _output, _effect_id: None)
+    assert spans.get_finished_spans() == ()
+
+
+def test_a_trace_state_is_carried(shop: Shop, spans: InMemorySpanExporter) -> None:
+    parent = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "vendor=x"}
+    shop.queue.send(row(1), group="a", attributes={"mine": '"traceparent":"', **parent})
+    assert shop.queue.peek()[0].attributes == {"mine": '"traceparent":"', **parent}, "what the caller gives stays"
+    shop.work(ledger())
+    (process,) = by_name(spans)["process q"]
+    assert process.context.trace_id == int("1" * 32, 16)
+    assert process.context.trace_state.get("vendor") == "x"
+
+
+@pytest.mark.parametrize("broken", ["", "00", f"00-{'0' * 32}-{'2' * 16}-01", "x" * 55, f"00-{'1' * 32}-{'g' * 16}-01"])
+def test_a_malformed_trace_context_is_none(shop: Shop, spans: InMemorySpanExporter, broken: str) -> None:
+    shop.queue.send(row(1), group="a", attributes={"traceparent": broken})
+    shop.work(ledger())
+    (process,) = by_name(spans)["process q"]
+    assert process.links == ()
+
+
+async def sends(queue: Queue) -> None:
+    await queue.send.aio({"n": 1})
+    (message,) = await queue.receive.aio()
+    await message.ack.aio()
+
+
+def test_a_consumer_of_its_own(shop: Shop, spans: InMemorySpanExporter) -> None:
+    asyncio.run(sends(shop.queue))
+    shop.queue.send("x", group="a")
+    messages = shop.queue.receive(2)
+    with telemetry.processing(*messages):
+        pass
+    found = by_name(spans)
+    assert len(found["send q"]) == len(found["receive q"]) == 2
+    assert found["process q"][0].links[0].context.span_id == found["send q"][1].context.span_id
+    telemetry.uninstrument()
+    with telemetry.processing(*messages):
+        pass
+
+
+def test_a_context_that_does_not_fit_is_left_out(shop: Shop, spans: InMemorySpanExporter) -> None:
+    shop.queue.send("x" * (limits.BODY_BYTES - 40))
+    assert shop.queue.peek()[0].attributes == {}
+    assert draft("x" * limits.BODY_BYTES).attributes is None
+
+
+def test_a_failed_send_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> None:
+    with pytest.raises(inturn.InturnError):
+        Queue(shop.writer, "nowhere").send("x")
+    (span,) = spans.get_finished_spans()
+    assert (span.attributes or {})["error.type"] == "NoSuchQueue"
+
+
+def test_metrics_of_the_conventions(shop: Shop) -> None:
+    reader = InMemoryMetricReader()
+    telemetry.instrument(meter_provider=MeterProvider([reader]))
+    try:
+        shop.send([row(1), row(2)])
+        shop.work(ledger(), deliver=lambda _output, _effect_id: None)
+    finally:
+        telemetry.uninstrument()
+    data: Any = reader.get_metrics_data()
+    found = {each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    assert found["messaging.client.sent.messages"][0].value == 2
+    assert sum(each.value for each in found["messaging.client.consumed.messages"]) == 2
+    assert found["inturn.worker.turn.messages"][0].sum == 2
+    assert found["inturn.deliver.duration"][0].count == 2
+    assert {"messaging.client.operation.duration", "messaging.process.duration"} <= found.keys()
