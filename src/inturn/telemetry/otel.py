@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -369,7 +368,7 @@ class _Timed:
         """Take note of a step's report."""
         if self._span is not None:
             self._span.set_attribute("inturn.step", answer.step)
-            for verdict, count in families.verdicts(asdict(answer.counts)):
+            for verdict, count in families.verdicts(vars(answer.counts)):
                 self._span.set_attribute(f"inturn.messages.{verdict}", count)
 
     def __exit__(
