@@ -98,7 +98,7 @@ def test_sealing_keys_come_from_a_file_or_the_environment(file: Path) -> None:
     assert load(config).server.sealing_key_file == str(file)
 
 
-@pytest.mark.parametrize("text", ["", "c2hvcnQ=", f"{ONE} no-key!"])
+@pytest.mark.parametrize("text", ["", "c2hvcnQ=", "schlüssel", f"{ONE} no-key!"])
 def test_a_file_without_proper_keys_is_refused_and_none_of_them_shown(file: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(InputError, match="openssl rand -base64 32") as refused:

@@ -6,7 +6,6 @@ Several sealing keys may be given: the first seals, all of them open.
 """
 
 import base64
-import binascii
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -32,12 +31,15 @@ class SealedSecretError(InputError):
 
 
 class SealingKeys:
-    """Sealing keys, the newest first; without any, secrets are not sealed."""
+    """Sealing keys, the newest first; without any, secrets are not sealed.
+
+    Attributes:
+        newest: the fingerprint of the key that seals; None: there is none.
+    """
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
         self._ciphers = {_fingerprint(key): _cipher(key) for key in keys}
         self.newest = next(iter(self._ciphers), None)
-        """The fingerprint of the key that seals; None: there is none."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SealingKeys) and list(self._ciphers) == list(other._ciphers)
@@ -72,7 +74,7 @@ class SealingKeys:
         try:
             raw = base64.b64decode(data, validate=True)
             return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _context(name, key_id)).decode()
-        except (InvalidTag, binascii.Error, ValueError):
+        except (InvalidTag, ValueError):
             raise SealedSecretError(
                 f"the sealed secret of the access key {key_id!r} was changed in the database, or belongs to another "
                 "key; 'inturn keys add' gives it a new one"
@@ -120,7 +122,7 @@ def _keys_in(text: str, where: str) -> list[bytes]:
     for number, word in enumerate(text.split(), 1):
         try:
             key = base64.b64decode(word, validate=True)
-        except binascii.Error:
+        except ValueError:
             key = b""
         if len(key) != _KEY_BYTES:
             raise InputError(f"the sealing key {number} of {where} is not {_KEY_BYTES} bytes in Base64; {_MAKE_ONE}")
