@@ -21,6 +21,7 @@ IMPORTS = {
     "cli": "inturn.cli",
     "redis": "inturn.idempotency",
     "arrow": "pyarrow, pandas",
+    "telemetry": "inturn.telemetry.otel, inturn.telemetry.collector",
     "postgres": "inturn.store.postgres",
     "server": "inturn.server.run",
     "spark": "inturn.spark",

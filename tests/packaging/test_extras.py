@@ -186,6 +186,10 @@ def test_redis(installed: Installed) -> None:
     assert "idempotency.md" in installed("redis").paste("docs/idempotency.md")
 
 
+def test_telemetry(installed: Installed) -> None:
+    assert "telemetry.md" in installed("telemetry").paste("docs/telemetry.md")
+
+
 def test_the_idempotency_key_header(installed: Installed) -> None:
     base = installed("")
     install(base.path / "bin" / "python", "fastapi", "httpx2", constraints=CONSTRAINTS)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import inturn
-from inturn.cli.work import WorkedPipeline, read
+from inturn.cli.work import WorkedPipeline, _page, read
 from inturn.core.errors import InputError
 from inturn.queue import QueueSettings
 from inturn.worker.health import HealthEndpoint
@@ -177,6 +177,14 @@ def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: in
         until(lambda: answer("/ready") == 200, one)
         assert (answer("/health"), answer("/none")) == (200, 404)
         until((folder / "begun").exists, one)
+        up, messages = f'up{{pipeline="ledger",queue="payments"}} {processes}.0', 'messages{database="shop.db",queue='
+
+        def shows() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as found:
+                page = found.read().decode()
+            return f"inturn_worker_{up}" in page and f'inturn_queue_{messages}"payments"}} 1.0' in page
+
+        until(shows, one)  # processes tell their parent every second
         os.killpg(one.pid, signal.SIGTERM) if whom == "all" else one.send_signal(signal.SIGTERM)
         out, err = one.communicate(timeout=60)
     assert (one.returncode, err) == (0, "")
@@ -255,6 +263,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
         ([*ONE, "--processes", "0"], "processes is 0"),
         ([*ONE, "--health", "nowhere"], "HOST:PORT"),
         (["--concurrency", "3"], "belong to a pipeline"),
+        ([*ONE, "--log-level", "loud"], "debug, info, warning, error"),
         (["--config", "none.toml"], "none.toml: No such file"),
         (["--config", "app.py"], "this is no TOML"),
     ],
@@ -271,6 +280,32 @@ def test_what_cannot_be_begun_is_refused_in_a_sentence(
     done = CliRunner().invoke(app, ["work", *words])
     assert done.exit_code == 1, done.output
     assert said in done.output
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_sdk_is_set_up_by_its_variables(folder: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    send(folder)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    done = ran(folder, *ONE, "--until-empty", "--telemetry", "--log-json", "--processes", processes)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"name": "process payments"' in done.stdout
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "nowhere")
+    done = ran(folder, *ONE, "--until-empty", "--telemetry")
+    assert done.returncode == 1
+    assert "OTEL_TRACES_EXPORTER is 'nowhere'" in " ".join(done.stderr.split())
+
+
+def test_without_the_client_of_prometheus_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "inturn.telemetry.collector", raising=False)
+    with HealthEndpoint("127.0.0.1:0", lambda: {"ready": True}, _page([], list)) as endpoint:
+        with pytest.raises(urllib.error.HTTPError, match="501") as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10)
+        assert refused.value.read() == (
+            b"/metrics needs prometheus_client; install it with: pip install 'inturn[telemetry]'\n"
+        )
 
 
 def test_a_configuration_with_an_unknown_name_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -174,7 +173,7 @@ class OpenTelemetryObserver:
             span = self.tracer.start_span(f"deliver {pipeline}", _beneath(context), attributes=more)
         return _Timed(span, self.deliver_duration, about)
 
-    def step(self, pipeline: str) -> "AbstractContextManager[_Timed]":
+    def step(self, pipeline: str) -> "_Timed":
         """Observe a step on Spark."""
         about = {"inturn.pipeline": pipeline}
         return _Timed(self.tracer.start_span(f"step {pipeline}", attributes=about), self.step_duration, about)
