@@ -6,12 +6,12 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS  ?=
-SERVICES = redis-server
+SERVICES = prometheus redis-server systemd
 
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = not spark and not slow and not document
 EXTRAS = demo,connect,objects,delta,server,postgres
-EDGES = clients cli packaging server spark_versions
+EDGES = clients cli deploy packaging server spark_versions
 # With ARGS that choose some tests a part of the suite may have none of them: pytest's exit code 5.
 NONE_CHOSEN = test $$? -eq 5 -a -n "$(ARGS)"
 

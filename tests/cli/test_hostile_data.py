@@ -221,6 +221,7 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "keys add": [("shop.db", "[/x]"), ("shop.db", "\x1b")],
     "keys list": [("shop.db",)],
     "keys remove": [("shop.db", "[/x]\x1b")],
+    "keys reseal": [("shop.db", "--sealing-key-file", "[/none]\x1b"), ("shop.db",)],
     "work": [
         ("ledger.py:ledger", "--queue", "shop.db#work", "--until-empty"),
         ("ledger.py:ledger", "--queue", "shop.db#[/none]"),
@@ -240,7 +241,7 @@ BEFORE |= {f"queue {verb}": ["queue", "create", "shop.db#[/new]"] for verb in ("
 BEFORE |= {"restore": ["backup", "shop.db", COPY]}
 """What has to be done before a command has something to do."""
 FAIL = {"ack", "backup", "nack", "queue delete", "keys add", "keys list", "keys remove", "parked skip", "parked resume"}
-FAIL |= {"publish"}  # deltalake takes no path with control characters
+FAIL |= {"keys reseal", "publish"}  # deltalake takes no path with control characters
 """Commands that refuse the first of these; all others must take it."""
 
 

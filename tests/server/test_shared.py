@@ -24,7 +24,7 @@ from inturn.database import Database
 from inturn.server import limits
 from inturn.server.config import AccessKey, Config, ServerConfig, load
 from inturn.server.run import Endpoint
-from inturn.server.shared import keys, remove_key, save_key, text_of
+from inturn.server.saved_keys import keys_in, remove_key, save_key, text_of
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
 
@@ -275,6 +275,11 @@ def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkey
 
 
 # --- by hand ---
+
+
+def keys(db: Database) -> tuple[AccessKey, ...]:
+    """The keys that a server without sealing keys finds."""
+    return keys_in(db.writer.run(Ask("", lambda store, _now_ms: store.servers.facts())))
 
 
 def ran(*words: str) -> str:

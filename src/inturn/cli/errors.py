@@ -26,7 +26,7 @@ _EXTRAS: Final = {
     "objects": ("obstore",),
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
     "redis": ("redis",),
-    "server": ("httptools", "prometheus_client", "structlog", "uvloop"),
+    "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
     "telemetry": ("opentelemetry",),
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
 }

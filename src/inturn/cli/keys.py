@@ -20,6 +20,13 @@ keys = Commands(
 
 At = Annotated[str, typer.Argument(metavar="DATABASE", help="The address: postgresql://….")]
 _SERVER: Final = ("access keys need", "server")
+SealedBy = Annotated[
+    Path | None,
+    typer.Option(
+        "--sealing-key-file",
+        help="The file with the sealing keys, the newest first; default: INTURN_SEALING_KEY_FILE, INTURN_SEALING_KEY.",
+    ),
+]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's public name.")]
 
 
@@ -36,6 +43,7 @@ def add(
         bool,
         typer.Option("--admin", help="It may set attributes and permissions of every queue, whatever policies say."),
     ] = False,
+    sealing_key_file: SealedBy = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a key, or change one; without a secret of yours one is made, and shown this once."""
@@ -43,7 +51,8 @@ def add(
         import msgspec
 
         from inturn.server.config import AccessKey
-        from inturn.server.shared import save_key
+        from inturn.server.saved_keys import save_key
+        from inturn.server.sealing import SealingKeySource
     secret = _secret(secret_env, secret_file)
     given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
     more = {"queues": queues, "actions": actions, "account": account, "admin": admin}
@@ -55,7 +64,7 @@ def add(
         msg = f"the account is {account!r}; expected are twelve digits" if is_account else what
         raise InputError(msg) from None
     with opened(at) as db:
-        was_there = save_key(db, key)
+        was_there = save_key(db, key, SealingKeySource(sealing_key_file).read())
     if as_json:
         made = {} if secret else {"secret": key.secret}
         say_json({"id": key.id, "changed": was_there, **made})
@@ -69,26 +78,43 @@ def add(
 def list_(at: At, as_json: AsJson = False) -> None:
     """All keys, without their secrets."""
     with needed(*_SERVER):
-        from inturn.server.shared import keys as keys_of
+        from inturn.server.saved_keys import keys as keys_of
     with opened(at) as db:
-        found = keys_of(db)
+        found = {name: (saved.key(name, "?"), saved.sealed_with) for name, saved in keys_of(db).items()}
     if as_json:
         shown = ("id", "queues", "actions", "account", "admin")
-        say_json([{name: getattr(each, name) for name in shown} for each in found])
+        say_json([{name: getattr(key, name) for name in shown} | {"sealed_with": seal} for key, seal in found.values()])
         return
-    table = Table("id", "queues", "actions", "account", "admin", box=None, pad_edge=False)
-    for each in found:
-        patterns = (cell(", ".join(each.queues)), cell(", ".join(each.actions)))
-        may = "yes" if each.admin else ""
-        table.add_row(cell(each.id), *patterns, cell(each.account or "the server's"), may)
+    table = Table("id", "queues", "actions", "account", "admin", "sealed with", box=None, pad_edge=False)
+    for key, seal in found.values():
+        patterns = (cell(", ".join(key.queues)), cell(", ".join(key.actions)))
+        may = "yes" if key.admin else ""
+        table.add_row(cell(key.id), *patterns, cell(key.account or "the server's"), may, cell(seal or ""))
     plain_console().print(table if found else "There are no keys: without, servers listen to their own machines only.")
+
+
+@keys.command()
+def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -> None:
+    """Seal the secrets of all keys with the newest sealing key; run it after a new one was put first in the file."""
+    with needed(*_SERVER):
+        from inturn.server.saved_keys import reseal as reseal_in
+        from inturn.server.sealing import SealingKeySource
+    sealing = SealingKeySource(sealing_key_file).read()
+    with opened(at) as db:
+        sealed, unopened = reseal_in(db, sealing)
+    if as_json:
+        say_json({"sealed": sealed, "unopened": unopened, "sealed_with": sealing.newest})
+    else:
+        say(f"{len(sealed)} secrets were sealed with {sealing.newest}.")
+    if unopened:
+        raise InputError(f"{len(unopened)} secrets stay as they were: {'; '.join(unopened.values())}")
 
 
 @keys.command()
 def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
     """Remove a key: no server takes requests that are signed with it any more."""
     with needed(*_SERVER):
-        from inturn.server.shared import remove_key
+        from inturn.server.saved_keys import remove_key
     with opened(at) as db:
         if not remove_key(db, key_id):
             raise InputError(f"there is no key {key_id!r}; 'inturn keys list' shows all")

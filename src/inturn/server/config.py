@@ -66,6 +66,7 @@ class ServerConfig(Table, frozen=True, kw_only=True):
         replays: whether a second request with the same signature is refused.
         metrics: access to ``/metrics``: from this machine, for all, or off.
         json_logs: whether logs are JSON lines; else they are formatted for people.
+        sealing_key_file: the file with the keys that seal secrets in the database, the newest first; None: see sealing.
         grace_s: the time that requests in progress may take when the endpoint is stopped, in seconds.
     """
 
@@ -81,6 +82,7 @@ class ServerConfig(Table, frozen=True, kw_only=True):
     replays: Annotated[Literal["accept", "refuse"], Meta(description='"accept" or "refuse"')] = "accept"
     metrics: Annotated[Literal["local", "all", "off"], Meta(description='"local", "all" or "off"')] = "local"
     json_logs: Annotated[bool, Meta(description="true or false")] = False
+    sealing_key_file: Annotated[str | None, Meta(description="the name of a file")] = None
     grace_s: Seconds = limits.GRACE_S
 
     def __post_init__(self) -> None:
@@ -234,6 +236,8 @@ class Loaded(Config, frozen=True, kw_only=True):
     said: frozenset[str] = frozenset()
 
 
+_FILES: Final = ("tls_cert", "tls_key", "sealing_key_file")
+"""The settings of ``[server]`` that name files."""
 _TABLES: Final[dict[str, type[Table]]] = {
     "": Config,
     "server": ServerConfig,
@@ -266,7 +270,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     server = config.server
     return Loaded(
         keys=tuple(_with_secret(key, path, environ) for key in config.keys),
-        server=replace(server, tls_cert=_beside(path, server.tls_cert), tls_key=_beside(path, server.tls_key)),
+        server=replace(server, **{name: _beside(path, getattr(server, name)) for name in _FILES}),
         limits=config.limits,
         queues=config.queues,
         said=frozenset(data.get("server", {})),

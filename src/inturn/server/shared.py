@@ -5,18 +5,19 @@ there. So one server is configured, and the others follow: added and removed key
 at their next start. Servers of a file have only their own configuration.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server.config import AccessKey, Config, Loaded, ServerConfig, with_options
+from inturn.server.saved_keys import check_sealing, keys_in, name_of, saved_in, text_of
+from inturn.server.sealing import SealingKeys, SealingKeySource
 from inturn.store.commands import Ask
 
 if TYPE_CHECKING:
@@ -26,18 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 SETTINGS: Final = ("account", "base_url", "check_region", "region", "regions", "replays")
 """The settings of ``[server]`` that clients see, whichever server they use."""
-_KEY: Final = "key/"
 _SETTING: Final = "server/"
-
-
-class _StoredKey(Struct):
-    """A key's JSON form in the database; newer versions may have added fields."""
-
-    secret: str
-    queues: tuple[str, ...] = ("*",)
-    actions: tuple[str, ...] = ("*",)
-    account: str | None = None
-    admin: bool | msgspec.UnsetType = msgspec.UNSET  # left out if false, as in the form of earlier versions
 
 
 class Shared:
@@ -47,18 +37,22 @@ class Shared:
         self._db = db
         self._config = config
         self._version = -1
+        self._source = SealingKeySource(config.server.sealing_key_file)
+        self._sealing = SealingKeys()
+        self._trouble = ""
 
     async def start(self) -> Config:
         """Save the configured values, and return the configuration completed from the database.
 
         Raises:
             StoreError: if the database cannot be used.
-            InputError: if a saved value fits no setting.
+            InputError: if a saved value fits no setting, or the sealing keys cannot be read.
         """
+        self._sealing = self._source.read()
         self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
         for name in changed:
             _LOG.warning("%s in the database; all servers have it now as it is configured here", name)
-        config = replace(self._config, keys=keys_in(facts))
+        config = replace(self._config, keys=keys_in(facts, self._sealing))
         others = {key.id for key in config.keys} - {key.id for key in self._config.keys}
         if others:
             _LOG.info("keys that are not configured here are in the database", extra={"ids": ", ".join(sorted(others))})
@@ -66,44 +60,73 @@ class Shared:
         return with_options(config, {name: msgspec.json.decode(kept[name]) for name in SETTINGS if name in kept})
 
     async def changed(self) -> Sequence[AccessKey] | None:
-        """Return all keys if one was added, changed or removed since the last call; else None.
+        """Return all keys if one of them, or a sealing key, was changed since the last call; else None.
 
         Raises:
             StoreError: if the database cannot be used.
         """
+        if not self._db.store.servers.is_shared:
+            return None
         version, facts = await self._db.writer.arun(Ask("", self._look))
+        while await self._has_other_sealing_keys():  # with which the keys may have been sealed since they were read
+            self._version = -1
+            version, facts = await self._db.writer.arun(Ask("", self._look))
         if version == self._version:
             return None
         self._version = version
-        return keys_in(facts)
+        return keys_in(facts, self._sealing)
+
+    async def _has_other_sealing_keys(self) -> bool:
+        """Read the sealing keys again, and return whether they changed; they stay as they are if that fails."""
+        try:
+            found = await asyncio.to_thread(self._source.read)
+        except InputError as error:
+            if str(error) != self._trouble:
+                _LOG.error("the sealing keys stay as they were: %s", error)
+            self._trouble = str(error)
+            return False
+        self._trouble = ""
+        if found == self._sealing:
+            return False
+        _LOG.info("the sealing keys were changed", extra={"newest": found.newest})
+        self._sealing = found
+        return True
 
     def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
         servers: ServerStore = store.servers
         facts = servers.facts()
         changed = []
-        for name, value in sorted(_facts_of(self._config).items()):
-            if facts.get(name) != value:
-                if name in facts:
-                    is_secret = name.startswith(_KEY)
-                    changed.append(f"{name} was {'otherwise' if is_secret else f'{facts[name]}, not {value},'}")
-                servers.keep(name, value)
-                facts[name] = value
+        for name, value in (*self._new_keys(facts), *self._new_settings(facts)):
+            if name in facts:
+                is_secret = not name.startswith(_SETTING)
+                changed.append(f"{name} was {'otherwise' if is_secret else f'{facts[name]}, not {value},'}")
+            servers.keep(name, value)
+            facts[name] = value
         return servers.version(), facts, changed
+
+    def _new_keys(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the configured keys that differ from the saved ones; one that cannot be compared is left as it is."""
+        there = saved_in(facts)
+        for key in sorted(self._config.keys, key=lambda each: each.id):
+            saved = there.get(key.id)
+            try:
+                check_sealing(there, self._sealing)
+                if saved is None or saved.opened(key.id, self._sealing) != key:
+                    yield name_of(key.id), text_of(key, self._sealing)
+            except InputError as error:
+                _LOG.error("the access key %s is not saved: %s", key.id, error)
+
+    def _new_settings(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        said = _said(self._config)
+        for setting in SETTINGS:
+            name, value = f"{_SETTING}{setting}", msgspec.json.encode(getattr(self._config.server, setting)).decode()
+            if setting in said and facts.get(name) != value:
+                yield name, value
 
     def _look(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str]]:
         servers: ServerStore = store.servers
         version = servers.version()
         return version, {} if version == self._version else servers.facts()
-
-
-def _facts_of(config: Config) -> dict[str, str]:
-    """Return the shared keys and settings of a configuration."""
-    facts = {f"{_KEY}{key.id}": text_of(key) for key in config.keys}
-    said = _said(config)
-    for name in SETTINGS:
-        if name in said:
-            facts[f"{_SETTING}{name}"] = msgspec.json.encode(getattr(config.server, name)).decode()
-    return facts
 
 
 def _said(config: Config) -> frozenset[str]:
@@ -114,77 +137,3 @@ def _said(config: Config) -> frozenset[str]:
     return frozenset(
         name for name in ServerConfig.__struct_fields__ if getattr(config.server, name) != getattr(usual, name)
     )
-
-
-def text_of(key: AccessKey) -> str:
-    """Return a key's JSON form in the database."""
-    kept = _StoredKey(key.secret or "", key.queues, key.actions, key.account, key.admin or msgspec.UNSET)
-    return msgspec.json.encode(kept).decode()
-
-
-def keys_in(facts: Mapping[str, str]) -> tuple[AccessKey, ...]:
-    """Return the keys among the saved values.
-
-    Raises:
-        InputError: if one of them is malformed.
-    """
-    found = []
-    for name, value in sorted(facts.items()):
-        if name.startswith(_KEY):
-            try:
-                kept = msgspec.json.decode(value, type=_StoredKey)
-                found.append(
-                    AccessKey(
-                        id=name.removeprefix(_KEY),
-                        secret=kept.secret,
-                        queues=kept.queues,
-                        actions=kept.actions,
-                        account=kept.account,
-                        admin=kept.admin is True,
-                    )
-                )
-            except (ValueError, msgspec.MsgspecError):  # the error's text might contain the secret
-                msg = f"what is kept as {name!r} in inturn_fact is no access key; 'inturn keys remove' takes it away"
-                raise InputError(msg) from None
-    return tuple(found)
-
-
-# --- keys managed from the command line ---
-
-
-def keys(db: Database) -> tuple[AccessKey, ...]:
-    """Return all keys of a database. A file, which has no keys, is refused."""
-    _check(db)
-
-    def look(store: Any, _now_ms: int) -> tuple[AccessKey, ...]:
-        return keys_in(store.servers.facts())
-
-    return db.writer.run(Ask("", look))
-
-
-def save_key(db: Database, key: AccessKey) -> bool:
-    """Add a key, or replace the one with its id; return whether there was one. A file has no keys."""
-    _check(db)
-
-    return db.writer.run(Ask("", partial(_keep, f"{_KEY}{key.id}", text_of(key))))
-
-
-def remove_key(db: Database, name: str) -> bool:
-    """Remove a key; return whether there was one. A file, which has no keys, is refused."""
-    _check(db)
-
-    return db.writer.run(Ask("", partial(_keep, f"{_KEY}{name}", None)))
-
-
-def _keep(name: str, value: str | None, store: Any, _now_ms: int) -> bool:
-    """Save or remove a key; return whether there was one."""
-    servers: ServerStore = store.servers
-    is_there = name in servers.facts()
-    if is_there or value is not None:
-        servers.keep(name, value)
-    return is_there
-
-
-def _check(db: Database) -> None:
-    if not db.store.servers.is_shared:
-        raise InputError("a file keeps no access keys: they are [[keys]] in the configuration of its server")

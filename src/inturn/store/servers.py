@@ -58,8 +58,8 @@ class ServerStore(Protocol):
         """Return a number that changes whenever :meth:`keep` changes something."""
         ...
 
-    def facts(self) -> dict[str, str]:
-        """Return all stored texts by name."""
+    def facts(self, *, to_change: bool = False) -> dict[str, str]:
+        """Return all stored texts by name; ``to_change``: nobody else changes them in this transaction."""
         ...
 
     def keep(self, name: str, value: str | None) -> None:

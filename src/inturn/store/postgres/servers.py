@@ -47,9 +47,9 @@ class PostgresServers(PostgresStatements):
         """Return a number that changes whenever a text is changed."""
         return int(self._one("facts_version")[0])
 
-    def facts(self) -> dict[str, str]:
+    def facts(self, *, to_change: bool = False) -> dict[str, str]:
         """Return all stored texts by name."""
-        return dict(self._all("facts"))
+        return dict(self._all("facts_to_change" if to_change else "facts"))
 
     def keep(self, name: str, value: str | None) -> None:
         """Store a text under a name; None: remove it."""

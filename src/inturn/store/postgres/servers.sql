@@ -62,6 +62,9 @@ select coalesce((select value from inturn_meta where name = 'facts'), 0);
 -- name: facts
 select name, value from inturn_fact order by name;
 
+-- name: facts_to_change
+select name, value from inturn_fact order by name for update;
+
 -- name: keep_fact
 insert into inturn_fact (name, value) values ($1, $2) on conflict (name) do update set value = excluded.value;
 

@@ -69,7 +69,7 @@ class SqliteServers(SqliteStatements):
         """Return a number that never changes, as there are no texts."""
         return 0
 
-    def facts(self) -> dict[str, str]:
+    def facts(self, *, to_change: bool = False) -> dict[str, str]:  # noqa: ARG002 - there are none
         """Return no texts."""
         return {}
 

@@ -1,0 +1,188 @@
+"""Each alert fires in a real Prometheus over real workers and servers, and the runbook's commands end it."""
+
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import boto3
+import pytest
+import yaml
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from monitored_site import Site, section
+from typer.testing import CliRunner
+
+import inturn
+from composed import DEPLOY, until
+from inturn.cli import app
+from postgres_schemas import Schemas
+
+RULES = DEPLOY / "prometheus" / "alerts.yml"
+ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+PROMTOOL = shutil.which("promtool") or ""
+needs_prometheus = pytest.mark.skipif(not PROMTOOL, reason="Prometheus is not there; `make services` installs it")
+POISONED, GAPPY, WRONG = "poisoned", "gappy", "wrong"
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_the_runbook_has_commands_for_each_alert(alert: str) -> None:
+    assert section(alert).count("```shell") == 1
+    assert f"docs/operations.md#{alert.lower()}" in RULES.read_text()
+
+
+@needs_prometheus
+def test_promtool_takes_the_rules(tmp_path: Path) -> None:
+    subprocess.run([PROMTOOL, "check", "rules", "--lint=all", "--lint-fatal", RULES], check=True, capture_output=True)
+    config = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+    (tmp_path / "prometheus.yml").write_text(config.replace("alerts.yml", str(RULES)))
+    subprocess.run([PROMTOOL, "check", "config", tmp_path / "prometheus.yml"], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def site(postgres_schemas: Schemas, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The site in trouble."""
+    db = postgres_schemas.take()
+    site = Site(tmp_path_factory.mktemp("site"), db)
+    try:
+        site.systemctl("start", "inturn-worker@ledger")
+        site.systemctl("start", "inturn-serve")
+        site.begin()
+        (site.folder / "bank-down").touch()
+        with inturn.open(site.db) as opened:
+            payments, mails, backlog = (opened.queue(name) for name in ("payments", "mails", "backlog"))
+            payments.send({"out": "bank"}, group="a", revision=1)
+            payments.send({"poison": True}, group=POISONED, revision=1)
+            mails.send({"out": "a mail"}, group="a", revision=1)
+            mails.send({}, group=GAPPY, revision=2)
+            for number in range(150):
+                backlog.send({"sleep": 0.5}, group=f"{number}", revision=1)
+        yield site
+    finally:
+        site.close()
+    postgres_schemas.give_back(db)
+
+
+def fired(site: Site, alert: str, **labels: str) -> None:
+    until(lambda: site.is_firing(alert, **labels), f"{alert} does not fire: {site.ask('alerts')}")
+
+
+def cleared(site: Site, alert: str, **labels: str) -> None:
+    until(lambda: site.is_well(alert, **labels), f"{alert} does not end: {site.ask('alerts')}")
+
+
+@needs_prometheus
+@pytest.mark.slow
+class TestAlertsFireAndTheRunbookEndsThem:
+    def test_outputs_that_cannot_be_delivered(self, site: Site) -> None:
+        fired(site, "InturnDeliveryFailing", pipeline="ledger")
+        site.run("InturnDeliveryFailing", PIPELINE="ledger")
+        (site.folder / "bank-down").unlink()
+        cleared(site, "InturnDeliveryFailing", pipeline="ledger")
+
+    def test_a_backlog(self, site: Site) -> None:
+        fired(site, "InturnQueueOld", queue="backlog")
+        site.run("InturnQueueOld", QUEUE="backlog", APP="app.py:backlog")
+        cleared(site, "InturnQueueOld", queue="backlog")
+
+    def test_a_failed_group(self, site: Site) -> None:
+        fired(site, "InturnGroupsParked", pipeline="ledger", status="failed")
+        site.run("InturnGroupsParked", PIPELINE="ledger", GROUP=POISONED)
+        cleared(site, "InturnGroupsParked")
+
+    def test_a_gap(self, site: Site) -> None:
+        fired(site, "InturnMessagesHeld", pipeline="mails")
+        site.run("InturnMessagesHeld", PIPELINE="mails", GROUP=GAPPY)
+        cleared(site, "InturnMessagesHeld")
+
+    def test_outputs_that_nobody_delivers(self, site: Site) -> None:
+        fired(site, "InturnOutboxOld", pipeline="mails")
+        site.run("InturnOutboxOld", QUEUE="mails", APP="app.py:mails")
+        cleared(site, "InturnOutboxOld", pipeline="mails")
+
+    def test_a_rejected_message(self, site: Site) -> None:
+        with inturn.open(site.db) as db:
+            db.queue("payments").send({"account": "another"}, group=WRONG, revision=2)
+        fired(site, "InturnMessagesRejected", pipeline="ledger")
+        site.run("InturnMessagesRejected", PIPELINE="ledger", GROUP=WRONG)
+        cleared(site, "InturnMessagesRejected")
+
+    def test_a_suspended_worker(self, site: Site) -> None:
+        with inturn.open(site.db) as db:
+            payments = db.queue("payments")
+            payments.send({"sleep": 1}, group="slow", revision=1)
+            until(lambda: payments.depth().in_flight)
+        process = site.process("inturn-worker@ledger")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(3)  # longer than the visibility timeout
+        process.send_signal(signal.SIGCONT)
+        fired(site, "InturnLeasesLost", pipeline="ledger")
+        site.run("InturnLeasesLost", QUEUE="payments")
+        cleared(site, "InturnLeasesLost")
+        with inturn.open(site.db) as db:
+            assert db.queue("payments").info().settings.visibility_timeout_s == 120
+
+    def test_a_worker_that_was_killed(self, site: Site) -> None:
+        site.process("inturn-worker@ledger").kill()
+        fired(site, "InturnWorkerDown")
+        (_, restart) = site.run("InturnWorkerDown")
+        site.systemctl(*restart.split()[1:])
+        cleared(site, "InturnWorkerDown")
+
+    def test_a_queue_that_nobody_receives_from(self, site: Site) -> None:
+        site.systemctl("stop", "inturn-worker@ledger")
+        with inturn.open(site.db) as db:
+            db.queue("payments").send({}, group="b", revision=1)
+        fired(site, "InturnQueueNotDrained", queue="payments")
+        (start,) = site.run("InturnQueueNotDrained", QUEUE="payments")
+        site.systemctl(*start.split()[1:])
+        cleared(site, "InturnQueueNotDrained", queue="payments")
+
+    def test_a_key_with_another_secret(self, site: Site) -> None:
+        (site.folder / "shop.secret").write_text("new")
+        assert CliRunner().invoke(app, ["keys", "add", site.db, "shop", "--json"]).exit_code == 0
+        with _asking(site, "new"):
+            fired(site, "InturnRequestsRefused", code="SignatureDoesNotMatch")
+            site.run("InturnRequestsRefused")
+            cleared(site, "InturnRequestsRefused")
+
+    def test_a_server_that_was_killed(self, site: Site) -> None:
+        site.process("inturn-serve").kill()
+        fired(site, "InturnServerDown")
+        (_, restart) = site.run("InturnServerDown")
+        site.systemctl(*restart.split()[1:])
+        cleared(site, "InturnServerDown")
+
+    def test_nothing_is_left(self, site: Site) -> None:
+        until(lambda: not site.ask("alerts")["alerts"], f"{site.ask('alerts')}")
+
+
+@contextmanager
+def _asking(site: Site, secret: str) -> Iterator[None]:
+    """Ask the endpoint as a client does, all the time."""
+    client = boto3.client(
+        "sqs",
+        endpoint_url=f"http://127.0.0.1:{site.jobs['inturn-serve']}",
+        region_name="us-east-1",
+        aws_access_key_id="shop",
+        aws_secret_access_key=secret,
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.wait(0.1):
+            with suppress(ClientError, BotoCoreError):
+                client.list_queues()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

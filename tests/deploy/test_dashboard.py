@@ -1,0 +1,125 @@
+"""Every metric and label of the dashboard and of the alert rules is on a real page of metrics."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import inturn
+import inturn.telemetry
+from composed import DEPLOY, page
+from inturn.server.config import Config, ServerConfig
+from inturn.server.run import Endpoint
+from inturn.telemetry import measures
+from inturn.worker import Worker
+
+DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
+OF_PROMETHEUS = {"up": {"job", "instance"}}
+FROM_SCRAPES = {"job", "instance", "le"}
+WORDS = {"by", "on", "unless", "and", "or", "group_left", "sum", "max", "rate", "increase", "time"}
+WORDS |= {"histogram_quantile", "max_over_time"}
+
+
+def expressions() -> Iterator[str]:
+    """Each expression, with something for each of Grafana's variables."""
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"].replace("$__rate_interval", "5m").replace("$queue", ".*").replace("$pipeline", ".*")
+    for group in RULES:
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+def used(expression: str) -> tuple[set[str], set[str]]:
+    """The metrics and the labels that an expression names."""
+    bare = re.sub(r'"[^"]*"', '""', expression)
+    labels = set(re.findall(r"(\w+)\s*[=!]=?~?\s*\"\"", bare))
+    for names in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", bare):
+        labels |= set(re.findall(r"\w+", names))
+    bare = re.sub(r"\b(by|on)\s*\([^)]*\)|\{[^}]*\}|\[[^]]*\]", " ", bare)
+    return set(re.findall(r"[a-z_]\w*", bare)) - WORDS, labels
+
+
+def apply(state: dict[str, int], message: dict[str, object]) -> tuple[dict[str, int], list[str]]:
+    if message.get("poison"):
+        raise ValueError("poison")
+    return state, ["an output"]
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The names of all samples of a worker's and an endpoint's page, with their labels."""
+    pipeline = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=apply)
+    registry = CollectorRegistry()
+    with inturn.open(tmp_path_factory.mktemp("metrics") / "shop.db") as db:
+        inturn.telemetry.prometheus(db, registry=registry)
+        measures.count_step("ledger", 1.0, {"applied": 1})  # as a step on Spark does
+        payments = db.queue("payments")
+        for group, content in (("a", {}), ("b", {"poison": True}), ("c", {"account": "d"})):
+            payments.send(content, group=group, revision=1)
+        with Worker(pipeline, payments, deliver=lambda output, effect_id: None) as worker:
+            worker.drain()
+            text = generate_latest(registry).decode()
+
+        def ask(endpoint: Endpoint) -> str:
+            secrets = {"aws_access_key_id": "any", "aws_secret_access_key": "any", "region_name": "us-east-1"}
+            client = boto3.client("sqs", endpoint_url=endpoint.url, **secrets)
+            queue = client.create_queue(QueueName="orders")["QueueUrl"]
+            client.send_message(QueueUrl=queue, MessageBody="x")
+            (message,) = client.receive_message(QueueUrl=queue)["Messages"]
+            client.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
+            return page(f"{endpoint.url}/metrics")
+
+        async def main() -> str:
+            async with Endpoint(db, Config(server=ServerConfig(port=0))) as endpoint:
+                return await asyncio.to_thread(ask, endpoint)
+
+        text += asyncio.run(main())
+    found: defaultdict[str, set[str]] = defaultdict(set, OF_PROMETHEUS)
+    for family in text_string_to_metric_families(re.sub(r"^# (HELP|TYPE) (?=process_).*\n", "", text, flags=re.M)):
+        if not family.samples:
+            found[f"{family.name}_total" if family.type == "counter" else family.name] = set()
+        for sample in family.samples:
+            found[sample.name] |= set(sample.labels)
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("expression", list(expressions()))
+def test_what_an_expression_names_is_there(expression: str, metrics: dict[str, set[str]]) -> None:
+    names, labels = used(expression)
+    assert names
+    assert names <= metrics.keys()
+    there = set().union(*(metrics[name] for name in names)) | FROM_SCRAPES
+    assert not any(metrics[name] for name in names) or labels <= there, (labels, there)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not there; `make services` installs it")
+def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
+    rules = [{"record": "a:b", "expr": each, "labels": {"at": f"{at}"}} for at, each in enumerate(expressions())]
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    subprocess.run(["promtool", "check", "rules", path], check=True, capture_output=True)  # noqa: S607 - on the PATH
+
+
+def test_a_dashboard_that_grafana_can_load() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
+    assert len(set(places)) == len(places)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+    variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]} | {"__rate_interval"}
+    assert set(re.findall(r"\$\{?(\w+)", json.dumps(panels))) <= variables
+    alerts = {rule["alert"] for group in RULES for rule in group["rules"]}
+    named = set(re.findall(r"Inturn[A-Z]\w+", json.dumps(panels)))
+    assert named <= alerts
