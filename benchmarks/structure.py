@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -165,13 +165,16 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
     literals = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     literals |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
-    asked = [
-        f"{_name(path)}: {name}"
+    statements = [
+        (path, name)
         for path in sorted(PACKAGE.rglob("*.sql"))
         for name in re.findall(r"^-- name: ?(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-        if name not in literals
     ]
+    asked = [f"{_name(path)}: {name}" for path, name in statements if name not in literals]
     yield "SQL statements that nothing names", len(asked), asked
+    stores = Counter((path.parent, name) for path, name in statements)
+    double = [f"{_name(folder)}: {name}" for (folder, name), count in stores.items() if count > 1]
+    yield "SQL statements of one store with the same name", len(double), double
 
 
 def _name(path: Path) -> str:

@@ -30,7 +30,7 @@ def test_each_figure_sees_what_it_counts(tmp_path: Path, monkeypatch: pytest.Mon
     long = "def long():\n" + "    x = 1\n" * 61
     (tmp_path / "one.py").write_text(f'class Twice:\n    """What it is."""\n{long}' + "\n" * 400)
     (tmp_path / "two.py").write_text('"""Two."""\nclass Twice: ...\n')
-    (tmp_path / "queries.sql").write_text("-- name: unused\nselect 1;\n")
+    (tmp_path / "queries.sql").write_text("-- name: unused\nselect 1;\n" * 2)
     monkeypatch.setattr(structure, "PACKAGE", tmp_path)
     found = {what: count for what, count, _ in structure.figures()}
     assert all(found.values()), found

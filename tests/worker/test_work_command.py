@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 import inturn
-from inturn.cli.work import WorkedPipeline, _page, read
+from inturn.cli.metrics import metrics_page
+from inturn.cli.work import WorkedPipeline, read
 from inturn.core.errors import InputError
 from inturn.queue import QueueSettings
 from inturn.worker.health import HealthEndpoint
@@ -300,7 +301,7 @@ def test_the_sdk_is_set_up_by_its_variables(folder: Path, monkeypatch: pytest.Mo
 def test_without_the_client_of_prometheus_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "inturn.telemetry.collector", raising=False)
-    with HealthEndpoint("127.0.0.1:0", lambda: {"ready": True}, _page([], list)) as endpoint:
+    with HealthEndpoint("127.0.0.1:0", lambda: {"ready": True}, metrics_page([], list)) as endpoint:
         with pytest.raises(urllib.error.HTTPError, match="501") as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10)
         assert refused.value.read() == (

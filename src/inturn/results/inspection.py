@@ -95,7 +95,7 @@ class DatabaseInspector(Decider):
         made = self._pages(
             lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
         )
-        return (OutputRow(*(*each[1:-1], msgspec.json.decode(each.output))) for each in made)
+        return (OutputRow(*(*each[1:7], msgspec.json.decode(each.output))) for each in made)
 
     @override
     def rejected(self) -> Iterator[RejectedRow]:

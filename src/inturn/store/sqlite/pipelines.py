@@ -51,7 +51,7 @@ class SqlitePipelines(SqlPipelines):
 
     @override
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        rows = {name: self._statements.one("head", pipeline, name) for name in groups}
+        rows = {name: self._statements.one("held_head", pipeline, name) for name in groups}
         return {name: HeldMessage._make(row) for name, row in rows.items() if row is not None}
 
     @override

@@ -561,7 +561,7 @@ delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = 
 select epoch, turn, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and (epoch, turn, id) >= (?, ?, ?) order by epoch, turn, id limit ?;
 
--- name: head
+-- name: held_head
 select epoch, turn, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? order by epoch, turn, id limit 1;
 
