@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-_ENCODER: Final = msgspec.json.Encoder()
+from inturn.core.values.models import fields_of
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=fields_of)
 _DECODER: Final = msgspec.msgpack.Decoder()
 _RARE: Final = (TypeError, RecursionError, msgspec.DecodeError)
 """What is raised for keys that JSON or a dict cannot have."""
@@ -26,7 +28,7 @@ def of_value(value: Any) -> str:
     try:
         return _ENCODER.encode(value).decode()
     except _RARE:
-        return of_message_pack(msgspec.msgpack.encode(value))
+        return of_message_pack(msgspec.msgpack.encode(value, enc_hook=fields_of))
 
 
 def of_message_pack(data: bytes) -> str:

@@ -23,11 +23,19 @@ import inturn
 from inturn import Retry, Retryable, Wait, telemetry
 from inturn.core import limits
 from inturn.core.pipeline.decision import Decision, DecisionAction
-from inturn.queue import Queue, QueueSettings, draft
+from inturn.queue import Queue, QueueSettings, draft, session
+from inturn.store.sql import dead_letters
 from inturn.telemetry import measures, observer
-from inturn.worker import Worker
+from inturn.worker import Worker, report
 
 Told = list[tuple[str, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_records_before() -> None:
+    """No test has used up what may be logged of an event."""
+    for each in (report._LOG, report._OUTBOX, session._LOG, dead_letters._LOG):
+        each.forget()
 
 
 @pytest.fixture

@@ -38,6 +38,11 @@ class EventLogger:
         self._mutex = threading.Lock()
         self._windows: dict[tuple[str, str], tuple[float, int]] = {}  # the end of each, and how many came in it
 
+    def forget(self) -> None:
+        """Forget what was logged: all windows begin anew."""
+        with self._mutex:
+            self._windows.clear()
+
     def info(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
         """Log an event that needs nobody; see :meth:`warning`."""
         self._log(logging.INFO, event, of, text, payload, fields)
