@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import inturn
+from ingest.kafka_servers import Kafka, needed
 from inturn.database import Database
 
 
@@ -20,3 +21,12 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def db(address: str) -> Iterator[Database]:
     with inturn.open(address, durable=False) as db:
         yield db
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Kafka itself; whoever kills it starts it again."""
+    needed()
+    kafka = Kafka(tmp_path_factory.mktemp("kafka"))
+    yield kafka
+    kafka.kill()

@@ -7,6 +7,7 @@ groups take no part: one is told of the offsets, for tools that show a lag, only
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +59,7 @@ class KafkaSource(Source):
         self._id = ""
         self._trouble = ""  # the last error that librdkafka told of
         self._names: dict[int, str] = {}  # the open partitions
+        self._behind: set[int] = set()  # those of them that are not known to be read to the end
         self._gone: dict[str, str] = {}  # partitions that had no such offset, with the text that says so
 
     def _note(self, error: KafkaError) -> None:
@@ -95,13 +97,11 @@ class KafkaSource(Source):
     def partitions(self) -> Sequence[str]:
         timeout_s = limits.INGEST_REQUEST_S
         try:
-            asked = self._admin.describe_topics(
-                self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s
-            )
+            asked = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
             found = asked[self._topic].result()
         except self._kafka.KafkaException as error:
             self._admin.poll(0)  # so that _note hears of the cause
-            why = self._trouble if error.args[0].code() == self._kafka.KafkaError._TIMED_OUT else ""  # noqa: SLF001 - public
+            why = self._trouble if error.args[0].code() == self._kafka.KafkaError._TIMED_OUT else ""
             raise SourceError(f"topic {self._topic!r}: {why or error.args[0].str()}") from error
         self._id = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
         return [str(each.id) for each in found.partitions]
@@ -119,43 +119,54 @@ class KafkaSource(Source):
         start = self._kafka.OFFSET_BEGINNING if position is None else position
         self._consumer.incremental_assign([self._at(partition, start)])
         self._names[int(partition)] = partition
+        self._behind.add(int(partition))
 
     def _at(self, partition: str, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._topic, int(partition), *offset)
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        until = time.monotonic() + limits.INGEST_REQUEST_S
+        while not (found := self._polled(limit, timeout_s)) and self._behind:
+            # Nothing came, but not since there is nothing: only at the end of each partition may one say so.
+            if time.monotonic() > until:
+                raise SourceError(f"topic {self._topic!r}, partition {min(self._behind)}: no answer. {self._trouble}")
+        return found
+
+    def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
-        consumer = self._consumer
-        messages = consumer.consume(limit, 0)
+        messages = self._consumer.consume(limit, 0)
         if not messages:
-            first = consumer.poll(timeout_s)
-            messages = [] if first is None else [first, *consumer.consume(limit - 1, 0)] if limit > 1 else [first]
-        names = self._names
-        return [
-            _record(names[each.partition()], each)
-            for each in messages
-            if (each.error() is None or self._is_readable(each)) and each.partition() in names
-        ]
+            first = self._consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
+        found = []
+        for each in messages:
+            number = each.partition()
+            name = self._names.get(number)
+            if name is not None and each.error() is None:
+                found.append(_record(name, each))
+                self._behind.add(number)
+            elif name is not None:
+                self._meet(number, each)
+        return found
 
-    def _is_readable(self, message: Message) -> bool:
-        """Return False at the end of a partition, which is no error.
-
-        Raises:
-            SourceError: if it is one.
-        """
-        error = message.error()
-        if error.code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - public, for all its name
-            return False
-        if error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - public
-            self._explain(str(message.partition()), message.offset())
-        raise SourceError(f"topic {self._topic!r}, partition {message.partition()}: {error.str()}")
+    def _meet(self, partition: int, message: Message) -> None:
+        """Note the end of a partition, or raise the error that came in place of a record."""
+        error, kinds = message.error(), self._kafka.KafkaError
+        if error.code() == kinds._PARTITION_EOF:
+            self._behind.discard(partition)
+            return
+        if error.code() == kinds._AUTO_OFFSET_RESET:
+            self._explain(str(partition), message.offset())
+        raise SourceError(f"topic {self._topic!r}, partition {partition}: {error.str()}")
 
     def _explain(self, partition: str, offset: int) -> None:
         """Note what is missing, for the next time that the partition is opened."""
         first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=limits.INGEST_REQUEST_S)
         if offset < first:
-            what = f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} is the next to read"
+            what = (
+                f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} is the next to read"
+            )
         elif offset > end:
             what = f"the log ends at {end:,}, before {offset:,}, the next to read: it was cut, or the topic made again"
         else:
@@ -165,6 +176,7 @@ class KafkaSource(Source):
     @override
     def close(self, partition: str) -> None:
         self._names.pop(int(partition), None)
+        self._behind.discard(int(partition))
         self._consumer.incremental_unassign([self._at(partition)])
 
     @override
@@ -186,6 +198,7 @@ class KafkaSource(Source):
             self._consumer_now.close()
         self._consumer_now = self._admin_now = None
         self._names.clear()
+        self._behind.clear()
 
 
 def _record(partition: str, message: Message) -> SourceRecord:
