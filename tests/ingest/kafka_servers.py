@@ -32,7 +32,8 @@ listener.security.protocol.map=PLAIN:PLAINTEXT,CUT:PLAINTEXT,LOGIN:SASL_PLAINTEX
 inter.broker.listener.name=PLAIN
 controller.listener.names=CONTROLLER
 sasl.enabled.mechanisms=PLAIN
-listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_me="right";
+listener.name.login.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_me="right";
 log.dirs={data}
 message.max.bytes=12000000
 auto.create.topics.enable=false

@@ -1,4 +1,4 @@
-"""Kafka itself: transactions, retention, topics made again, partitions added; hosts, connections and brokers that die."""
+"""Kafka itself: transactions, retention, new topics and partitions; hosts, connections and brokers that die."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_an_expired_position_is_a_named_gap(db: Database, kafka: Kafka, name: st
     control = SourceControl(db, "kafka")
     ingest(db, kafka.servers, name).run(until="caught up")
     assert control.partitions()[0].note == (
-        "4 offsets are gone: the log begins at 6, and 2 is the next to read; seek says where to go on"
+        "4 offsets are gone: the log begins at 6; 2 was to be read next; seek says where to go on"
     )
     control.seek(6)
     ingest(db, kafka.servers, name).run(until="caught up")
@@ -229,6 +229,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # close() alone would leave it open while accept() waits
         self._listener.close()
         self.cut()
 

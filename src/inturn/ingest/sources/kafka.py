@@ -1,10 +1,8 @@
 """A topic of Kafka: its partitions are the partitions, an offset is a position.
 
-Partitions are assigned by inturn's leases, and offsets are kept in inturn's database with the messages. Kafka's consumer
-groups take no part: one is told of the offsets, for tools that show a lag, only if it is named.
+Partitions are assigned by inturn's leases, and offsets are kept in inturn's database with the messages. Kafka's
+consumer groups take no part: one is told of the offsets, for tools that show a lag, only if it is named.
 """
-
-from __future__ import annotations
 
 import logging
 import time
@@ -17,7 +15,7 @@ from inturn.core.override import override
 from inturn.ingest.source import Source, SourceRecord
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
+    from confluent_kafka import Consumer, KafkaError
     from confluent_kafka.admin import AdminClient
 
 _OURS: Final = {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof"}
@@ -62,7 +60,7 @@ class KafkaSource(Source):
         self._behind: set[int] = set()  # those of them that are not known to be read to the end
         self._gone: dict[str, str] = {}  # partitions that had no such offset, with the text that says so
 
-    def _note(self, error: KafkaError) -> None:
+    def _note(self, error: "KafkaError") -> None:
         self._trouble = error.str()
 
     def _made(self, kind: Any, settings: dict[str, Any]) -> Any:
@@ -72,7 +70,7 @@ class KafkaSource(Source):
             raise InputError(f"Kafka's client refuses the options: {error.args[0].str()}") from error
 
     @property
-    def _consumer(self) -> Consumer:
+    def _consumer(self) -> "Consumer":
         if self._consumer_now is None:
             ours = {
                 "group.id": self._group_id or "inturn",  # asked for by librdkafka, not used
@@ -86,7 +84,7 @@ class KafkaSource(Source):
         return self._consumer_now
 
     @property
-    def _admin(self) -> AdminClient:
+    def _admin(self) -> "AdminClient":
         if self._admin_now is None:
             from confluent_kafka.admin import AdminClient
 
@@ -107,7 +105,7 @@ class KafkaSource(Source):
         return [str(each.id) for each in found.partitions]
 
     @override
-    def incarnation(self, partition: str) -> str:
+    def incarnation(self, partition: str) -> str:  # noqa: ARG002 - all are of one topic
         return self._id
 
     @override
@@ -122,7 +120,8 @@ class KafkaSource(Source):
         self._behind.add(int(partition))
 
     def _at(self, partition: str, *offset: int) -> Any:
-        return self._kafka.TopicPartition(self._topic, int(partition), *offset)
+        at: Any = self._kafka.TopicPartition
+        return at(self._topic, int(partition), *offset)
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
@@ -135,7 +134,7 @@ class KafkaSource(Source):
 
     def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
-        messages = self._consumer.consume(limit, 0)
+        messages: list[Any] = self._consumer.consume(limit, 0)
         if not messages:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
@@ -150,7 +149,7 @@ class KafkaSource(Source):
                 self._meet(number, each)
         return found
 
-    def _meet(self, partition: int, message: Message) -> None:
+    def _meet(self, partition: int, message: Any) -> None:
         """Note the end of a partition, or raise the error that came in place of a record."""
         error, kinds = message.error(), self._kafka.KafkaError
         if error.code() == kinds._PARTITION_EOF:
@@ -165,10 +164,10 @@ class KafkaSource(Source):
         first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=limits.INGEST_REQUEST_S)
         if offset < first:
             what = (
-                f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} is the next to read"
+                f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} was to be read next"
             )
         elif offset > end:
-            what = f"the log ends at {end:,}, before {offset:,}, the next to read: it was cut, or the topic made again"
+            what = f"the log ends at {end:,}, before {offset:,}, which was to be read next: it was cut, or made again"
         else:
             return
         self._gone[partition] = f"{what}; seek says where to go on"
@@ -201,15 +200,10 @@ class KafkaSource(Source):
         self._behind.clear()
 
 
-def _record(partition: str, message: Message) -> SourceRecord:
-    key, (kind, time_ms) = message.key(), message.timestamp()
+def _record(partition: str, message: Any) -> SourceRecord:
+    kind, time_ms = message.timestamp()
     # A header that is there twice has its last value; one without a value is as one that is not there.
     headers = {name: value for name, value in message.headers() or () if value is not None}
     return SourceRecord(
-        partition,
-        message.offset() + 1,
-        message.value(),
-        key,
-        headers,
-        time_ms if kind else None,
+        partition, message.offset() + 1, message.value(), message.key(), headers, time_ms if kind else None
     )
