@@ -2,10 +2,10 @@
 
     python benchmarks/ingest.py [--records 100000] [--rounds 3] [--profile] [--json]
 
-Kafka is the one of the tests (java and mvn are needed), PostgreSQL is PyPI's, all on this machine, with fsync. A topic of
-four partitions has the records; both contenders read them in batches of 1,000 and commit each with the next offsets.
+Kafka is the one of the tests (java and mvn are needed), PostgreSQL is PyPI's, all on this machine, with fsync. A topic
+of four partitions has the records; both contenders read them in batches of 1,000 and commit each with the next offsets.
 
-- the limit: confluent-kafka's ``consume`` and one ``INSERT`` of the batch: body, key, partition, offset. It checks
+- the limit: confluent-kafka's ``consume`` and one ``executemany`` or ``COPY`` of the batch: body, key, partition, offset. It checks
   nothing, and its rows can only be read.
 - inturn: ``Ingest(KafkaSource(…))``, group by the key, revision from the JSON body: checked, leased, fenced, and ready
   to be received in the order of their groups.
@@ -35,8 +35,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import inturn
-from ingest.kafka_servers import Kafka, needed, topic
 from inturn.ingest import Ingest, KafkaSource, MessageMapping
+from kafka_started import Kafka, needed, topic
 from postgres_started import start, stop
 
 PARTITIONS, GROUPS, BATCH = 4, 1_000, 1_000
@@ -87,29 +87,30 @@ def limit_sqlite(servers: str, name: str, records: int, address: str) -> None:
 
 
 def limit_postgres(servers: str, name: str, records: int, address: str) -> None:
-    insert = (
-        "insert into rows (body, key, part, off) select * from unnest(%s::text[], %s::text[], %s::int[], %s::int8[])"
-    )
     with psycopg.connect(address) as db:
         db.execute("drop table if exists rows, offs")
         db.execute("create table rows (id bigserial primary key, body text, key text, part int, off int8)")
         db.execute("create table offs (part int primary key, off int8)")
         db.commit()
         for batch in batches(servers, name, records):
-            rows = [(each.value().decode(), each.key().decode(), each.partition(), each.offset()) for each in batch]
-            db.execute(insert, [list(column) for column in zip(*rows, strict=True)])
-            for part, off in {row[2]: row[3] for row in rows}.items():
-                db.execute(
-                    "insert into offs values (%s, %s) on conflict (part) do update set off = excluded.off", (part, off)
-                )
+            ends = {}
+            with db.cursor() as cursor, cursor.copy("copy rows (body, key, part, off) from stdin") as rows:
+                for each in batch:
+                    part = each.partition()
+                    ends[part] = each.offset()
+                    rows.write_row((each.value().decode(), each.key().decode(), part, ends[part]))
+            for end in ends.items():
+                db.execute("insert into offs values (%s, %s) on conflict (part) do update set off = excluded.off", end)
             db.commit()
 
 
 def by_inturn(servers: str, name: str, records: int, address: str) -> None:
     with inturn.open(address) as db:
         mapping = MessageMapping(group="key", revision="body.n")
-        ingest = Ingest(KafkaSource(servers, name), db.queue(name), mapping, name=name, batch=BATCH)
-        assert ingest.run(until="caught up").received == records
+        run = uuid.uuid4().hex
+        with Ingest(KafkaSource(servers, name), db.queue(run), mapping, name=run, batch=BATCH) as ingest:
+            while ingest.counts.received < records:
+                time.sleep(0.01)
 
 
 def measured(run: Callable[..., None], *given: Any) -> tuple[float, float]:
@@ -150,11 +151,6 @@ def main() -> None:
                         if profile:
                             profile.disable()
                             pstats.Stats(profile).sort_stats("tottime").print_stats(30)
-                        if contender == "inturn" and database == "PostgreSQL":
-                            with inturn.open(address) as db:
-                                db.queue(name).delete()
-                                with psycopg.connect(address) as connection:
-                                    connection.execute("delete from source_partitions")
                         found.setdefault((database, contender), []).append(measure)
         finally:
             kafka.kill()

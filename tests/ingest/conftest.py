@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import inturn
-from ingest.kafka_servers import Kafka, needed
 from inturn.database import Database
+from kafka_started import Kafka, needed
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

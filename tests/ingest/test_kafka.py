@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 import inturn
-from ingest.kafka_servers import produce, tansu, topic
 from inturn.cli import app
 from inturn.core import limits
 from inturn.core.errors import InputError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
+from kafka_started import produce, tansu, topic
 
 pytestmark = pytest.mark.thorough
 

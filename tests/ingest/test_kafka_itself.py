@@ -18,7 +18,6 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from ingest.kafka_servers import Kafka, produce, topic, transaction
 from inturn import Gapless, Pipeline
 from inturn.core import limits
 from inturn.core.errors import SourceError
@@ -26,6 +25,7 @@ from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, KafkaSource, MessageMapping, SourceControl
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+from kafka_started import Kafka, produce, topic, transaction
 
 pytestmark = pytest.mark.slow
 

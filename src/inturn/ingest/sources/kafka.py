@@ -203,7 +203,8 @@ class KafkaSource(Source):
 def _record(partition: str, message: Any) -> SourceRecord:
     kind, time_ms = message.timestamp()
     # A header that is there twice has its last value; one without a value is as one that is not there.
-    headers = {name: value for name, value in message.headers() or () if value is not None}
+    given = message.headers()
+    headers = {name: value for name, value in given if value is not None} if given else {}
     return SourceRecord(
         partition, message.offset() + 1, message.value(), message.key(), headers, time_ms if kind else None
     )

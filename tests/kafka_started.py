@@ -16,7 +16,7 @@ from confluent_kafka.error import KafkaException
 from server.fleet import free_port
 
 VERSION = "4.1.0"
-CACHE = Path(__file__).parent.parent.parent / ".cache" / f"kafka-{VERSION}"
+CACHE = Path(__file__).parents[1] / ".cache" / f"kafka-{VERSION}"
 JAVA = ("java", "-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{CACHE}/jars/*")
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>tests</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging><dependencies>
