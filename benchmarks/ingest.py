@@ -5,8 +5,8 @@
 Kafka is the one of the tests (java and mvn are needed), PostgreSQL is PyPI's, all on this machine, with fsync. A topic
 of four partitions has the records; both contenders read them in batches of 1,000 and commit each with the next offsets.
 
-- the limit: confluent-kafka's ``consume`` and one ``executemany`` or ``COPY`` of the batch: body, key, partition, offset. It checks
-  nothing, and its rows can only be read.
+- the limit: confluent-kafka's ``consume`` and one ``executemany`` or ``COPY`` of the batch: body, key, partition,
+  offset. It checks nothing, and its rows can only be read.
 - inturn: ``Ingest(KafkaSource(…))``, group by the key, revision from the JSON body: checked, leased, fenced, and ready
   to be received in the order of their groups.
 

@@ -110,8 +110,6 @@ def _reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
         return _field_of_body(within, names)
     if root == "headers":
         return lambda record, _value: _header(record.headers, names)
-    if root == "key" and not names:  # as nearly always
-        return lambda record, _value: None if (key := record.key) is None else _text("key", key)
     if root == "key":
         return lambda record, _value: _part("key", record.key, within)
     if root == "position":
