@@ -76,7 +76,7 @@ def test_an_expired_position_is_a_named_gap(db: Database, kafka: Kafka, name: st
     control = SourceControl(db, "kafka")
     ingest(db, kafka.servers, name).run(until="caught up")
     assert control.partitions()[0].note == (
-        "4 offsets are gone: the log begins at 6; 2 was to be read next; seek says where to go on"
+        "4 offsets are gone: the log begins at 6, and 2 was to be read next; seek says where to go on"
     )
     control.seek(6)
     ingest(db, kafka.servers, name).run(until="caught up")

@@ -61,7 +61,8 @@ class KafkaSource(Source):
         self._gone: dict[str, str] = {}  # partitions that had no such offset, with the text that says so
 
     def _note(self, error: "KafkaError") -> None:
-        self._trouble = error.str()
+        if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public; it follows the cause
+            self._trouble = error.str()
 
     def _made(self, kind: Any, settings: dict[str, Any]) -> Any:
         try:
