@@ -58,10 +58,11 @@ class KafkaSource(Source):
         self._trouble = ""  # the last error that librdkafka told of
         self._names: dict[int, str] = {}  # the open partitions
         self._behind: set[int] = set()  # those of them that are not known to be read to the end
+        self._unread: set[int] = set()  # those that are read from their start, wherever that is, and gave no record yet
         self._gone: dict[str, str] = {}  # partitions that had no such offset, with the text that says so
 
     def _note(self, error: "KafkaError") -> None:
-        if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public; it follows the cause
+        if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
             self._trouble = error.str()
 
     def _made(self, kind: Any, settings: dict[str, Any]) -> Any:
@@ -119,6 +120,8 @@ class KafkaSource(Source):
         self._consumer.incremental_assign([self._at(partition, start)])
         self._names[int(partition)] = partition
         self._behind.add(int(partition))
+        if position is None:
+            self._unread.add(int(partition))
 
     def _at(self, partition: str, *offset: int) -> Any:
         at: Any = self._kafka.TopicPartition
@@ -146,8 +149,10 @@ class KafkaSource(Source):
             if name is not None and each.error() is None:
                 found.append(_record(name, each))
                 self._behind.add(number)
-            elif name is not None:
+            elif name is not None or number < 0:  # of a partition, or of the topic
                 self._meet(number, each)
+        if self._unread:
+            self._unread -= {int(each.partition) for each in found}
         return found
 
     def _meet(self, partition: int, message: Any) -> None:
@@ -177,6 +182,7 @@ class KafkaSource(Source):
     def close(self, partition: str) -> None:
         self._names.pop(int(partition), None)
         self._behind.discard(int(partition))
+        self._unread.discard(int(partition))
         self._consumer.incremental_unassign([self._at(partition)])
 
     @override
@@ -199,6 +205,7 @@ class KafkaSource(Source):
         self._consumer_now = self._admin_now = None
         self._names.clear()
         self._behind.clear()
+        self._unread.clear()
 
 
 def _record(partition: str, message: Any) -> SourceRecord:
