@@ -142,7 +142,7 @@ class KafkaSource(Source):
         if not messages:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
-        found = []
+        found: list[SourceRecord] = []
         for each in messages:
             number = each.partition()
             name = self._names.get(number)
