@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+import inturn
 from inturn import Gapless, Pipeline
 from inturn.core import limits
 from inturn.core.errors import SourceError
@@ -163,21 +164,22 @@ def test_hosts_that_are_killed_lose_and_repeat_nothing(
 
 @pytest.mark.soak
 def test_connections_and_brokers_that_die_lose_and_repeat_nothing(
-    db: Database, kafka: Kafka, name: str, soak_seed: int
+    tmp_path: Path, kafka: Kafka, name: str, soak_seed: int
 ) -> None:
     chance = random.Random(soak_seed)
-    written = accounts(chance, 400)
-    with Proxy(kafka) as proxy, ingest(db, kafka.proxy, name, BY_ACCOUNT, lease_s=2.0, batch=5):
-        for at in range(0, 400, 20):
-            produce(kafka.servers, name, [json.dumps(each).encode() for each in written[at : at + 20]])
-            if at == 200:
-                kafka.kill()
-                kafka.start()
-            else:
-                time.sleep(chance.random() / 5)
-                proxy.cut()
-        wait_for(db, 400)
-    check_sent(db, written)
+    written = accounts(chance, 200)
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        with Proxy(kafka) as proxy, ingest(db, kafka.proxy, name, BY_ACCOUNT, lease_s=2.0, batch=5):
+            for at in range(0, 200, 10):
+                produce(kafka.servers, name, [json.dumps(each).encode() for each in written[at : at + 10]])
+                if at == 100:
+                    kafka.kill()
+                    kafka.start()
+                else:
+                    time.sleep(chance.random() / 10)
+                    proxy.cut()
+            wait_for(db, 200)
+        check_sent(db, written)
 
 
 def accounts(chance: random.Random, count: int) -> list[dict[str, object]]:
