@@ -36,7 +36,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import inturn
 from inturn.ingest import Ingest, KafkaSource, MessageMapping
-from kafka_started import Kafka, needed, topic
+from kafka_started import Kafka, missing, topic
 from postgres_started import start, stop
 
 PARTITIONS, GROUPS, BATCH = 4, 1_000, 1_000
@@ -129,7 +129,9 @@ def main() -> None:
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
     logging.basicConfig(level=logging.ERROR)
-    needed()
+    if why := missing():
+        progress.print(why)
+        return
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         postgres, kafka = start(Path(folder) / "postgres"), Kafka(Path(folder))

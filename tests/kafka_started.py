@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.error import KafkaException
@@ -99,19 +98,20 @@ class Kafka:
         self._process.wait(60)
 
 
-def needed() -> None:
-    """Fetch Kafka, once; skip the test where that cannot be."""
+def missing() -> str:
+    """Fetch Kafka, once; return why it cannot be had, or nothing."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("Kafka itself needs java and mvn on the PATH")
+        return "Kafka itself needs java and mvn on the PATH"
     if (CACHE / "complete").exists():
-        return
+        return ""
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / "pom.xml").write_text(POM)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
     fetched = subprocess.run(command, cwd=CACHE, capture_output=True, text=True, check=False, timeout=600)
     if fetched.returncode != 0:
-        pytest.skip(f"Maven does not have Kafka: {fetched.stdout[-500:]}")
+        return f"Maven does not have Kafka: {fetched.stdout[-500:]}"
     (CACHE / "complete").touch()
+    return ""
 
 
 def topic(servers: str, name: str, partitions: int = 1) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 import inturn
 from inturn.database import Database
-from kafka_started import Kafka, needed
+from kafka_started import Kafka, missing
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -26,7 +26,8 @@ def db(address: str) -> Iterator[Database]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """Kafka itself; whoever kills it starts it again."""
-    needed()
+    if why := missing():
+        pytest.skip(why)
     kafka = Kafka(tmp_path_factory.mktemp("kafka"))
     yield kafka
     kafka.kill()
