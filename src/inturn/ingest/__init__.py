@@ -9,11 +9,13 @@ from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
+from inturn.ingest.sources.kafka import KafkaSource
 
 __all__ = [
     "FolderSource",
     "Ingest",
     "IngestCounts",
+    "KafkaSource",
     "MessageMapping",
     "Source",
     "SourceControl",

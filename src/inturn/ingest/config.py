@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,7 @@ from inturn.core.errors import InputError
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.ingest.sources.folder import FolderSource
+from inturn.ingest.sources.kafka import KafkaSource
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -69,7 +70,20 @@ class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
         return FolderSource(folder / self.path, self.pattern)
 
 
-AnySource: TypeAlias = FolderTable
+class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
+    """A source of ``kind = "kafka"``; see :class:`KafkaSource`."""
+
+    servers: str
+    topic: str
+    group_id: str | None = None
+    options: dict[str, Any] = {}
+
+    def source(self, folder: Path) -> Source:  # noqa: ARG002 - it has no files
+        """Return the source."""
+        return KafkaSource(self.servers, self.topic, self.group_id, self.options)
+
+
+AnySource: TypeAlias = FolderTable | KafkaTable
 
 
 class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self, cast
 
 import msgspec
@@ -45,20 +46,21 @@ class IngestCounts(NamedTuple):
     ignored: int = 0
 
 
-class _Batch(NamedTuple):
+@dataclass(slots=True)
+class _Batch:
     """The records of one partition, mapped.
 
     Attributes:
         epoch: the epoch under which they were read.
-        position: where the partition goes on after them, as JSON.
+        last: the last of them, after which the partition goes on.
     """
 
     partition: str
     epoch: int
-    drafts: list[Draft]
-    rejected: list[RejectedRecord]
-    ignored: int
-    position: str
+    last: SourceRecord
+    drafts: list[Draft] = field(default_factory=list)
+    rejected: list[RejectedRecord] = field(default_factory=list)
+    ignored: int = 0
 
 
 class Ingest:
@@ -190,7 +192,7 @@ class Ingest:
                 _log.warning("source %s: partition %s was taken over by another instance", self._name, batch.partition)
                 self._close(batch.partition)
                 continue
-            self._source.confirm(batch.partition, msgspec.json.decode(batch.position))
+            self._source.confirm(batch.partition, batch.last.position)
             self.counts = IngestCounts(
                 self.counts.received + len(batch.drafts),
                 self.counts.rejected + len(batch.rejected),
@@ -200,19 +202,21 @@ class Ingest:
 
     def _mapped(self, records: Sequence[SourceRecord]) -> list[_Batch]:
         batches: dict[str, _Batch] = {}
+        map_ = self._map
         for record in records:
             batch = batches.get(record.partition)
-            position = msgspec.json.encode(record.position).decode()
             if batch is None:
-                batch = _Batch(record.partition, self._epochs[record.partition], [], [], 0, position)
+                batch = batches[record.partition] = _Batch(record.partition, self._epochs[record.partition], record)
+            batch.last = record
             try:
-                draft = self._map(record)
-                if draft is not None:
-                    batch.drafts.append(draft)
-                batches[record.partition] = batch._replace(position=position, ignored=batch.ignored + (draft is None))
+                draft = map_(record)
             except Unmappable as error:
-                batch.rejected.append(_rejected(record, position, str(error)))
-                batches[record.partition] = batch._replace(position=position)
+                batch.rejected.append(_rejected(record, str(error)))
+                continue
+            if draft is None:
+                batch.ignored += 1
+            else:
+                batch.drafts.append(draft)
         return list(batches.values())
 
     def _committed(self, batches: Sequence[_Batch]) -> set[str] | None:
@@ -239,7 +243,7 @@ class Ingest:
             drafts += batch.drafts
             store.sources.reject(self._name, batch.rejected, now_ms)
             moved = row._replace(
-                position=batch.position,
+                position=_json(batch.last.position),
                 received=row.received + len(batch.drafts),
                 rejected=row.rejected + len(batch.rejected),
                 moved_ms=now_ms,
@@ -345,9 +349,12 @@ class Ingest:
         return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
 
-def _rejected(record: SourceRecord, position: str, why: str) -> RejectedRecord:
+def _rejected(record: SourceRecord, why: str) -> RejectedRecord:
     texts = {
         name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in record.headers.items()
     }
-    headers = msgspec.json.encode(texts).decode()
-    return RejectedRecord(record.partition, position, why, record.key, headers, record.body)
+    return RejectedRecord(record.partition, _json(record.position), why, record.key, _json(texts), record.body)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -16,6 +16,7 @@ from inturn.ingest.source import SourceRecord
 
 _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class Unmappable(InputError):
@@ -106,7 +107,7 @@ def _reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     root, *names = parts(path)
     within = joined(names)
     if root == "body":
-        return lambda _record, value: value_at(value, within)
+        return _field_of_body(within, names)
     if root == "headers":
         return lambda record, _value: _header(record.headers, names)
     if root == "key":
@@ -114,6 +115,13 @@ def _reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     if root == "position":
         return lambda record, _value: value_at(record.position, within) if within else record.position
     return _field("time_ms" if root == "time" else "partition")
+
+
+def _field_of_body(path: str, names: list[str]) -> Callable[[SourceRecord, Any], Any]:
+    if len(names) == 1:  # as nearly always
+        name = names[0]
+        return lambda _record, value: value.get(name) if type(value) is dict else value_at(value, path)
+    return lambda _record, value: value_at(value, path)
 
 
 def _field(name: str) -> Callable[[SourceRecord, Any], Any]:
@@ -138,7 +146,7 @@ def _part(what: str, data: bytes | str | None, within: str) -> Any:
 
 def _decoded(what: str, data: bytes | str) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unmappable(f"the {what} is not JSON: {error}") from error
 
@@ -157,6 +165,8 @@ def _name(what: str, value: Any) -> str:
 
 
 def _revision(value: Any) -> int:
+    if type(value) is int and -limits.REVISION <= value <= limits.REVISION:  # as nearly always
+        return value
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:

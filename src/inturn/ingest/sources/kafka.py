@@ -1,0 +1,218 @@
+"""A topic of Kafka: its partitions are the partitions, an offset is a position.
+
+Partitions are assigned by inturn's leases, and offsets are kept in inturn's database with the messages. Kafka's
+consumer groups take no part: one is told of the offsets, for tools that show a lag, only if it is named.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.core import limits
+from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
+from inturn.core.override import override
+from inturn.ingest.source import Source, SourceRecord
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka.admin import AdminClient
+
+_OURS: Final = {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof"}
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers without topic ids
+_SILENT: Final = {"log_level": 0, "logger": logging.getLogger("inturn.ingest.kafka")}
+
+
+class KafkaSource(Source):
+    """A topic of Kafka, or of a broker that speaks its protocol.
+
+    Records of transactions are read once these are committed. A record's position is the offset after it.
+
+    Args:
+        servers: the addresses of brokers, such as ``kafka-1:9092,kafka-2:9092``.
+        topic: the topic.
+        group_id: the consumer group that is told of the offsets after each commit; None: none. inturn never reads
+            them back.
+        options: further settings of librdkafka, such as ``security.protocol``.
+
+    Raises:
+        InputError: if an option is one that inturn sets itself.
+        SetupError: if confluent-kafka is not installed.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, group_id: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        try:
+            import confluent_kafka
+        except ImportError as error:
+            raise SetupError(f"for Kafka confluent-kafka is needed: pip install 'inturn[kafka]' ({error})") from error
+        if taken := sorted(_OURS & set(options or ())):
+            raise InputError(f"the option {taken[0]!r} is inturn's own; leave it out")
+        self._kafka = confluent_kafka
+        self._topic, self._group_id = topic, group_id
+        self._settings = {"bootstrap.servers": servers, **(options or {}), **_SILENT, "error_cb": self._note}
+        self._consumer_now: Consumer | None = None
+        self._admin_now: AdminClient | None = None
+        self._id = ""
+        self._trouble = ""  # the last error that librdkafka told of
+        self._names: dict[int, str] = {}  # the open partitions
+        self._behind: set[int] = set()  # those of them that are not known to be read to the end
+        self._unread: set[int] = set()  # those that are read from their start, wherever that is, and gave no record yet
+        self._gone: dict[str, str] = {}  # partitions that had no such offset, with the text that says so
+
+    def _note(self, error: "KafkaError") -> None:
+        if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error.str()
+
+    def _made(self, kind: Any, settings: dict[str, Any]) -> Any:
+        try:
+            return kind(settings)
+        except self._kafka.KafkaException as error:
+            raise InputError(f"Kafka's client refuses the options: {error.args[0].str()}") from error
+
+    @property
+    def _consumer(self) -> "Consumer":
+        if self._consumer_now is None:
+            ours = {
+                "group.id": self._group_id or "inturn",  # asked for by librdkafka, not used
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",  # a gap is told of, not skipped
+                "enable.partition.eof": True,  # moves the position past the markers of transactions
+            }
+            self._consumer_now = self._made(
+                self._kafka.Consumer, {"isolation.level": "read_committed"} | self._settings | ours
+            )
+        return self._consumer_now
+
+    @property
+    def _admin(self) -> "AdminClient":
+        if self._admin_now is None:
+            from confluent_kafka.admin import AdminClient
+
+            self._admin_now = self._made(AdminClient, self._settings)
+        return self._admin_now
+
+    @override
+    def partitions(self) -> Sequence[str]:
+        timeout_s = limits.INGEST_REQUEST_S
+        try:
+            asked = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
+            found = asked[self._topic].result()
+        except self._kafka.KafkaException as error:
+            self._admin.poll(0)  # so that _note hears of the cause
+            why = self._trouble if error.args[0].code() == self._kafka.KafkaError._TIMED_OUT else ""
+            raise SourceError(f"topic {self._topic!r}: {why or error.args[0].str()}") from error
+        self._id = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
+        return [str(each.id) for each in found.partitions]
+
+    @override
+    def incarnation(self, partition: str) -> str:  # noqa: ARG002 - all are of one topic
+        return self._id
+
+    @override
+    def open(self, partition: str, position: Any) -> None:
+        if partition in self._gone:
+            raise PositionGone(self._gone.pop(partition))
+        if position is not None and (not isinstance(position, int) or position < 0):
+            raise PositionGone(f"{position!r} is no offset; seek to a whole number, or to the start")
+        start = self._kafka.OFFSET_BEGINNING if position is None else position
+        self._consumer.incremental_assign([self._at(partition, start)])
+        self._names[int(partition)] = partition
+        self._behind.add(int(partition))
+        if position is None:
+            self._unread.add(int(partition))
+
+    def _at(self, partition: str, *offset: int) -> Any:
+        at: Any = self._kafka.TopicPartition
+        return at(self._topic, int(partition), *offset)
+
+    @override
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        until = time.monotonic() + limits.INGEST_REQUEST_S
+        while not (found := self._polled(limit, timeout_s)) and self._behind:
+            # Nothing came, but not since there is nothing: only at the end of each partition may one say so.
+            if time.monotonic() > until:
+                raise SourceError(f"topic {self._topic!r}, partition {min(self._behind)}: no answer. {self._trouble}")
+        return found
+
+    def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
+        # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
+        messages: list[Any] = self._consumer.consume(limit, 0)
+        if not messages:
+            first = self._consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
+        found: list[SourceRecord] = []
+        for each in messages:
+            number = each.partition()
+            name = self._names.get(number)
+            if name is not None and each.error() is None:
+                found.append(_record(name, each))
+                self._behind.add(number)
+            elif name is not None or number < 0:  # of a partition, or of the topic
+                self._meet(number, each)
+        if self._unread:
+            self._unread -= {int(each.partition) for each in found}
+        return found
+
+    def _meet(self, partition: int, message: Any) -> None:
+        """Note the end of a partition, or raise the error that came in place of a record."""
+        error, kinds = message.error(), self._kafka.KafkaError
+        if error.code() == kinds._PARTITION_EOF:
+            self._behind.discard(partition)
+            return
+        if error.code() == kinds._AUTO_OFFSET_RESET:
+            self._explain(str(partition), message.offset())
+        raise SourceError(f"topic {self._topic!r}, partition {partition}: {error.str()}")
+
+    def _explain(self, partition: str, offset: int) -> None:
+        """Note what is missing, for the next time that the partition is opened."""
+        first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=limits.INGEST_REQUEST_S)
+        if offset < first:
+            what = (
+                f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} was to be read next"
+            )
+        elif offset > end:
+            what = f"the log ends at {end:,}, before {offset:,}, which was to be read next: it was cut, or made again"
+        else:
+            return
+        self._gone[partition] = f"{what}; seek says where to go on"
+
+    @override
+    def close(self, partition: str) -> None:
+        self._names.pop(int(partition), None)
+        self._behind.discard(int(partition))
+        self._unread.discard(int(partition))
+        self._consumer.incremental_unassign([self._at(partition)])
+
+    @override
+    def confirm(self, partition: str, position: Any) -> None:
+        if self._group_id is not None:
+            self._consumer.commit(offsets=[self._at(partition, position)], asynchronous=True)
+
+    @override
+    def lag(self, partition: str) -> int | None:
+        at = self._at(partition)
+        ends = self._consumer.get_watermark_offsets(at, cached=True)
+        (now,) = self._consumer.position([at])
+        # Both are negative until the first answer of the broker.
+        return None if ends is None or min(ends[1], now.offset) < 0 else max(0, ends[1] - now.offset)
+
+    @override
+    def shut(self) -> None:
+        if self._consumer_now is not None:
+            self._consumer_now.close()
+        self._consumer_now = self._admin_now = None
+        self._names.clear()
+        self._behind.clear()
+        self._unread.clear()
+
+
+def _record(partition: str, message: Any) -> SourceRecord:
+    kind, time_ms = message.timestamp()
+    # A header that is there twice has its last value; one without a value is as one that is not there.
+    given = message.headers()
+    headers = {name: value for name, value in given if value is not None} if given else {}
+    return SourceRecord(
+        partition, message.offset() + 1, message.value(), message.key(), headers, time_ms if kind else None
+    )

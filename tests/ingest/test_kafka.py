@@ -1,0 +1,150 @@
+"""Records of a topic become messages once, over a broker of Kafka's protocol that is always there."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.core import limits
+from inturn.core.errors import InputError, SourceError
+from inturn.database import Database
+from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
+from kafka_started import produce, tansu, topic
+
+pytestmark = pytest.mark.thorough
+
+BY_KEY = MessageMapping(group="key", revision="body.n")
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with tansu() as servers:
+        yield servers
+
+
+@pytest.fixture
+def name(servers: str) -> str:
+    return topic(servers, f"t{time.time_ns()}", 2)
+
+
+def ingest(db: Database, source: KafkaSource, mapping: MessageMapping = BY_KEY, **more: int) -> Ingest:
+    return Ingest(source, db.queue("payments"), mapping, name="bank", **more)
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [json.dumps({"n": number}).encode() for number in range(first, last + 1)]
+
+
+def sent(db: Database) -> list[tuple[str | None, int | None]]:
+    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+
+
+def test_records_become_messages_and_offsets_are_kept(db: Database, servers: str, name: str) -> None:
+    source = KafkaSource(servers, name)
+    produce(servers, name, numbers(1, 30), 0, key=b"a")
+    produce(servers, name, numbers(1, 20), 1, key=b"b")
+    assert ingest(db, source, batch=7).run(until="caught up") == (50, 0, 0)
+    produce(servers, name, numbers(31, 40), 0, key=b"a")
+    assert ingest(db, source).run(until="caught up").received == 10
+    assert [each for each in sent(db) if each[0] == "a"] == [("a", number) for number in range(1, 41)]
+    assert [each for each in sent(db) if each[0] == "b"] == [("b", number) for number in range(1, 21)]
+    assert [(each.name, each.position) for each in SourceControl(db, "bank").partitions()] == [("0", "40"), ("1", "20")]
+
+
+def test_headers_time_and_place_can_be_mapped(db: Database, servers: str, name: str) -> None:
+    mapping = MessageMapping(group="headers.account", revision="time", id="position", format="bytes")
+    headers = [("account", b"first"), ("account", b"a"), ("none", None)]
+    produce(servers, name, [b"\x00\xff"], key=b"k", headers=headers, timestamp=1_700_000_000_123)
+    assert ingest(db, KafkaSource(servers, name), mapping).run(until="caught up").received == 1
+    (message,) = db.queue("payments").peek()
+    assert (message.group, message.revision, message.dedup_id) == ("a", 1_700_000_000_123, "1")
+    assert message.body == b"\x00\xff"
+
+
+def test_poison_and_tombstones_stall_nothing(db: Database, servers: str, name: str) -> None:
+    poison = [None, b"", b"\xff", b"[", b'"' + b"x" * 2 * limits.BODY_BYTES + b'"']
+    produce(servers, name, [*numbers(1, 1), *poison, *numbers(2, 2)], key=b"a", headers={"h": b"\xff", "n": None})
+    produce(servers, name, numbers(3, 3))  # no key, so no group
+    produce(servers, name, numbers(4, 4), key=b"\xff")
+    assert ingest(db, KafkaSource(servers, name)).run(until="caught up") == (2, 7, 0)
+    assert [each.body for each in SourceControl(db, "bank").rejected()][:5] == poison
+
+
+def test_a_group_that_is_named_hears_of_the_offsets(db: Database, servers: str, name: str) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    produce(servers, name, numbers(1, 9), key=b"a")
+    ingest(db, KafkaSource(servers, name, "payments")).run(until="caught up")
+    other = Consumer({"bootstrap.servers": servers, "group.id": "payments"})
+    (told,) = other.committed([TopicPartition(name, 0)], timeout=60)
+    other.close()
+    assert told.offset == 9
+
+
+def test_lag_is_what_is_not_read(servers: str, name: str) -> None:
+    source = KafkaSource(servers, name)
+    produce(servers, name, numbers(1, 9), key=b"a")
+    assert source.partitions() == ["0", "1"]
+    source.open("0", None)
+    assert source.lag("0") is None
+    assert len(source.poll(4, 0.1)) in {1, 4}
+    while (left := source.lag("0")) is None or left > 0:
+        source.poll(100, 0.1)
+    source.close("0")
+    source.open("0", 7)
+    assert [each.position for each in source.poll(100, 1)] == [8, 9]
+    source.shut()
+
+
+def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, name: str) -> None:
+    produce(servers, name, numbers(1, 5), key=b"a")
+    source, control = KafkaSource(servers, name), SourceControl(db, "bank")
+    ingest(db, source).run(until="caught up")
+    control.seek(3, "0")
+    assert ingest(db, source).run(until="caught up").received == 2
+    control.seek("here", "0")
+    assert ingest(db, source).run(until="caught up").received == 0
+    assert control.partitions()[0].note == "'here' is no offset; seek to a whole number, or to the start"
+
+
+def test_errors_name_their_cause(servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(limits, "INGEST_REQUEST_S", 0.5)
+    with pytest.raises(InputError, match=r"refuses the options: No such configuration property: \"nonsense\""):
+        KafkaSource(servers, "t", options={"nonsense": 1}).partitions()
+    with pytest.raises(InputError, match=r"the option 'group.id' is inturn's own; leave it out"):
+        KafkaSource(servers, "t", options={"group.id": "g"})
+    with inturn.open(tmp_path / "shop.db") as db:
+        for source, why in (
+            (KafkaSource(servers, "nope"), "Unknown topic"),
+            (KafkaSource("127.0.0.1:1", "t"), "refused"),
+        ):
+            with pytest.raises(SourceError, match=why):
+                ingest(db, source).run(until="caught up")
+
+
+def test_the_commands_run_and_check_it(servers: str, name: str, tmp_path: Path) -> None:
+    produce(servers, name, numbers(1, 3), key=b"a")
+    config = tmp_path / "ingest.toml"
+    config.write_text(f"""
+        [[sources]]
+        name = "bank"
+        kind = "kafka"
+        queue = "shop.db#payments"
+        servers = "{servers}"
+        topic = "{name}"
+        group_id = "payments"
+        options = {{ "client.id" = "tests" }}
+        [sources.mapping]
+        revision = "body.n"
+    """)
+    checked = CliRunner().invoke(app, ["ingest", "check", str(config), "--json"])
+    assert [json.loads(each)["position"] for each in checked.stdout.splitlines() if each.startswith("{")] or json.loads(
+        checked.stdout
+    )
+    run = CliRunner().invoke(app, ["ingest", "run", str(config), "--until-caught-up", "--json"])
+    assert json.loads(run.stdout) == [{"source": "bank", **IngestCounts(3)._asdict()}]
