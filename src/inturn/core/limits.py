@@ -310,6 +310,9 @@ OUTBOX_NOTES: Final = 1_000
 DELIVER_PAUSE_S: Final = 0.01
 """The shortest pause before an output is delivered again, so that one that fails at once does not keep a core busy."""
 
+DELIVERY_REFUSED_MS: Final = 253_370_764_800_000
+"""The time of the next attempt of a refused delivery: the year 9999. Nothing else is due so late."""
+
 CHAIN_PAUSE_S: Final = 10.0
 """Pause before an output of the outbox that cannot be sent to the queue of a chain is tried again."""
 

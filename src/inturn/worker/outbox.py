@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from inturn.core import limits
+from inturn.core.errors import DeliveryRefused
 from inturn.core.pipeline.order import Retry
 from inturn.core.texts import kept_error
 from inturn.faults import reach
@@ -69,6 +70,7 @@ class Outbox:
         except BaseException as error:  # noqa: BLE001 - whatever it raises, it is tried again
             sending.error = kept_error("".join(traceback.format_exception(error)))
             attempts = 0 if sending.count else sending.claim.attempts
+            sending.is_refused = isinstance(error, DeliveryRefused)
             sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
         self._over(sending)
 
