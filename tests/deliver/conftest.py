@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +85,6 @@ def kafka_servers() -> Iterator[str]:
 def rabbitmq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if why := rabbitmq_started.missing():
         pytest.skip(why)
-    folder: Path = tmp_path_factory.mktemp("rabbitmq")
+    folder = tmp_path_factory.mktemp("rabbitmq")
     with rabbitmq_started.rabbitmq(folder) as url:
         yield url

@@ -45,7 +45,7 @@ def test_an_output_is_a_row_once(address: str) -> None:
 
 def test_what_is_refused_for_good(address: str) -> None:
     columns = {"account": "account", "amount": "amount"}
-    with pytest.raises(DeliveryRefused, match="(?i)not.null"):
+    with pytest.raises(DeliveryRefused, match=r"(?i)not.null"):
         deliver.table(address, "postings", columns)({"amount": 5}, "e1")
     with pytest.raises(DeliveryRefused, match="nowhere"):
         deliver.table(address, "nowhere", columns)({"amount": 5}, "e1")

@@ -9,12 +9,14 @@ from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
+from inturn.ingest.sources.outbox import OutboxSource
 
 __all__ = [
     "FolderSource",
     "Ingest",
     "IngestCounts",
     "MessageMapping",
+    "OutboxSource",
     "Source",
     "SourceControl",
     "SourceRecord",

@@ -7,10 +7,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from inturn.core import limits
+from inturn.core.address import is_address
 from inturn.core.errors import InputError
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.ingest.sources.folder import FolderSource
+from inturn.ingest.sources.outbox import OutboxSource
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -69,7 +71,20 @@ class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
         return FolderSource(folder / self.path, self.pattern)
 
 
-AnySource: TypeAlias = FolderTable
+class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
+    """A source of ``kind = "outbox"``; see :class:`OutboxSource`."""
+
+    database: str
+    table: str
+    delete: bool = False
+
+    def source(self, folder: Path) -> Source:
+        """Return the source."""
+        database = self.database if is_address(self.database) else folder / self.database
+        return OutboxSource(database, self.table, delete=self.delete)
+
+
+AnySource: TypeAlias = FolderTable | OutboxSourceTable
 
 
 class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
