@@ -47,7 +47,7 @@ def rabbitmq(folder: Path) -> Iterator[str]:
     (folder / "plugins").write_text("[].\n")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     # Both in one process group, which is killed as a whole: nothing of its data is kept.
-    epmd = subprocess.Popen(["epmd"], env=environment, process_group=0, **quiet)  # type: ignore[call-overload]
+    epmd = subprocess.Popen(["epmd"], env=environment, process_group=0, **quiet)  # type: ignore[call-overload]  # noqa: S607 - as it is on the PATH
     server = subprocess.Popen([SERVER], env=environment, cwd=folder, process_group=epmd.pid, **quiet)  # type: ignore[call-overload]
     watch = subprocess.Popen([sys.executable, __file__, str(epmd.pid)], start_new_session=True)
     try:
