@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from inturn import deliver
 from inturn.core.errors import DeliveryError, DeliveryRefused
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def topic(kafka_servers: str) -> str:
@@ -43,7 +45,6 @@ def test_an_output_is_a_record_with_its_effect_id(kafka_servers: str, topic: str
         post({"n": 3}, "e3")
 
 
-@pytest.mark.thorough
 def test_threads_share_a_producer_and_each_keeps_its_order(kafka_servers: str, topic: str) -> None:
     post = deliver.kafka(kafka_servers, topic)
 
@@ -70,7 +71,6 @@ def test_what_is_refused_and_what_may_pass(kafka_servers: str, topic: str) -> No
     assert not isinstance(error.value, DeliveryRefused)
 
 
-@pytest.mark.thorough
 def test_a_topic_that_does_not_exist_is_refused(kafka_servers: str) -> None:
     options = {"topic.metadata.propagation.max.ms": 500, "allow.auto.create.topics": False}
     with pytest.raises(DeliveryRefused, match="topic 'nowhere'"):

@@ -12,6 +12,7 @@ from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
 from inturn.server.config import Config, ServerConfig
 from server.served import Served
 
+pytestmark = pytest.mark.thorough
 OPTIONS = {
     "region_name": "us-east-1",
     "aws_access_key_id": "test",

@@ -26,6 +26,7 @@ from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
 from inturn.ingest.config import read
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
 
+pytestmark = pytest.mark.thorough
 DDL = {
     "postgres": """create table outbox (id bigserial, xid xid8 not null default pg_current_xact_id(),
         account text, n bigint, payload jsonb, primary key (id)); create index on outbox (xid, id)""",
@@ -184,7 +185,6 @@ def test_o2_what_was_rolled_back_is_a_gap_that_is_not_waited_for(pg_outbox: Outb
     assert sent(db) == [("a", 41), ("a", 43), ("a", 44)]
 
 
-@pytest.mark.thorough
 @pytest.mark.soak
 def test_o3_writers_at_the_same_time_lose_nothing(outbox: Outbox, db: Database, soak_seed: int) -> None:
     """Each counts a revision under the group's lock; the order of a group is that of its revisions."""

@@ -30,6 +30,7 @@ def test_a_sound_source_passes(seed: int) -> None:
     source(lambda: Scripted(log), writer(log), seed=seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS[:3])
 def test_a_folder_passes(tmp_path: Path, seed: int) -> None:
     def produce(numbers: Sequence[int]) -> None:
@@ -121,6 +122,7 @@ class Renamed(Scripted):
         return str(id(self))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS[:3])
 @pytest.mark.parametrize(
     ("kind", "why"),
@@ -138,11 +140,11 @@ def test_a_broken_source_is_named_with_the_schedule(kind: type[Scripted], why: s
     log = Log(p=[], q=[], r=[])
     Ahead.read = {}
     with pytest.raises(SourceFault, match=f"(?s)({why}).*seed {seed}, the schedule:\n    1 produce 0 to ") as error:
-        source(lambda: kind(log), writer(log), seed=seed, patience_s=0.5)
+        source(lambda: kind(log), writer(log), seed=seed, patience_s=0.2)
     log.partitions = {"p": [], "q": [], "r": []}
     Ahead.read = {}
     with pytest.raises(SourceFault) as again:
-        source(lambda: kind(log), writer(log), seed=seed, patience_s=0.5)
+        source(lambda: kind(log), writer(log), seed=seed, patience_s=0.2)
     if kind is not Renamed:
         assert str(again.value) == str(error.value), "the seed gives the same again"
 

@@ -17,6 +17,7 @@ from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, counted, ti
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import checked_text
 from inturn.json_form import of_message_pack
 from inturn.results.place import counts_of, place
 from inturn.store.commands import Ask
@@ -119,7 +120,8 @@ class DatabaseInspector(Decider):
 
     @override
     def redeliver(self, groups: Sequence[str] | None) -> int:
-        return self._ask(lambda kept, info: kept.redeliver(info.number, groups))
+        names = None if groups is None else [checked_text("group", each) for each in groups]
+        return self._ask(lambda kept, info: kept.redeliver(info.number, names))
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield what ``read`` returns page by page, each after the key of the last one."""
