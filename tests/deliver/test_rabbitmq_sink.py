@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import aio_pika
 import pytest
@@ -69,6 +72,42 @@ def test_threads_share_a_connection(rabbitmq: Callable[..., Any], rabbitmq_url: 
     for each in sends:
         each.join(60)
     assert sorted(each[0] for each in asyncio.run(taken(rabbitmq_url, "many"))) == sorted(f"e{n}" for n in range(20))
+
+
+def line_to(port: int, lines: list[socket.socket]) -> int:
+    """Carry bytes to a port from the port that is returned; ``lines`` are the connections that there are."""
+
+    def pump(near: socket.socket, far: socket.socket) -> None:
+        with suppress(OSError):
+            while data := near.recv(1 << 16):
+                far.sendall(data)
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                near, far = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                lines.extend((near, far))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=listen, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+def test_a_lost_connection_is_opened_again(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
+    asyncio.run(ready(rabbitmq_url, "again"))
+    lines: list[socket.socket] = []
+    real = urlsplit(rabbitmq_url).port or 0
+    post = rabbitmq(rabbitmq_url.replace(str(real), str(line_to(real, lines))), routing_key="again")
+    post({"n": 1}, "e1")
+    for each in lines:
+        each.shutdown(socket.SHUT_RDWR)
+    for _ in range(100):
+        with suppress(DeliveryError):  # the worker tries again
+            post({"n": 2}, "e2")
+            break
+    assert [each[0] for each in asyncio.run(taken(rabbitmq_url, "again"))] == ["e1", "e2"]
 
 
 def test_what_is_refused_for_good(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from inturn.core import limits
@@ -102,7 +103,8 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
     async def _disconnect(self) -> None:
         connection, self._connection, self._exchange = self._connection, None, None
         if connection is not None:
-            await connection.close()
+            with suppress(Exception):  # it may be broken
+                await connection.close()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop of the connection, which runs in a thread of its own."""
