@@ -203,6 +203,7 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     ]
     + [(place, "raises markup", "--content", '{"text": "[/x]"}', "--wait-s", 0, *DRY) for place in PLACES],
     "parked tidy": [("store",), ("store",)],
+    "parked redeliver": [(place, *which) for place in PLACES for which in (("--all",), GROUPS, ("a\\x00b",), ())],
     "backup": [("shop.db", COPY), ("shop.db", COPY), ("[/none].db", "x.db")],
     "restore": [(COPY, "[red]\x1b.db", "--replace"), (COPY, "[red]\x1b.db"), ("[/none].db", "x.db")],
     "publish": [("store",), ("store", "--json"), ("shop.db",)],

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import DeliveryRefused, InputError, StoreError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.database import Database
 from inturn.queue import Queue
@@ -185,3 +185,25 @@ def test_why_outputs_are_not_delivered_is_explained(db: Database, at: str) -> No
         assert tried.wait(10)
     said = command("explain", at, "well")[1]
     assert "1 output of it is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said
+
+
+def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) -> None:
+    told: list[Any] = []
+
+    def refuse(output: Any, effect_id: str) -> None:
+        raise DeliveryRefused("no account of this name")
+
+    work(db, [row(2, 7, "well")], deliver=refuse)
+    assert "not tried again: see redeliver" in command("parked", "list", at)[1]
+    listed = {each["group"]: each for each in json.loads(command("parked", "list", at, "--json")[1])}
+    assert (listed["well"]["status"], listed["well"]["next_try"]) == ("refused", None)
+    assert "The first is refused: " in (said := command("explain", at, "well")[1])
+    assert "DeliveryRefused: no account of this name. `inturn parked redeliver` tries again." in said
+    assert [each.status for each in db.pipeline("ledger").failing()] == ["refused"] * 2
+    assert command("parked", "redeliver", at) == (1, "InputError: name groups, or give --all")
+    assert command("parked", "redeliver", at, "early", "--json") == (0, '{"groups": 0}')
+    assert command("parked", "redeliver", at, "well")[1].startswith("1 group will be delivered as soon as a worker")
+    assert db.pipeline("ledger").redeliver() == 1
+    work(db, [], deliver=lambda output, effect_id: told.append(output))
+    assert sorted(told) == [1, 1, 7]
+    assert list(db.pipeline("ledger").failing()) == []

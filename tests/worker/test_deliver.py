@@ -10,6 +10,7 @@ from shop import Gate, Row, Shop, ledger, row
 
 from inturn import Retry
 from inturn.core import limits
+from inturn.core.errors import DeliveryRefused
 from inturn.store.records import Claim, MadeOutput
 from inturn.worker import Worker
 from inturn.worker.outbox import Outbox
@@ -105,6 +106,32 @@ def test_why_it_fails_is_kept(shop: Shop) -> None:
     assert (post.group, post.attempts, post.depth) == ("a", 1, 2), "what was delivered is forgotten"
     assert "OSError: the bank is closed" in post.error
     assert post.until_ms > shop.now_ms() + 30_000
+
+
+def test_what_is_refused_waits_for_a_person_and_stalls_neither_the_others_nor_the_end(shop: Shop) -> None:
+    line, told, refusals = ledger(), [], [1]
+
+    def refuse(output: Any, effect_id: str) -> None:
+        told.append(output["posted"])
+        if output["posted"] == 2 and refusals:
+            raise DeliveryRefused("no account of this name")
+
+    shop.send([row(1, 1), row(2, 2), row(3, 3), row(1, 7, "b")])
+    shop.work(line, deliver=refuse, retry=QUICK)
+    shop.send([row(4, 4), row(2, 8, "b")])
+    shop.work(line, deliver=refuse, retry=QUICK)
+    assert sorted(told) == [1, 2, 7, 8], "tried once; what is behind it waits, and the other group goes on"
+    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+    assert (post.group, post.until_ms, post.depth) == ("a", limits.DELIVERY_REFUSED_MS, 3)
+    assert "DeliveryRefused: no account of this name" in post.error
+    assert shop.ask(lambda kept, number: (kept.has_unsent(number), kept.redeliver(number, ["b"]))) == (False, 0)
+    assert shop.ask(lambda kept, number: kept.redeliver(number, ["b", "a"])) == 1
+    shop.work(line, deliver=refuse, retry=QUICK)
+    assert shop.ask(lambda kept, number: kept.redeliver(number, None)) == 1
+    refusals.clear()
+    shop.work(line, deliver=refuse, retry=QUICK)
+    assert told[4:] == [2, 2, 3, 4]
+    assert shop.ask(lambda kept, number: kept.outgoing(number, None, 10)) == []
 
 
 def test_a_worker_that_is_gone_while_it_delivers_is_followed_after_its_claim(shop: Shop) -> None:

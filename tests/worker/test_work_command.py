@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -410,6 +411,23 @@ def got(folder: Path) -> Any:
 
 
 @pytest.mark.thorough
+@pytest.mark.thorough
+def test_a_ready_made_delivery_is_a_table_of_the_configuration(folder: Path) -> None:
+    books = sqlite3.connect(folder / "books.db")
+    books.execute("create table postings (effect_id text primary key, balance int)")
+    table = 'deliver = { kind = "table", database = "books.db", name = "postings", columns = { balance = "balance" } }'
+    pipeline = '[[pipelines]]\npipeline = "app.py:ledger"\nqueue = "shop.db#payments"\n'
+    (folder / "work.toml").write_text(f"{pipeline}{table}")
+    send(folder, groups=2, messages=2)
+    done = ran(folder, "--config", "work.toml", "--until-empty", "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    assert len(books.execute("select * from postings").fetchall()) == 4
+    books.close()
+    for wrong, why in (("kind = 'smoke'", "Invalid value 'smoke'"), ("kind = 'http'", "missing required field `url`")):
+        (folder / "work.toml").write_text(f"{pipeline}deliver = {{ {wrong} }}")
+        assert why in ran(folder, "--config", "work.toml").stderr
+
+
 @pytest.mark.parametrize("deliver", ["chain.py:to_others", "#others", "shop.db#others"])
 def test_outputs_go_to_a_queue_of_the_same_database(folder: Path, deliver: str) -> None:
     """A bare queue gets them with the group of the pipeline, here another than the credits'."""

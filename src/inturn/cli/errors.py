@@ -26,10 +26,12 @@ _EXTRAS: Final = {
     "kafka": ("confluent_kafka",),
     "objects": ("obstore",),
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
+    "rabbitmq": ("aio_pika", "aiormq"),
     "redis": ("redis",),
     "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
     "telemetry": ("opentelemetry",),
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
+    "sqs": ("boto3", "botocore"),
 }
 _MOST_SHOWN: Final = 600
 """The number of characters of a foreign error that are shown."""

@@ -73,7 +73,7 @@ def list_(store: StoreAt, error: ErrorLike = None, group: GroupLike = None, as_j
     now = dt.datetime.now(dt.UTC)
     for post in failing:
         why = f"{last_line(post.error)}; failed {counted(post.attempts, 'time')}"
-        next_try = f"tried again {when(post.next_try, now)}"
+        next_try = f"tried again {when(post.next_try, now)}" if post.next_try else "not tried again: see redeliver"
         table.add_row(cell(post.group), post.status, counted(post.outputs, "output"), "", cell(f"{why}, {next_try}"))
     plain_console().print(table if found or failing else "No group is parked or waits.")
     if counts is not None:
@@ -100,6 +100,19 @@ def tidy(store: StoreAt, as_json: AsJson = False) -> None:
         say(f"moved {line(path)} to decisions/aside: {line(why)}.")
     if not moved:
         say("All that lies among the decisions is one.")
+
+
+@parked.command()
+def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json: AsJson = False) -> None:
+    """Deliver outputs again that were refused for good: of the named groups, or with --all of every group."""
+    if every == bool(groups):
+        raise InputError("name groups, or give --all")
+    with look_into(store) as look:
+        count = look.redeliver(groups or None)
+    if as_json:
+        say_json({"groups": count})
+    else:
+        say(f"{counted(count, 'group')} will be delivered as soon as a worker with deliver= runs.")
 
 
 @parked.command()

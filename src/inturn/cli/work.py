@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from inturn.cli.definition import load, load_deliver
+from inturn.cli.deliveries import AnyDelivery, DeliveryTable
 from inturn.cli.errors import needed
 from inturn.cli.metrics import metrics_page
 from inturn.cli.places import opened, parts, split
@@ -39,13 +40,13 @@ class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         pipeline: ``ledger.py:ledger`` or ``package.module:name``.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
         deliver: the function that delivers outputs, or an ``inturn.To``, named as the pipeline is; or a queue of the
-            same database, ``#credits``; None: outputs stay in the database.
+            same database, ``#credits``; or a table of :mod:`inturn.cli.deliveries`; None: outputs stay in the database.
         concurrency: the number of groups processed at once, in each process.
     """
 
     pipeline: str
     queue: str
-    deliver: str | None = None
+    deliver: str | AnyDelivery | None = None
     concurrency: int = limits.WORKER_CONCURRENCY
 
 
@@ -142,7 +143,9 @@ def read(path: Path) -> WorkConfig:
             msgspec.structs.replace(
                 each,
                 pipeline=beside(each.pipeline, ":"),
-                deliver=beside(each.deliver, "#" if _names_queue(each.deliver) else ":"),
+                deliver=each.deliver.beside(path.parent)
+                if isinstance(each.deliver, DeliveryTable)
+                else beside(each.deliver, "#" if _names_queue(each.deliver) else ":"),
                 queue=beside(each.queue, "#"),
             )
             for each in config.pipelines
@@ -214,7 +217,9 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
             path, name = split(each.queue)
             queue = queue_of(path, name)
             deliver: Callable[..., Any] | Queue | To | None = None
-            if each.deliver is not None and _names_queue(each.deliver):
+            if isinstance(each.deliver, DeliveryTable):
+                deliver = each.deliver.function()
+            elif each.deliver is not None and _names_queue(each.deliver):
                 to_path, to = parts(each.deliver)
                 deliver = queue_of(*split(f"{to_path or path}#{to}"))
             elif each.deliver is not None:

@@ -28,6 +28,8 @@ InturnError
 │   └── BrokerStopped  the broker was stopped
 ├── SourceError        a source of records cannot be read
 │   └── PositionGone   it does not have the remembered position any more
+├── DeliveryError      an output could not be delivered; it is tried again
+│   └── DeliveryRefused it will not be taken as it is; its group's outputs wait for a person
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
 └── Retryable          raised by a handler: try this message again before its group is parked
 ```
@@ -151,6 +153,14 @@ class SourceError(InturnError):
 
 class PositionGone(SourceError):
     """A position that the source does not have any more; nothing is read until a person decides where to go on."""
+
+
+class DeliveryError(InturnError):
+    """An output that could not be delivered this time; the worker tries it again."""
+
+
+class DeliveryRefused(DeliveryError):
+    """An output that its receiver will never take; raised by ``deliver``, so that its group waits for a person."""
 
 
 class SetupError(InturnError):

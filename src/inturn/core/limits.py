@@ -319,6 +319,15 @@ OUTBOX_NOTES: Final = 1_000
 DELIVER_PAUSE_S: Final = 0.01
 """The shortest pause before an output is delivered again, so that one that fails at once does not keep a core busy."""
 
+DELIVER_TIMEOUT_S: Final = 30.0
+"""Time for which a receiver of outputs may be silent before the delivery has failed."""
+
+DELIVER_POLL_S: Final = 0.1
+"""The longest wait for the acknowledgement of a record of Kafka at a time."""
+
+DELIVERY_REFUSED_MS: Final = 253_370_764_800_000
+"""The time of the next attempt of a refused delivery: the year 9999. Nothing else is due so late."""
+
 CHAIN_PAUSE_S: Final = 10.0
 """Pause before an output of the outbox that cannot be sent to the queue of a chain is tried again."""
 

@@ -10,6 +10,7 @@ from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
+from inturn.ingest.sources.outbox import OutboxSource
 
 __all__ = [
     "FolderSource",
@@ -17,6 +18,7 @@ __all__ = [
     "IngestCounts",
     "KafkaSource",
     "MessageMapping",
+    "OutboxSource",
     "Source",
     "SourceControl",
     "SourceRecord",

@@ -7,11 +7,13 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from inturn.core import limits
+from inturn.core.address import is_address
 from inturn.core.errors import InputError
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
+from inturn.ingest.sources.outbox import OutboxSource
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -83,7 +85,20 @@ class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
         return KafkaSource(self.servers, self.topic, self.group_id, self.options)
 
 
-AnySource: TypeAlias = FolderTable | KafkaTable
+class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
+    """A source of ``kind = "outbox"``; see :class:`OutboxSource`."""
+
+    database: str
+    table: str
+    delete: bool = False
+
+    def source(self, folder: Path) -> Source:
+        """Return the source."""
+        database = self.database if is_address(self.database) else folder / self.database
+        return OutboxSource(database, self.table, delete=self.delete)
+
+
+AnySource: TypeAlias = FolderTable | KafkaTable | OutboxSourceTable
 
 
 class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -16,6 +17,7 @@ from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, counted, ti
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import checked_text
 from inturn.json_form import of_message_pack
 from inturn.results.place import counts_of, place
 from inturn.store.commands import Ask
@@ -112,8 +114,14 @@ class DatabaseInspector(Decider):
             "",
         )
         for each in found:
-            next_try = time_of(each.until_ms * 1000)
-            yield FailingRow(each.group, each.depth, each.attempts, each.error or "", next_try)
+            row = FailingRow(each.group, each.depth, each.attempts, each.error or "", time_of(each.until_ms * 1000))
+            is_refused = each.until_ms >= limits.DELIVERY_REFUSED_MS
+            yield replace(row, next_try=None, status="refused") if is_refused else row
+
+    @override
+    def redeliver(self, groups: Sequence[str] | None) -> int:
+        names = None if groups is None else [checked_text("group", each) for each in groups]
+        return self._ask(lambda kept, info: kept.redeliver(info.number, names))
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield what ``read`` returns page by page, each after the key of the last one."""
@@ -162,8 +170,10 @@ class DatabaseInspector(Decider):
         said = f"{counted(post.depth, 'output')} of it {'is' if post.depth == 1 else 'are'} not delivered."
         if not post.attempts:
             return [said]
-        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
         why = (post.error or "").strip().splitlines()[-1:]
+        if post.until_ms >= limits.DELIVERY_REFUSED_MS:
+            return [f"{said} The first is refused: {''.join(why)}. `inturn parked redeliver` tries again."]
+        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
         return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:

@@ -97,8 +97,15 @@ class PipelineResults(GroupDecisions):
         return ResultTable(_REJECTED, _of(group, self.inspector.rejected))
 
     def failing(self) -> ResultTable[FailingRow]:
-        """Return the groups whose first output ``deliver`` has failed to deliver; it is tried again for ever."""
+        """Return the groups whose first output ``deliver`` has failed to deliver.
+
+        It is tried again for ever, unless its status is ``refused``.
+        """
         return ResultTable(_FAILING, self.inspector.failing)
+
+    def redeliver(self, *groups: str) -> int:
+        """Try refused outputs of these groups again, or of all; return the number of groups."""
+        return self.inspector.redeliver(groups or None)
 
     def counts(self) -> Counts | None:
         """Return the counts of messages; None for a store on Spark, where each step has its own."""

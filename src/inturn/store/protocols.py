@@ -303,6 +303,14 @@ class OutboxStore(Protocol):
         """Return groups with undelivered outputs: those named or, for None, those of which one failed, after a name."""
         ...
 
+    def has_unsent(self, pipeline: int) -> bool:
+        """Return whether a group has undelivered outputs that were not refused."""
+        ...
+
+    def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
+        """Let refused outputs of these groups, or of all, be claimed again; return the number of groups."""
+        ...
+
 
 class DecisionStore(Protocol):
     """Decisions of people about groups, kept for ever."""

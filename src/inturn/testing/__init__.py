@@ -7,5 +7,17 @@ same(ledger, disorder(messages, seed=1), engines=("replay", "worker", "batch", "
 from inturn.testing.compare import Comparison, compare, same
 from inturn.testing.disorder import disorder
 from inturn.testing.outcome import Difference, Different, EngineResult, NotDeterministic
+from inturn.testing.source_check import SourceFault, source
 
-__all__ = ["Comparison", "Difference", "Different", "EngineResult", "NotDeterministic", "compare", "disorder", "same"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Different",
+    "EngineResult",
+    "NotDeterministic",
+    "SourceFault",
+    "compare",
+    "disorder",
+    "same",
+    "source",
+]

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from inturn.core import limits
+from inturn.core.errors import DeliveryRefused
 from inturn.core.pipeline.order import Retry
 from inturn.core.texts import kept_error
 from inturn.faults import reach
@@ -79,6 +80,7 @@ class Outbox:
             sending.error_type = type(error).__name__
             attempts = 0 if sending.count else sending.claim.attempts
             sending.is_last_pause = attempts >= len(self._pauses_s) - 1
+            sending.is_refused = isinstance(error, DeliveryRefused)
             sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
         self._over(sending)
 

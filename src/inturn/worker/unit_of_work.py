@@ -65,6 +65,7 @@ class Sending:
         pause_s: the time until the next attempt.
         is_last_pause: whether the pauses grow no more.
         took_s: how long each call of ``deliver`` took; the last one failed if there is an error.
+        is_refused: whether it is not tried again until a person decides.
     """
 
     claim: Claim
@@ -75,6 +76,7 @@ class Sending:
     pause_s: float = 0.0
     is_last_pause: bool = False
     took_s: list[float] = field(default_factory=list)
+    is_refused: bool = False
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class Work:
         lost: turns whose leases could not be extended.
         until_ms: the end of the extended leases.
         depth: the number of unacknowledged messages in the queue.
-        is_unsent: whether there are undelivered outputs, if that was asked.
+        is_unsent: whether there are outputs to be delivered that were not refused, if that was asked.
         drained: the number of outputs of the outbox that were sent to the queue of the chain.
     """
 
@@ -209,7 +211,8 @@ class UnitOfWork:
         found = Work(now_ms, until_ms=now_ms + self.lease_ms)
         self._settle(store, info, request, found)
         for sending in request.sent:
-            until_ms = now_ms + round(sending.pause_s * 1000)
+            pause_ms = round(sending.pause_s * 1000)
+            until_ms = limits.DELIVERY_REFUSED_MS if sending.is_refused else now_ms + pause_ms
             store.pipelines.delivered(info.number, sending.claim, sending.count, until_ms, sending.error)
         lease_ms = round(limits.OUTBOX_LEASE_S * 1000)
         if request.renew:
@@ -219,7 +222,7 @@ class UnitOfWork:
         if request.claims and self._chain is None:
             found.claims = store.pipelines.claim(info, request.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
         found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
-        found.is_unsent = request.asks_unsent and bool(store.pipelines.outputs(info.number, 0, 1))
+        found.is_unsent = request.asks_unsent and store.pipelines.has_unsent(info.number)
         return found
 
     def _settle(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:

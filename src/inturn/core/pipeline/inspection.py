@@ -188,6 +188,10 @@ class Inspector(ABC):
         """Return the groups whose outputs cannot be delivered; none where delivering is not the store's."""
         return iter(())
 
+    def redeliver(self, groups: Sequence[str] | None) -> int:  # noqa: ARG002 - a hook
+        """Let refused outputs of these groups, or of all, be delivered again; return the number of groups."""
+        return 0
+
     def refused(self, name: str) -> RejectedStatus | None:
         """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
         return RejectedStatus.of(name, ((each.group, each.reason, each.detail, each.at) for each in self.rejected()))

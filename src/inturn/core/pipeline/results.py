@@ -49,19 +49,20 @@ class RejectedRow:
 
 @dataclass(frozen=True, slots=True)
 class FailingRow:
-    """A group whose outputs cannot be delivered; it is tried again for ever.
+    """A group whose outputs cannot be delivered.
 
     Attributes:
         group: its text form.
         outputs: number of its outputs that are not delivered.
         attempts: number of failed attempts to deliver the first of them.
         error: the last error.
-        next_try: when it is tried again.
+        next_try: when it is tried again; None: its receiver refused it for good, and it waits for a person.
+        status: ``delivering``, or ``refused``.
     """
 
     group: str
     outputs: int
     attempts: int
     error: str
-    next_try: dt.datetime
+    next_try: dt.datetime | None
     status: str = "delivering"

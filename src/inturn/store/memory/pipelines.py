@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from inturn.core import limits
 from inturn.core.pipeline.timeline import Status
 from inturn.store.records import (
     AppliedMark,
@@ -202,6 +203,21 @@ class MemoryPipelines:
             for group, post in sorted(mine.posts.items())
             if (post.attempts and group > after if groups is None else group in groups)
         ][:limit]
+
+    def has_unsent(self, pipeline: int) -> bool:
+        """Return whether a group has undelivered outputs that were not refused."""
+        return any(post.until_ms < limits.DELIVERY_REFUSED_MS for post in self._of(pipeline).posts.values())
+
+    def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
+        """Let refused outputs be claimed again; return the number of groups."""
+        refused = [
+            post
+            for group, post in self._of(pipeline).posts.items()
+            if post.until_ms >= limits.DELIVERY_REFUSED_MS and (groups is None or group in groups)
+        ]
+        for post in refused:
+            post.until_ms = 0
+        return len(refused)
 
     def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
         """Append decisions."""

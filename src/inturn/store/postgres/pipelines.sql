@@ -214,6 +214,17 @@ cross join lateral (
 ) o
 where b.pipeline = $1 and b.grp > $2 and b.attempts > 0 order by b.grp limit $3;
 
+-- name: has_unsent
+select 1 from inturn_output o where pipeline = $1 and not exists (
+    select from inturn_outbox b where b.pipeline = $1 and b.grp = o.grp and b.until_ms >= $2
+) limit 1;
+
+-- name: redeliver
+update inturn_outbox set until_ms = 0 where pipeline = $1 and until_ms >= $2 and grp = any($3::text[]) returning 1;
+
+-- name: redeliver_all
+update inturn_outbox set until_ms = 0 where pipeline + 0 = $1 and until_ms >= $2 returning 1;
+
 -- name: add_decisions
 insert into inturn_decision (pipeline, name, grp, decision)
 select $1, * from unnest($2::text[], $3::text[], $4::text[]);

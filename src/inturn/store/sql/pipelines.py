@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from inturn.core import limits
 from inturn.core.override import override
 from inturn.store.protocols import PipelineStore
 from inturn.store.records import (
@@ -183,6 +184,17 @@ class SqlPipelines(PipelineStore):
             return [*map(Outgoing._make, self._read("failing", pipeline, self._key(after), limit))]
         rows = self._read("outgoing", pipeline, self._keys(groups), limit)
         return [*map(Outgoing._make, rows)]
+
+    @override
+    def has_unsent(self, pipeline: int) -> bool:
+        return bool(self._read("has_unsent", pipeline, limits.DELIVERY_REFUSED_MS))
+
+    @override
+    def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
+        at = pipeline, limits.DELIVERY_REFUSED_MS
+        if groups is None:
+            return len(self._read("redeliver_all", *at))
+        return len(self._read("redeliver", *at, self._keys(groups)))
 
     # --- decisions ---
 

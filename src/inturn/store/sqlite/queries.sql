@@ -630,6 +630,18 @@ from inturn_outbox b where pipeline = ? and grp in (select value from json_each(
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
 from inturn_outbox b where pipeline = ? and grp > ? and attempts > 0 order by grp limit ?;
 
+-- name: has_unsent
+select 1 from inturn_output o where pipeline = ?1 and not exists (
+    select 1 from inturn_outbox b where b.pipeline = ?1 and b.grp = o.grp and b.until_ms >= ?2
+) limit 1;
+
+-- name: redeliver
+update inturn_outbox set until_ms = 0
+where pipeline = ? and until_ms >= ? and grp in (select value from json_each(?)) returning 1;
+
+-- name: redeliver_all
+update inturn_outbox set until_ms = 0 where pipeline = ? and until_ms >= ? returning 1;
+
 -- name: add_decisions
 insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);
 

@@ -1,0 +1,84 @@
+"""The tables ``[pipelines.deliver]`` of ``inturn work --config``: ready-made deliveries of :mod:`inturn.deliver`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.address import is_address
+
+
+class DeliveryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
+    """A ``[pipelines.deliver]``; its ``kind`` is a function of :mod:`inturn.deliver`, the rest its arguments."""
+
+    def function(self) -> Callable[..., Any]:
+        """Return the function that delivers.
+
+        Raises:
+            InputError: if a value is not valid.
+            SetupError: if a package is missing.
+        """
+        from inturn import deliver
+
+        given = msgspec.structs.asdict(self)
+        options = given.pop("options", {}) if isinstance(self, SqsDelivery) else {}
+        make = getattr(deliver, str(self.__struct_config__.tag))
+        return make(**given, **options)  # type: ignore[no-any-return]
+
+    def beside(self, folder: Path) -> "DeliveryTable":  # noqa: ARG002 - a hook
+        """Return the same with relative files in the folder."""
+        return self
+
+
+class HttpDelivery(DeliveryTable, tag="http", frozen=True, kw_only=True):
+    """``kind = "http"``."""
+
+    url: str
+    secret: str | tuple[str, ...] = ()
+    headers: dict[str, str] = {}
+    timeout_s: float = limits.DELIVER_TIMEOUT_S
+
+
+class KafkaDelivery(DeliveryTable, tag="kafka", frozen=True, kw_only=True):
+    """``kind = "kafka"``."""
+
+    servers: str
+    topic: str
+    key: str | None = None
+    options: dict[str, Any] = {}
+
+
+class RabbitmqDelivery(DeliveryTable, tag="rabbitmq", frozen=True, kw_only=True):
+    """``kind = "rabbitmq"``."""
+
+    url: str
+    exchange: str = ""
+    routing_key: str = ""
+    key: str | None = None
+
+
+class SqsDelivery(DeliveryTable, tag="sqs", frozen=True, kw_only=True):
+    """``kind = "sqs"``; ``options`` are those of ``boto3.client``."""
+
+    queue_url: str
+    group: str | None = None
+    options: dict[str, Any] = {}
+
+
+class TableDelivery(DeliveryTable, tag="table", frozen=True, kw_only=True):
+    """``kind = "table"``."""
+
+    database: str
+    name: str
+    columns: dict[str, str] = {}
+
+    def beside(self, folder: Path) -> DeliveryTable:
+        """Return the same with a relative file in the folder."""
+        if is_address(self.database):
+            return self
+        return msgspec.structs.replace(self, database=str(folder / self.database))
+
+
+AnyDelivery: TypeAlias = HttpDelivery | KafkaDelivery | RabbitmqDelivery | SqsDelivery | TableDelivery

@@ -1,0 +1,108 @@
+"""Delivery to an HTTP endpoint: a POST with ``Idempotency-Key``, signed as Standard Webhooks says."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.address import shown
+from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
+from inturn.core.override import override
+from inturn.deliver.fields import body_of
+
+_AGAIN: Final = frozenset({408, 409, 425, 429})
+"""Statuses below 500 that may be another one next time; 409: the first request with this key is still running."""
+
+
+class http:  # noqa: N801 - it is called as a function is
+    """Deliver outputs by POST, as JSON.
+
+    ``Idempotency-Key`` and ``webhook-id`` are the effect id. A status of 2xx is success. 408, 409, 425, 429, 5xx and
+    errors of the network are tried again, with the worker's pauses. All other statuses, redirects too, refuse the
+    output for good.
+
+    Args:
+        url: the endpoint.
+        secret: the secret of a Standard Webhooks signature, ``whsec_`` and base64; several while they change.
+        headers: further headers.
+        timeout_s: how long the endpoint may be silent, in seconds.
+
+    Raises:
+        InputError: if the address or a secret is not valid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str | Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = limits.DELIVER_TIMEOUT_S,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InputError(f"the url is {shown(url)!r}; it begins with https:// or http://")
+        self._url, self._headers, self._timeout_s = url, dict(headers or {}), timeout_s
+        self._secrets = [_key(each) for each in ([secret] if isinstance(secret, str) else secret)]
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def __call__(self, output: Any, effect_id: str) -> None:
+        """Deliver one output."""
+        body = body_of(output)
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "inturn",
+            **self._headers,
+            # A string of RFC 8941, as draft-ietf-httpapi-idempotency-key-header has it.
+            "Idempotency-Key": f'"{effect_id}"',
+            **self._signature(effect_id, body),
+        }
+        request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310 - checked above
+        try:
+            with self._opener.open(request, timeout=self._timeout_s):
+                return
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read(limits.SHOWN_LENGTH).decode(errors="replace")
+            said = f"{shown(self._url)} answered {error.code} {error.reason}: {text}"
+            kind = DeliveryError if error.code in _AGAIN or error.code >= 500 else DeliveryRefused
+            raise kind(said) from None
+        except (OSError, HTTPException) as error:
+            raise DeliveryError(f"{shown(self._url)} cannot be reached: {error!r}") from error
+
+    def _signature(self, effect_id: str, body: bytes) -> dict[str, str]:
+        """Return the headers of Standard Webhooks 1.0."""
+        if not self._secrets:
+            return {}
+        now = str(int(time.time()))
+        signed = b".".join((effect_id.encode(), now.encode(), body))
+        made = [base64.b64encode(hmac.digest(each, signed, hashlib.sha256)).decode() for each in self._secrets]
+        return {
+            "webhook-id": effect_id,
+            "webhook-timestamp": now,
+            "webhook-signature": " ".join(f"v1,{each}" for each in made),
+        }
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follow no redirect: it would make a GET of the POST."""
+
+    @override
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _key(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not key:
+        raise InputError("the secret is not valid; it is whsec_ and base64, as Standard Webhooks has it")
+    return key

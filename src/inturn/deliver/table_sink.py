@@ -1,0 +1,96 @@
+"""Delivery to a table of the user's, in SQLite or PostgreSQL; the effect id is its primary key."""
+
+import sqlite3
+import threading
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.core import limits
+from inturn.core.address import checked_target, is_address, without_password
+from inturn.core.errors import DeliveryError, DeliveryRefused, InputError, SetupError
+from inturn.core.values.path import value_at
+from inturn.deliver.fields import body_of
+
+if TYPE_CHECKING:
+    import psycopg
+
+_PASSING: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
+"""Classes of SQLSTATE that may be another one next time: connection, rollback, resources, locks, shutdown."""
+
+
+class table:  # noqa: N801 - it is called as a function is
+    """Deliver outputs as rows of a table, each once: a row whose effect id is there already is left as it is.
+
+    The table has the column ``effect_id`` as its primary key. An error of the statement, such as an unknown column or a
+    violated constraint, refuses the output for good.
+
+    Args:
+        database: the file of SQLite, or the address of PostgreSQL.
+        name: the table, also with its schema: ``accounting.postings``.
+        columns: for each other column the path of the output's field; empty: the column ``output`` has all as JSON.
+
+    Raises:
+        InputError: if the address is not valid.
+        SetupError: if psycopg is not installed, for PostgreSQL.
+    """
+
+    def __init__(self, database: str, name: str, columns: Mapping[str, str] | None = None) -> None:
+        self._database, self._columns = checked_target(database), dict(columns or {"output": ""})
+        if "effect_id" in self._columns:
+            raise InputError("columns has 'effect_id'; that column has the effect id, so leave it out")
+        if is_address(database) and find_spec("psycopg") is None:
+            raise SetupError("for PostgreSQL psycopg is needed: pip install 'inturn[postgres]'")
+        names = ", ".join(map(_quoted, ("effect_id", *self._columns)))
+        marks = ", ".join(["%s" if is_address(database) else "?"] * (1 + len(self._columns)))
+        where = ".".join(map(_quoted, name.split(".")))
+        self._insert = f"insert into {where} ({names}) values ({marks}) on conflict (effect_id) do nothing"  # noqa: S608
+        self._mutex = threading.Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __call__(self, output: Any, effect_id: str) -> None:
+        """Deliver one output."""
+        row = [effect_id, *(_value(output, path) for path in self._columns.values())]
+        (self._to_postgres if is_address(self._database) else self._to_sqlite)(row)
+
+    def _to_sqlite(self, row: list[Any]) -> None:
+        try:
+            with closing(sqlite3.connect(self._database, timeout=limits.DELIVER_TIMEOUT_S)) as connection, connection:
+                connection.execute(self._insert, row)
+        except sqlite3.Error as error:
+            is_passing = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
+            raise (DeliveryError if is_passing else DeliveryRefused)(f"{self._database}: {error}") from error
+
+    def _to_postgres(self, row: list[Any]) -> None:
+        import psycopg
+
+        with self._mutex:
+            try:
+                if self._connection is None or self._connection.closed:
+                    self._connection = psycopg.connect(self._database, autocommit=True)
+                self._connection.execute(self._insert.encode(), row)
+            except psycopg.Error as error:
+                said = without_password(str(error), self._database)
+                is_passing = error.sqlstate is None or error.sqlstate[:2] in _PASSING
+                if is_passing:
+                    self.close()
+                raise (DeliveryError if is_passing else DeliveryRefused)(said) from error
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):  # it may be broken
+                connection.close()
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""').replace("%", "%%")
+    return f'"{doubled}"'
+
+
+def _value(output: Any, path: str) -> Any:
+    """Return a field of an output as the value of a column; lists and objects as JSON."""
+    value = value_at(output, path) if path else output
+    return body_of(value).decode() if isinstance(value, dict | list) or not path else value

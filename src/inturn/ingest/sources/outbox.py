@@ -1,0 +1,241 @@
+"""Outbox tables: rows that an application writes in its own transactions, in PostgreSQL or SQLite, in commit order.
+
+A sequence of PostgreSQL is neither gapless nor in the order of commits: a reader of ``id > last`` loses the row of a
+transaction that commits later than one with a greater id. So each row also has its transaction's id, and rows are read
+only up to the horizon: the oldest transaction that still runs. SQLite has one writer, so its ids are in commit order.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from inturn.core.address import checked_target, is_address, without_password
+from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
+from inturn.core.override import override
+from inturn.ingest.source import Source, SourceRecord
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class OutboxTable(Protocol):
+    """A table of one kind of database; positions are JSON values."""
+
+    def incarnation(self) -> str:
+        """Return the identity of the table's history."""
+        ...
+
+    def check(self, position: Any) -> None:
+        """Check that the table has reached a position.
+
+        Raises:
+            PositionGone: if it has not.
+        """
+        ...
+
+    def rows(self, position: Any, limit: int) -> Iterator[tuple[Any, bytes]]:
+        """Yield the rows after a position, each with its own position, as JSON objects."""
+        ...
+
+    def lag(self, position: Any) -> int:
+        """Return the number of rows after a position."""
+        ...
+
+    def delete(self, position: Any) -> None:
+        """Delete the rows up to a position."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class OutboxSource(Source):
+    """An outbox table; each row is a record, whose body is the row as a JSON object. It is one partition.
+
+    In PostgreSQL the table has ``xid xid8 not null default pg_current_xact_id()`` and ``id``, of any type that has an
+    order, with an index on both: ``(xid, id)``. In SQLite it has ``id integer primary key autoincrement``.
+
+    Args:
+        database: the file of SQLite, or the address of PostgreSQL.
+        table: the table, also with its schema: ``app.outbox``.
+        delete: whether rows are deleted once they are messages.
+
+    Raises:
+        InputError: if the file or the address is not valid.
+        SetupError: if psycopg is not installed, for PostgreSQL.
+    """
+
+    def __init__(self, database: str | Path, table: str, *, delete: bool = False) -> None:
+        target = checked_target(str(database))
+        self._table: OutboxTable = (_PostgresTable if is_address(target) else _SqliteTable)(target, table)
+        self._name, self._deletes = table, delete
+        self._at: dict[str, Any] = {}
+
+    @override
+    def partitions(self) -> Sequence[str]:
+        return [self._name]
+
+    @override
+    def incarnation(self, partition: str) -> str:  # noqa: ARG002 - there is one
+        return self._table.incarnation()
+
+    @override
+    def open(self, partition: str, position: Any) -> None:
+        if position is not None:
+            self._table.check(position)
+        self._at[partition] = position
+
+    @override
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        found: list[SourceRecord] = []
+        for partition, position in self._at.items():
+            found = [SourceRecord(partition, at, body) for at, body in self._table.rows(position, limit)]
+        if found:
+            self._at[self._name] = found[-1].position
+        else:
+            time.sleep(timeout_s)
+        return found
+
+    @override
+    def close(self, partition: str) -> None:
+        self._at.pop(partition, None)
+
+    @override
+    def confirm(self, partition: str, position: Any) -> None:  # noqa: ARG002 - there is one
+        if self._deletes:
+            self._table.delete(position)
+
+    @override
+    def lag(self, partition: str) -> int | None:
+        return self._table.lag(self._at[partition])
+
+    @override
+    def shut(self) -> None:
+        self._table.close()
+
+
+class _PostgresTable:
+    """A table of PostgreSQL; a position is the transaction's id and the row's, as texts."""
+
+    _AFTER = "(xid, id) > (%s::xid8, %s) and xid < pg_snapshot_xmin(pg_current_snapshot())"
+    _ALL = "xid < pg_snapshot_xmin(pg_current_snapshot())"
+
+    def __init__(self, address: str, table: str) -> None:
+        if find_spec("psycopg") is None:
+            raise SetupError("for PostgreSQL psycopg is needed: pip install 'inturn[postgres]'")
+        self._address, self._table = address, ".".join(map(_quoted, table.split("."))).replace("%", "%%")
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def incarnation(self) -> str:
+        found = self._run(
+            "select system_identifier, %s::regclass::oid from pg_control_system()", [self._table.replace("%%", "%")]
+        )
+        system, table = found.fetchone() or ("", "")
+        return f"{system}/{table}"
+
+    def check(self, position: Any) -> None:
+        """Accept any position: a table that was made again, or moved to another server, has another incarnation."""
+
+    def rows(self, position: Any, limit: int) -> Iterator[tuple[Any, bytes]]:
+        where, given = self._where(position)
+        found = self._run(
+            "select r.xid::text, r.id::text, row_to_json(r)::text "  # noqa: S608 - quoted
+            f"from (select * from {self._table} where {where} order by xid, id limit %s) r order by r.xid, r.id",
+            [*given, limit],
+        )
+        return (((xid, id_), body.encode()) for xid, id_, body in found)
+
+    def lag(self, position: Any) -> int:
+        where, given = self._where(position)
+        (count,) = self._run(f"select count(*) from {self._table} where {where}", given).fetchone() or (0,)  # noqa: S608
+        return int(count)
+
+    def delete(self, position: Any) -> None:
+        self._run(f"delete from {self._table} where (xid, id) <= (%s::xid8, %s)", position)  # noqa: S608 - quoted
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _where(self, position: Any) -> tuple[str, list[Any]]:
+        return (self._ALL, []) if position is None else (self._AFTER, list(position))
+
+    def _run(self, statement: str, given: Sequence[Any]) -> "psycopg.Cursor[Any]":
+        import psycopg
+
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(self._address, autocommit=True)
+            return self._connection.execute(statement.encode(), given)
+        except psycopg.Error as error:
+            raise SourceError(f"{self._table}: {without_password(str(error), self._address)}") from error
+
+
+class _SqliteTable:
+    """A table of SQLite; a position is the row's id."""
+
+    def __init__(self, path: str, table: str) -> None:
+        if not Path(path).is_file():
+            raise InputError(f"there is no file {path!r}")
+        self._path, self._name, self._table = Path(path), table, _quoted(table)
+        self._connection: sqlite3.Connection | None = None
+        found = self._run("select sql from sqlite_master where name = ?", table)
+        if not found or "autoincrement" not in found[0]["sql"].lower():
+            self.close()
+            msg = "gives ids of deleted rows again, so rows would be lost" if found else "is not there"
+            raise InputError(f"the table {table!r} {msg}; it has id integer primary key autoincrement")
+        columns = self._run("select name, type from pragma_table_info(?)", table)
+        self._jsons = [each["name"] for each in columns if each["type"].lower() in ("json", "jsonb")]
+
+    def incarnation(self) -> str:
+        return str(self._path.stat().st_ino)
+
+    def check(self, position: Any) -> None:
+        found = self._run("select seq from sqlite_sequence where name = ?", self._name)
+        if not found or found[0]["seq"] < position:
+            raise PositionGone(f"the table {self._name!r} has given no id {position}; it was made again")
+
+    def rows(self, position: Any, limit: int) -> Iterator[tuple[Any, bytes]]:
+        found = self._run(f"select * from {self._table} where id > ? order by id limit ?", position or 0, limit)  # noqa: S608 - quoted
+        for row in found:
+            record = dict(row) | {name: _json(row[name]) for name in self._jsons}
+            yield row["id"], msgspec.json.encode(record)
+
+    def lag(self, position: Any) -> int:
+        (row,) = self._run(f"select count(*) as count from {self._table} where id > ?", position or 0)  # noqa: S608 - quoted
+        return int(row["count"])
+
+    def delete(self, position: Any) -> None:
+        self._run(f"delete from {self._table} where id <= ?", position)  # noqa: S608 - quoted
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _run(self, statement: str, *given: Any) -> list[sqlite3.Row]:
+        if self._connection is None:
+            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.text_factory = lambda data: data.decode(errors="replace")  # no row stalls the others
+        return self._connection.execute(statement, given).fetchall()
+
+
+def _json(value: Any) -> Any:
+    """Return the value of a column of JSON, or its text if it is none."""
+    try:
+        return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
+    except msgspec.DecodeError:
+        return value
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'

@@ -1,0 +1,215 @@
+"""A check of a user's own source: what it gives after reopening, handovers and crashes, over a random schedule.
+
+A model of the host commits records, and remembers for each partition where the next read goes on. The sources under
+test are dropped without a word, closed, opened at these positions by another instance, and confirmed late or never.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from inturn.ingest.source import Source, SourceRecord
+
+
+class SourceFault(AssertionError):
+    """A source that breaks the rules of :class:`inturn.ingest.Source`; the text has the schedule up to the fault."""
+
+
+def number_in(record: SourceRecord) -> int:
+    """Return the field ``n`` of a record's JSON."""
+    return int(msgspec.json.decode(record.body or b"")["n"])
+
+
+def source(
+    make: Callable[[], Source],
+    produce: Callable[[Sequence[int]], object],
+    *,
+    number: Callable[[SourceRecord], int] = number_in,
+    seed: int = 1,
+    steps: int = 100,
+    redelivers: bool = False,
+    patience_s: float = 30.0,
+) -> None:
+    """Check a source: no record lost, repeated or out of order, whatever happens to those who read it.
+
+    Args:
+        make: returns a new source over what ``produce`` writes to, as another process would.
+        produce: writes a record for each of the numbers, in this order, such as ``{"n": 7}``. What goes to one
+            partition keeps its order there.
+        number: returns the number of a record.
+        seed: what the schedule is drawn from.
+        steps: the length of the schedule.
+        redelivers: whether records that were not confirmed come again, and positions mean nothing, as with a broker
+            that has acknowledgements; ids then make messages once.
+        patience_s: how long the source may give nothing before a record counts as lost.
+
+    Raises:
+        SourceFault: if the source breaks a rule.
+    """
+    _Check(make, produce, number, seed, redelivers=redelivers, patience_s=patience_s).run(steps)
+
+
+class _Check:
+    def __init__(
+        self,
+        make: Callable[[], Source],
+        produce: Callable[[Sequence[int]], object],
+        number: Callable[[SourceRecord], int],
+        seed: int,
+        *,
+        redelivers: bool,
+        patience_s: float,
+    ) -> None:
+        self._make, self._produce, self._number, self._seed = make, produce, number, seed
+        self._redelivers, self._patience_s = redelivers, patience_s
+        self._chance = random.Random(seed)  # noqa: S311 - a schedule, not a secret
+        self._schedule: list[str] = []
+        self._produced = 0
+        self._sources = [make(), make()]
+        self._owners: dict[str, int] = {}
+        self._positions: dict[str, Any] = {}
+        self._committed: dict[str, list[int]] = {}
+        self._confirmed: set[int] = set()
+        self._incarnations: dict[str, str] = {}
+
+    def run(self, steps: int) -> None:
+        """Play the schedule, then read what is left."""
+        self._more()
+        if not self._redelivers:
+            self._reopen_everywhere()
+        actions = (self._more, self._read, self._read, self._read, self._hand_over, self._crash)
+        for _ in range(steps):
+            self._chance.choice(actions)()
+        self._say("read what is left")
+        last = time.monotonic()
+        while self._count() < self._produced:
+            before = self._count()
+            self._read(timeout_s=0.1, is_lossless=True)
+            last = time.monotonic() if self._count() > before else last
+            if time.monotonic() > last + self._patience_s:
+                missing = set(range(self._produced)) - {n for each in self._committed.values() for n in each}
+                self._fail(f"{len(missing)} of {self._produced} records are lost, {min(missing)} the first of them")
+        for each in self._sources:
+            each.shut()
+
+    def _more(self) -> None:
+        count = self._chance.randint(1, 10)
+        self._say(f"produce {self._produced} to {self._produced + count - 1}")
+        self._produce(range(self._produced, self._produced + count))
+        self._produced += count
+
+    def _read(self, *, timeout_s: float = 0.0, is_lossless: bool = False) -> None:
+        """Poll one instance; then commit, or lose all of it as by a crash."""
+        self._open_new()
+        at, limit = self._chance.randrange(len(self._sources)), self._chance.randint(1, 8)
+        found = self._polled(self._sources[at], at, limit, timeout_s)
+        if found or not is_lossless:
+            self._say(f"instance {at} polls {limit}: {[self._number(each) for each in found]}")
+        if len(found) > limit:
+            self._fail(f"poll({limit}) gave {len(found)} records")
+        for each in found:
+            if self._owners.get(each.partition) != at:
+                self._fail(f"a record of {each.partition!r}, which instance {at} has not opened")
+        if not is_lossless and self._chance.random() < 0.2:
+            self._drop(at, "before the commit")
+            return
+        for each in found:
+            self._commit(each)
+        if not is_lossless and self._chance.random() < 0.2:
+            self._drop(at, "after the commit, before confirm")
+            return
+        for partition in dict.fromkeys(each.partition for each in found):
+            self._sources[at].confirm(partition, self._positions[partition])
+        self._confirmed.update(map(self._number, found))
+
+    def _polled(self, instance: Source, at: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        """Poll, if there is an open partition: the host polls no other source."""
+        return instance.poll(limit, timeout_s) if at in self._owners.values() else []
+
+    def _commit(self, record: SourceRecord) -> None:
+        done, number = self._committed.setdefault(record.partition, []), self._number(record)
+        if number in done:
+            if not self._redelivers or number in self._confirmed:
+                self._fail(f"record {number} of {record.partition!r} came again, after its commit")
+        elif done and number < done[-1]:
+            self._fail(f"record {number} of {record.partition!r} came after {done[-1]}")
+        else:
+            done.append(number)
+        self._positions[record.partition] = _stored(record.position)
+
+    def _hand_over(self) -> None:
+        if self._owners:
+            partition = self._chance.choice(sorted(self._owners))
+            before, after = self._owners[partition], self._chance.randrange(len(self._sources))
+            self._say(f"partition {partition!r} goes from instance {before} to {after}")
+            self._sources[before].close(partition)
+            self._open(partition, after)
+
+    def _crash(self) -> None:
+        self._drop(self._chance.randrange(len(self._sources)), "between two polls")
+
+    def _drop(self, at: int, when: str) -> None:
+        """Drop an instance as if its process had died, and let a new one have its partitions."""
+        self._say(f"instance {at} dies {when}")
+        if self._redelivers:
+            self._sources[at].shut()  # a broker sees the end of the connection
+        self._sources[at] = self._make()
+        for partition in [name for name, owner in self._owners.items() if owner == at]:
+            self._open(partition, self._chance.randrange(len(self._sources)))
+
+    def _open_new(self) -> None:
+        for each in self._sources[0].partitions():
+            if each not in self._owners:
+                self._open(each, self._chance.randrange(len(self._sources)))
+
+    def _open(self, partition: str, at: int) -> None:
+        position = self._positions.get(partition)
+        self._say(f"instance {at} opens {partition!r} at {position!r}")
+        instance = self._sources[at]
+        incarnation = instance.incarnation(partition)
+        if self._incarnations.setdefault(partition, incarnation) != incarnation:
+            self._fail(
+                f"the incarnation of {partition!r} is {incarnation!r}, and was {self._incarnations[partition]!r}"
+            )
+        instance.open(partition, position)
+        self._owners[partition] = at
+
+    def _reopen_everywhere(self) -> None:
+        """Read all from the start, then from each position: the rest must be the same."""
+        every = self._first(dict.fromkeys(self._make().partitions()), self._produced)
+        for partition in dict.fromkeys(each.partition for each in every):
+            whole = [each for each in every if each.partition == partition]
+            for at, each in enumerate(whole, 1):
+                rest = self._first({partition: each.position}, len(whole) - at)
+                if rest != whole[at:]:
+                    wanted, given = ([self._number(record) for record in part] for part in (whole[at:], rest))
+                    self._fail(f"{partition!r} gives {wanted} after {each.position!r}, and {given} if opened there")
+
+    def _first(self, positions: dict[str, Any], count: int) -> list[SourceRecord]:
+        """Read a number of records from these positions on, or fewer if no more come."""
+        instance, found = self._make(), list[SourceRecord]()
+        for partition, position in positions.items():
+            instance.open(partition, position)
+        until = time.monotonic() + self._patience_s
+        while len(found) < count and time.monotonic() < until:
+            found += instance.poll(count - len(found), 0.1)
+        instance.shut()
+        return [each._replace(position=_stored(each.position)) for each in found]
+
+    def _count(self) -> int:
+        return sum(map(len, self._committed.values()))
+
+    def _say(self, text: str) -> None:
+        self._schedule.append(text)
+
+    def _fail(self, why: str) -> None:
+        steps = "\n".join(f"  {number:>3} {each}" for number, each in enumerate(self._schedule, 1))
+        raise SourceFault(f"{why}\nseed {self._seed}, the schedule:\n{steps}")
+
+
+def _stored(position: Any) -> Any:
+    """Return a position as a database gives it back: JSON."""
+    return msgspec.json.decode(msgspec.json.encode(position))

@@ -1,0 +1,108 @@
+"""Outputs are posted with their effect id and a signature; statuses are final or not."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+import inturn
+from deliver.conftest import Bank
+from inturn import deliver
+from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
+from inturn.queue import QueueSettings
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+
+SECRET, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+PROGRAM = Path(__file__).parent / "programs" / "http_worker.py"
+
+
+def test_an_output_is_posted_with_its_effect_id_and_a_signature(bank: Bank) -> None:
+    deliver.http(bank.url, secret=[SECRET, OTHER], headers={"Authorization": "Bearer x"})({"paid": "5 €"}, "e1")
+    ((headers, body),) = bank.posted
+    assert headers["idempotency-key"] == '"e1"'
+    assert (headers["content-type"], headers["authorization"]) == ("application/json", "Bearer x")
+    for secret in (SECRET, OTHER):
+        assert Webhook(secret).verify(body, headers) == {"paid": "5 €"}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body.replace(b"5", b"6"), headers)
+    deliver.http(bank.url)(1, "e2")
+    assert "webhook-signature" not in bank.posted[1][0]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 410, 413, 422, 301, 307])
+def test_what_is_refused_for_good(bank: Bank, status: int) -> None:
+    bank.answers = [status]
+    with pytest.raises(DeliveryRefused, match=f"/postings answered {status} .*: because"):
+        deliver.http(bank.url)({}, "e")
+    assert len(bank.posted) == 1, "no redirect is followed"
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 0])
+def test_what_may_pass(bank: Bank, status: int) -> None:
+    bank.answers = [status]
+    post = deliver.http(bank.url)
+    with pytest.raises(DeliveryError, match=r"answered|cannot be reached") as error:
+        post({}, "e")
+    assert not isinstance(error.value, DeliveryRefused)
+    post({}, "e")
+    assert [headers["idempotency-key"] for headers, _ in bank.posted] == ['"e"', '"e"']
+
+
+def test_nobody_there_may_pass_and_passwords_are_not_told() -> None:
+    with pytest.raises(DeliveryError, match=r"http://me@127\.0\.0\.1:9/ cannot be reached") as error:
+        deliver.http("http://me:geheim@127.0.0.1:9/")({}, "e")
+    assert "geheim" not in str(error.value)
+
+
+def test_what_is_not_valid_is_refused() -> None:
+    with pytest.raises(InputError, match="begins with https:// or http://"):
+        deliver.http("file:///etc/passwd")
+    with pytest.raises(InputError, match="the secret is not valid") as error:
+        deliver.http("http://x", secret=["whsec_geheim!"])
+    assert "geheim" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_a_worker_that_is_killed_around_its_posts_gives_each_effect_the_same_key(
+    bank: Bank, tmp_path: Path, soak_seed: int
+) -> None:
+    path, killed = tmp_path / "shop.db", 0
+    with inturn.open(path) as db:
+        payments = db.queue("payments", QueueSettings(visibility_timeout_s=1))
+        for revision in range(1, 21):
+            for account in "abc":
+                payments.send({"account": account, "revision": revision}, group=account, revision=revision)
+    bank.answers = [200, 503, 0, 200, 500] * 10
+    for life in range(20):
+        point = ("delivered", "delivering")[(life + soak_seed) % 2]
+        command = [sys.executable, str(PROGRAM), str(path), bank.url]
+        done = subprocess.run(
+            command, env=os.environ | {"INTURN_KILL_AT": f"{point}@{life % 4 + 1}"}, check=False, timeout=120
+        )
+        killed += done.returncode == -signal.SIGKILL
+    assert subprocess.run([sys.executable, str(PROGRAM), str(path), bank.url], check=False, timeout=120).returncode == 0
+    assert killed > 10
+    assert max(Counter(headers["idempotency-key"] for headers, _ in bank.posted).values()) > 1, "some came twice"
+    sent = [(account, n) for n in range(1, 21) for account in "abc"]
+    done = [(each["account"], each["n"]) for each in bank.outputs().values()]  # by key, each where it came first
+    assert sorted(done) == sorted(sent)
+    check_or_raise(
+        [
+            *(
+                SendCall(client="q", asked=at, answered=at, dedup_id=f"{a}/{n}", group=a, body="", number=at)
+                for at, (a, n) in enumerate(sent)
+            ),
+            *(
+                AppliedEffect(
+                    client="bank", asked=at, dedup_id=f"{a}/{n}", group=a, number=sent.index((a, n)), place=at
+                )
+                for at, (a, n) in enumerate(done)
+            ),
+        ]
+    )

@@ -1,0 +1,63 @@
+"""Outputs are messages of SQS, of moto and of this project's own endpoint."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from inturn import deliver
+from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
+from inturn.server.config import Config, ServerConfig
+from server.served import Served
+
+pytestmark = pytest.mark.thorough
+OPTIONS = {
+    "region_name": "us-east-1",
+    "aws_access_key_id": "test",
+    "aws_secret_access_key": "test",
+}
+
+
+@pytest.fixture(params=["moto", "inturn"])
+def options(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[dict[str, Any]]:
+    if request.param == "moto":
+        yield OPTIONS | {"endpoint_url": request.getfixturevalue("endpoint")}
+        return
+    with Served(tmp_path / "queues.db", Config(server=ServerConfig(port=0))) as served:
+        yield OPTIONS | {"endpoint_url": served.url}
+
+
+def test_an_output_is_a_message_with_its_effect_id_once(options: dict[str, Any]) -> None:
+    client = boto3.client("sqs", **options)
+    url = client.create_queue(QueueName="paid.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    post = deliver.sqs(url, group="account", **options)
+    post({"account": "a", "n": 1}, "e1")
+    post({"account": "a", "n": 2}, "e2")
+    post({"account": "a", "n": 1}, "e1")
+    asked = {"MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"], "AttributeNames": ["All"]}
+    found = client.receive_message(QueueUrl=url, **asked)["Messages"]
+    assert [json.loads(each["Body"]) for each in found] == [{"account": "a", "n": 1}, {"account": "a", "n": 2}]
+    assert [each["MessageAttributes"]["effect-id"]["StringValue"] for each in found] == ["e1", "e2"]
+    assert [each["Attributes"]["MessageGroupId"] for each in found] == ["a", "a"]
+    plain = client.create_queue(QueueName="plain")["QueueUrl"]
+    deliver.sqs(plain, **options)([1], "e3")
+    assert client.receive_message(QueueUrl=plain)["Messages"][0]["Body"] == "[1]"
+
+
+def test_what_is_refused_and_what_may_pass(options: dict[str, Any]) -> None:
+    client = boto3.client("sqs", **options)
+    url = client.create_queue(QueueName="small")["QueueUrl"]
+    post = deliver.sqs(url, **options)
+    with pytest.raises(DeliveryRefused):
+        post("x" * 2_000_000, "e")
+    client.delete_queue(QueueUrl=url)
+    with pytest.raises(DeliveryRefused):
+        post({}, "e")
+    nobody = deliver.sqs("http://127.0.0.1:9/q", **(options | {"endpoint_url": "http://127.0.0.1:9"}))
+    with pytest.raises(DeliveryError) as error:
+        nobody({}, "e")
+    assert not isinstance(error.value, DeliveryRefused)
+    with pytest.raises(InputError, match="is a FIFO queue; group= says"):
+        deliver.sqs("http://x/q.fifo", **options)

@@ -1,0 +1,343 @@
+"""Rows of an outbox table become messages once, none is lost, whatever the order of the commits."""
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import inturn
+from inturn import Gapless, Monotone, Pipeline
+from inturn.core.errors import InputError, SourceError
+from inturn.database import Database
+from inturn.faults import OF_A_TRANSACTION
+from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
+from inturn.ingest.config import read
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+
+pytestmark = pytest.mark.thorough
+DDL = {
+    "postgres": """create table outbox (id bigserial, xid xid8 not null default pg_current_xact_id(),
+        account text, n bigint, payload jsonb, primary key (id)); create index on outbox (xid, id)""",
+    "sqlite": "create table outbox (id integer primary key autoincrement, account text, n integer, payload json)",
+}
+BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n")
+PROGRAM = Path(__file__).parent / "programs" / "outbox_host.py"
+
+
+class Outbox:
+    """The application's database, and connections to it."""
+
+    def __init__(self, place: str, stack: ExitStack) -> None:
+        self.place, self._stack = place, stack
+        self.main = self.connect()
+        for each in DDL["postgres" if "://" in place else "sqlite"].split(";"):
+            self.main.execute(each)
+
+    def connect(self) -> Any:
+        connection: Any
+        if "://" in self.place:
+            connection = psycopg.connect(self.place, autocommit=True)
+        else:
+            connection = sqlite3.connect(self.place, isolation_level=None)
+        self._stack.callback(connection.close)
+        return connection
+
+    def insert(self, account: str | None, n: int | None, connection: Any = None, **more: Any) -> None:
+        mark = "%s" if "://" in self.place else "?"
+        names = ", ".join(["account", "n", *more])
+        values = ", ".join([mark] * (2 + len(more)))
+        (connection or self.main).execute(
+            f"insert into outbox ({names}) values ({values})",  # noqa: S608 - no data in it
+            [account, n, *more.values()],
+        )
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
+    sqlite = str(tmp_path / "app.db")
+    with ExitStack() as stack:
+        yield Outbox(request.getfixturevalue("empty_postgres_url") if request.param == "postgres" else sqlite, stack)
+
+
+@pytest.fixture
+def pg_outbox(empty_postgres_url: str) -> Iterator[Outbox]:
+    with ExitStack() as stack:
+        yield Outbox(empty_postgres_url, stack)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        yield db
+
+
+def settled(outbox: Outbox) -> None:
+    """Wait until no transaction of this moment runs any more; other tests use the server too."""
+    if "://" in outbox.place:
+        (now,) = outbox.main.execute("select pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+        until = time.monotonic() + 60
+        while outbox.main.execute("select pg_snapshot_xmin(pg_current_snapshot()) < %s::xid8", [now]).fetchone()[0]:
+            assert time.monotonic() < until, "a transaction does not end"
+            time.sleep(0.01)
+
+
+def ingest(
+    db: Database, outbox: Outbox, mapping: MessageMapping = BY_ACCOUNT, *, delete: bool = False, is_open: bool = False
+) -> int:
+    if not is_open:
+        settled(outbox)
+    source = OutboxSource(outbox.place, "outbox", delete=delete)
+    return Ingest(source, db.queue("payments"), mapping, name="outbox").run(until="caught up").received
+
+
+def sent(db: Database) -> list[tuple[str | None, int | None]]:
+    return [(each.group, each.revision) for each in db.queue("payments").peek(1000)]
+
+
+def test_a_row_is_a_message_once(outbox: Outbox, db: Database) -> None:
+    outbox.insert("a", 1, payload='{"amount": 5, "what": "a\\\\b €"}')
+    outbox.insert("b", 1)
+    assert ingest(db, outbox) == 2
+    outbox.insert("a", 2)
+    assert ingest(db, outbox) == 1
+    assert sent(db) == [("a", 1), ("b", 1), ("a", 2)]
+    body = db.queue("payments").peek()[0].body
+    assert body["payload"] == {"amount": 5, "what": "a\\b €"}
+    mapping = MessageMapping(group="body.account", body="body.payload")
+    assert Ingest(OutboxSource(outbox.place, "outbox"), db.queue("q"), mapping, name="x").run(until="caught up")[
+        :2
+    ] == (3, 0)
+    assert db.queue("q").peek()[0].body == {"amount": 5, "what": "a\\b €"}
+
+
+def test_rows_are_deleted_once_they_are_messages(outbox: Outbox, db: Database) -> None:
+    for n in range(1, 4):
+        outbox.insert("a", n)
+    assert ingest(db, outbox, delete=True) == 3
+    assert outbox.main.execute("select count(*) from outbox").fetchone() == (0,)
+    outbox.insert("a", 4)
+    assert ingest(db, outbox, delete=True) == 1, "its id is a new one"
+
+
+def test_rows_that_cannot_be_messages_are_kept_and_stall_nothing(outbox: Outbox, db: Database) -> None:
+    outbox.insert(None, 1)
+    outbox.insert("a", 1, payload=json.dumps("x" * 10_000_000))
+    outbox.insert("a", 2)
+    if "://" not in outbox.place:
+        outbox.main.execute("insert into outbox (account, n) values (cast(x'ff' as text), 1), ('c', 1e999)")
+    assert ingest(db, outbox) == 1 + ("://" not in outbox.place)
+    reasons = [each.reason.split(";")[0] for each in SourceControl(db, "outbox").rejected()]
+    assert reasons[0] == "the record has no group"
+    assert "fit" in str(list(SourceControl(db, "outbox").rejected())[1].reason)
+
+
+def test_o1_a_late_committer_with_a_smaller_id_is_not_lost(pg_outbox: Outbox, db: Database) -> None:
+    late, soon = pg_outbox.connect(), pg_outbox.connect()
+    late.execute("begin")
+    pg_outbox.insert("a", 41, late)
+    soon.execute("begin")
+    pg_outbox.insert("a", 42, soon)
+    soon.execute("commit")
+    pg_outbox.insert("a", 43)
+    assert ingest(db, pg_outbox, is_open=True) == 0, "nothing at or after the oldest transaction that runs"
+    late.execute("commit")
+    assert ingest(db, pg_outbox) == 3
+    assert sent(db) == [("a", 41), ("a", 42), ("a", 43)]
+
+
+def test_o1_an_id_that_is_drawn_before_the_transaction_begins_to_write_is_not_lost(
+    pg_outbox: Outbox, db: Database
+) -> None:
+    late = pg_outbox.connect()
+    (number,) = late.execute("select nextval('outbox_id_seq')").fetchone()
+    pg_outbox.insert("a", 42)
+    assert ingest(db, pg_outbox) == 1
+    late.execute("insert into outbox (id, account, n) values (%s, 'a', 41)", [number])
+    assert ingest(db, pg_outbox) == 1
+    for order, applied, stale in ((Gapless("n", start=41), [41, 42], 0), (Monotone("n"), [42], 1)):
+        line = Pipeline(name="p", group="g", order=order, handler=lambda state, message: (state, [message["n"]]))
+        replay = line.replay([{"g": group, "n": n} for group, n in sent(db)[:1]])
+        replay = line.replay([{"g": group, "n": n} for group, n in sent(db)[1:]], after=replay)
+        assert ([each.output for each in replay.outputs], replay.counts.stale) == (applied, stale)
+
+
+def test_o2_what_was_rolled_back_is_a_gap_that_is_not_waited_for(pg_outbox: Outbox, db: Database) -> None:
+    other = pg_outbox.connect()
+    pg_outbox.insert("a", 41)
+    other.execute("begin")
+    pg_outbox.insert("a", 42, other)
+    pg_outbox.insert("a", 43)
+    other.execute("rollback")
+    pg_outbox.insert("a", 44)
+    assert ingest(db, pg_outbox) == 3
+    assert sent(db) == [("a", 41), ("a", 43), ("a", 44)]
+
+
+@pytest.mark.soak
+def test_o3_writers_at_the_same_time_lose_nothing(outbox: Outbox, db: Database, soak_seed: int) -> None:
+    """Each counts a revision under the group's lock; the order of a group is that of its revisions."""
+    outbox.main.execute("create table accounts (name text primary key, n bigint not null)")
+    outbox.main.execute("insert into accounts values ('a', 0), ('b', 0)")
+    is_postgres = "://" in outbox.place
+
+    def write(seed: int) -> None:
+        chance, connection = random.Random(seed), connections[seed - soak_seed * 10]
+        for _ in range(30):
+            account = chance.choice("ab")
+            connection.execute("begin" if is_postgres else "begin immediate")
+            if is_postgres and chance.random() < 0.5:
+                connection.execute("select pg_current_xact_id()")  # an id from before the wait for the lock
+            counted = f"update accounts set n = n + 1 where name = '{account}' returning n"  # noqa: S608 - a or b
+            (n,) = connection.execute(counted).fetchone()
+            outbox.insert(account, n, connection)
+            connection.execute("commit" if chance.random() < 0.9 else "rollback")
+
+    connections = [
+        psycopg.connect(outbox.place, autocommit=True)
+        if is_postgres
+        else sqlite3.connect(outbox.place, timeout=60, isolation_level=None, check_same_thread=False)
+        for _ in range(4)
+    ]
+    threads = [threading.Thread(target=write, args=(soak_seed * 10 + each,)) for each in range(4)]
+    with Ingest(OutboxSource(outbox.place, "outbox"), db.queue("payments"), BY_ACCOUNT, name="outbox", batch=3):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    for each in connections:
+        each.close()
+    ingest(db, outbox)
+    written = sorted(outbox.main.execute("select account, n from outbox").fetchall())
+    assert sorted(sent(db)) == written
+    line = Pipeline(name="p", group="g", order=Gapless("n"), handler=lambda state, m: ({"n": m["n"]}, []))
+    replay = line.replay([{"g": g, "n": n} for g, n in sent(db)])
+    assert replay.states == {g: {"n": max(n for account, n in written if account == g)} for g in "ab"}
+
+
+def test_a_table_that_was_made_again_is_refused(outbox: Outbox, db: Database) -> None:
+    outbox.insert("a", 1)
+    outbox.insert("a", 2)
+    ingest(db, outbox)
+    outbox.main.execute("drop table outbox")
+    for each in DDL["postgres" if "://" in outbox.place else "sqlite"].split(";"):
+        outbox.main.execute(each)
+    outbox.insert("a", 3)
+    assert ingest(db, outbox) == 0
+    (partition,) = SourceControl(db, "outbox").partitions()
+    assert "made again" in (partition.note or "")
+    SourceControl(db, "outbox").seek(None)
+    assert ingest(db, outbox) == 1
+
+
+def test_lag(outbox: Outbox) -> None:
+    source = OutboxSource(outbox.place, "outbox")
+    for n in range(5):
+        outbox.insert("a", n)
+    settled(outbox)
+    source.open("outbox", None)
+    assert source.lag("outbox") == 5
+    assert len(source.poll(2, 0)) == 2
+    assert source.lag("outbox") == 3
+    source.shut()
+
+
+def test_what_is_not_valid_is_refused(tmp_path: Path, pg_outbox: Outbox, db: Database) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        OutboxSource(tmp_path / "none.db", "outbox")
+    path = tmp_path / "app.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table reused (id integer primary key)")
+    connection.close()
+    with pytest.raises(InputError, match="gives ids of deleted rows again"):
+        OutboxSource(path, "reused")
+    with pytest.raises(InputError, match="the table 'none' is not there; it has id integer primary key autoincrement"):
+        OutboxSource(path, "none")
+    with pytest.raises(SourceError, match='relation "none" does not exist'):
+        Ingest(OutboxSource(pg_outbox.place, "none"), db.queue("q"), BY_ACCOUNT, name="x").run(until="caught up")
+    with pytest.raises(SourceError) as error:
+        OutboxSource("postgresql://me:geheim@127.0.0.1:9/x", "none").incarnation("none")
+    assert "geheim" not in str(error.value)
+
+
+def test_a_role_that_may_only_read_it_can_be_used(pg_outbox: Outbox) -> None:
+    pg_outbox.insert("a", 1)
+    (schema,) = pg_outbox.main.execute("select current_schema()").fetchone()
+    role = f"reader_{schema}"
+    pg_outbox.main.execute(f"create role {role}")
+    pg_outbox.main.execute(f"grant usage on schema {schema} to {role}")
+    pg_outbox.main.execute(f"grant select on outbox to {role}")
+    source = OutboxSource(pg_outbox.place, f"{schema}.outbox")
+    source._table._run(f"set role {role}", [])  # type: ignore[attr-defined]
+    assert source.incarnation("outbox")
+    settled(pg_outbox)
+    source.open("outbox", None)
+    assert len(source.poll(10, 0)) == 1
+    source.shut()
+    pg_outbox.main.execute(f"drop owned by {role}")
+    pg_outbox.main.execute(f"drop role {role}")
+
+
+def test_the_configuration(tmp_path: Path, outbox: Outbox, db: Database) -> None:
+    outbox.insert("a", 1)
+    config = tmp_path / "ingest.toml"
+    place = outbox.place if "://" in outbox.place else "app.db"
+    config.write_text(
+        '[[sources]]\nkind = "outbox"\nname = "o"\nqueue = "shop.db#payments"\ntable = "outbox"\n'
+        f'database = "{place}"\n'
+    )
+    (found,) = read(config).sources
+    source = found.source(tmp_path)
+    settled(outbox)
+    source.open("outbox", None)
+    assert len(source.poll(10, 0)) == 1
+    source.shut()
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_lives_that_end_at_every_point(outbox: Outbox, tmp_path: Path, soak_seed: int) -> None:
+    chance, address, killed = random.Random(soak_seed), str(tmp_path / "shop.db"), 0
+    deletes = "delete" if "://" in outbox.place else "keep"
+    written = [(f"acct-{n % 5}", n // 5 + 1) for n in range(200)]
+    for account, n in written:
+        outbox.insert(account, n)
+    settled(outbox)
+    command = [sys.executable, str(PROGRAM), address, outbox.place, deletes]
+    for _ in range(20):
+        at = f"{chance.choice((*OF_A_TRANSACTION, 'polled', 'ingested'))}@{chance.randint(1, 6)}"
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=60)
+        assert life.returncode in (0, -signal.SIGKILL)
+        killed += life.returncode != 0
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+    assert killed > 5
+    with inturn.open(address) as db:
+        done = sent(db)
+    check_or_raise(
+        [
+            *(
+                SendCall(client="app", asked=at, answered=at, dedup_id=f"{a}/{n}", group=a, body="", number=at)
+                for at, (a, n) in enumerate(written)
+            ),
+            *(
+                AppliedEffect(
+                    client="q", asked=at, dedup_id=f"{a}/{n}", group=str(a), number=written.index((a, n)), place=at
+                )
+                for at, (a, n) in enumerate(done)
+            ),
+        ]
+    )
+    assert done == written
+    (left,) = outbox.main.execute("select count(*) from outbox").fetchone()
+    assert left == (0 if deletes == "delete" else len(written))
