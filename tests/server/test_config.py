@@ -183,7 +183,7 @@ def test_everything(tmp_path: Path) -> None:
         ("[server]\nbase_url = 'http://[a'", "base_url is 'http://[a'; expected is http or https"),
         ("[server]\ngrace_s = 0", "grace_s is 0; expected is a number of seconds, at most a day"),
         ("server = 1", "[server]: this is to be a table"),
-        ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]] or [[queues]]"),
+        ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]]"),
         ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected is a number from 1 to 1000000"),
         (
             "[limits]\npending_bytes = 1000000",

@@ -33,6 +33,7 @@ class MessageMapping:
     Args:
         group: the message's group; None: no group.
         revision: its revision, a whole number, also as text.
+        ranks: the numbers of revisions that are words: ``{"draft": 1, "open": 2, "paid": 3}``.
         id: its deduplication id. None: none; each record of a source becomes a message once all the same.
         body: its body. ``body`` alone is the record's body as it came.
         format: ``json``: a body must be JSON; ``text``: it must be UTF-8; ``bytes``: it may be anything.
@@ -45,6 +46,7 @@ class MessageMapping:
     body: str = "body"
     format: Literal["json", "text", "bytes"] = "json"
     ignore_empty: bool = False
+    ranks: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("group", "revision", "id", "body"):
@@ -75,7 +77,7 @@ class MessageMapping:
                 if self.ignore_empty:
                     return None
                 raise Unmappable("the record has no body")
-            value = _decoded("body", data) if as_json else None
+            value = decoded("body", data) if as_json else None
             text: str | bytes
             if body is not None:
                 text, content = msgspec.json.encode(body(record, value)).decode(), _JSON
@@ -90,7 +92,7 @@ class MessageMapping:
                     text,
                     content,
                     None if group is None else _name("group", group(record, value)),
-                    None if revision is None else _revision(revision(record, value)),
+                    None if revision is None else _revision(revision(record, value), self.ranks),
                     None if id_ is None else _name("id", id_(record, value)),
                 )
             except InputError as error:
@@ -133,10 +135,15 @@ def _part(what: str, data: bytes | str | None, within: str) -> Any:
         return None
     if not within:
         return data if isinstance(data, str) else _text(what, data)
-    return value_at(_decoded(what, data), within)
+    return value_at(decoded(what, data), within)
 
 
-def _decoded(what: str, data: bytes | str) -> Any:
+def decoded(what: str, data: bytes | str) -> Any:
+    """Return the value of JSON.
+
+    Raises:
+        Unmappable: if it is none; ``what`` names it.
+    """
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -156,7 +163,11 @@ def _name(what: str, value: Any) -> str:
     return checked(what, value if isinstance(value, str) else group_text(value))
 
 
-def _revision(value: Any) -> int:
+def _revision(value: Any, ranks: Mapping[str, int] | None) -> int:
+    if ranks is not None:
+        if not isinstance(value, str) or value not in ranks:
+            raise Unmappable(f"the revision is {value!r}; it is one of {', '.join(ranks)}")
+        value = ranks[value]
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
