@@ -164,15 +164,14 @@ def _check_change(event: Any) -> None:
     if not isinstance(event, dict):
         raise Unmappable("the event is not an object")
     op = event.get("op")
-    if op in _CHANGES:
-        return
-    if op is not None:
-        raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; it is c, u, d or r") if isinstance(op, str) else "no op")
-    if "ddl" in event:
-        raise Unmappable("a change of the schema (ddl) belongs to no row")
-    if event.get("status") in {"BEGIN", "END"}:
-        raise Unmappable("a marker of a transaction belongs to no row")
-    raise Unmappable("the event has no op: a heartbeat, or no event of Debezium")
+    if not isinstance(op, str):
+        if "ddl" in event:
+            raise Unmappable("a change of the schema (ddl) belongs to no row")
+        if event.get("status") in ("BEGIN", "END"):
+            raise Unmappable("a marker of a transaction belongs to no row")
+        raise Unmappable("the event has no op: a heartbeat, or no event of Debezium")
+    if op not in _CHANGES:
+        raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; it is c, u, d or r"))
 
 
 def _row_group(source: dict[str, Any], key: bytes | None) -> str:
