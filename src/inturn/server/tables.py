@@ -1,4 +1,4 @@
-"""What all tables of the endpoint's configuration have in common."""
+"""The base of all tables of the endpoint's configuration, and the reading of its files."""
 
 from pathlib import Path
 
