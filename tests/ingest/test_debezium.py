@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 import inturn
+from ingest.scripted import Log, Scripted
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Draft
-from inturn.ingest import DebeziumMapping, Unmappable
+from inturn.database import Database
+from inturn.ingest import DebeziumMapping, Ingest, Unmappable, Webhook
 from inturn.ingest.config import MappingTable
 from inturn.ingest.debezium import merged, position_of, sequence_of
 from inturn.ingest.source import SourceRecord
+from inturn.ingest.webhooks import prepared
 
 ROW = DebeziumMapping()
 ACCOUNT = DebeziumMapping(group="account")
@@ -257,6 +260,32 @@ def test_a_connector_without_a_known_position_asks_for_one() -> None:
 def test_the_preset_of_a_configuration() -> None:
     assert MappingTable(preset="debezium").message_mapping() == ROW
     assert MappingTable(preset="debezium", group="account").message_mapping() == ACCOUNT
-    for wrong in (MappingTable(preset="debezium", id="key"), MappingTable(preset="debezium", group="")):
+    for wrong in (MappingTable(preset="debezium", body="body.after"), MappingTable(preset="debezium", group="")):
         with pytest.raises(InputError):
             wrong.message_mapping()
+
+
+def test_d1_through_the_host_the_queue_and_the_worker(db: Database) -> None:
+    def add(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        return {"sum": state.get("sum", 0) + message["after"]["amount"]}, [message["after"]["amount"]]
+
+    events = [json.dumps({"schema": {}, "payload": each}).encode() for each in D1]
+    source = Scripted(Log(p=[*events, None, b'{"op": "t", "source": {}}']))
+    mapping = DebeziumMapping(group="account", revision="position")
+    queue = db.queue("bills")
+    assert Ingest(source, queue, mapping, name="bills").run(until="caught up") == (4, 1, 1)
+    pipeline = inturn.Pipeline(name="sums", group="account", order=inturn.Monotone("place"), handler=add)
+    amounts: list[Any] = []
+    inturn.work(pipeline, queue, deliver=lambda output, _effect_id: amounts.append(output), until="empty")
+    assert amounts == [8, 1, 2, 4]
+
+
+def test_a_webhook_carries_events_with_the_senders_id(db: Database) -> None:
+    hook = Webhook(name="cdc", queue="cdc", signature="none", mapping=DebeziumMapping(group="account", id="headers.id"))
+    db.writer.run(prepared([hook]))
+    for _ in range(2):
+        db.writer.run(hook.command({"Id": "m1"}, json.dumps(D1[0]).encode(), 0))
+    assert db.writer.run(hook.command({}, json.dumps(D1[0]).encode(), 0)) == "rejected"
+    assert [(each.group, each.dedup_id) for each in db.queue("cdc").peek()] == [("acct-1", "m1")]
+    signed = Webhook(name="cdc", queue="cdc", signature="standard", secrets=["whsec_QUJD"], mapping=DebeziumMapping())
+    assert signed.mapping.id == "headers.webhook-id"

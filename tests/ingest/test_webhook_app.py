@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime as dt
+import hashlib
+import hmac
 import json
 import time
 from collections.abc import Sequence
@@ -111,6 +113,33 @@ def test_w10_through_the_web_server_the_queue_and_the_worker(db: Database) -> No
     delivered: list[Any] = []
     inturn.work(pipeline, orders, deliver=lambda output, _effect_id: delivered.append(output), until="empty")
     assert delivered == ["1", "2"]
+
+
+def test_w8_the_rank_of_a_status_is_the_revision_of_its_message(db: Database) -> None:
+    ranks = {"queued": 1, "in_progress": 2, "completed": 3}
+    mapping = MessageMapping(group="body.job.id", revision="body.job.status", ranks=ranks)
+    hook = Webhook(name="ci", queue="jobs", signature="github", secrets=["s"], mapping=mapping)
+    app = WebhookApp(db, [hook])
+    came = [("completed", 1), ("in_progress", 1), ("queued", 1), ("queued", 2), ("odd", 2)]
+    for number, (status, attempt) in enumerate(came):
+        sent = json.dumps({"job": {"id": 7, "status": status, "run_attempt": attempt}}).encode()
+        digest = hmac.new(b"s", sent, hashlib.sha256).hexdigest()
+        headers = [(b"x-hub-signature-256", f"sha256={digest}".encode()), (b"X-GitHub-Delivery", b"d-%d" % number)]
+        assert asked(app, "/ci", sent, headers)[0] == 202
+
+    def apply(_state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        return {"status": message["job"]["status"]}, [[message["job"]["status"], message["job"]["run_attempt"]]]
+
+    order = inturn.Monotone("rank", epoch="job.run_attempt")
+    pipeline = inturn.Pipeline(name="jobs", group="job_id", order=order, handler=apply)
+    seen: list[Any] = []
+    counts = inturn.work(pipeline, db.queue("jobs"), deliver=lambda each, _effect_id: seen.append(each), until="empty")
+    assert seen[-1] == ["queued", 2]
+    assert ["completed", 1] in seen
+    assert (counts.received, counts.applied + counts.stale) == (4, 4)
+    assert [each.reason for each in SourceControl(db, "ci").rejected()] == [
+        "the revision is 'odd'; it is one of queued, in_progress, completed"
+    ]
 
 
 def test_what_is_wrong_is_refused_when_it_is_made(db: Database) -> None:

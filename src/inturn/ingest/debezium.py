@@ -15,12 +15,11 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InputError
-from inturn.core.identity import group_text
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft
 from inturn.core.texts import checked
 from inturn.core.values.path import value_at
-from inturn.ingest.mapping import MessageMapping, Unmappable, decoded
+from inturn.ingest.mapping import MessageMapping, Unmappable, decoded, name_of, reader
 from inturn.ingest.source import SourceRecord
 
 _CHANGES: Final = frozenset("cudr")
@@ -48,23 +47,25 @@ class DebeziumMapping(MessageMapping):
             each row is a group, by its table and key.
         revision: None: for a row its position in the log, for a coarser group none; ``position``: that of the record;
             or the path to another field of the event, such as ``source.scn``.
+        id: as in :class:`MessageMapping`; a webhook's own is ``headers.webhook-id``.
     """
 
     group: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("group", "revision"):
+        for name in ("group", "revision", "id"):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str) and path):
                 raise InputError(f"{name} is {path!r}; it is the path to a field")
-        if (self.id, self.body, self.format, self.ranks) != (None, "body", "json", None):
-            raise InputError("id, body, format and ranks of a Debezium mapping are given; leave them out")
+        if (self.body, self.format, self.ranks) != ("body", "json", None):
+            raise InputError("body, format and ranks of a Debezium mapping are given; leave them out")
 
     @override
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
-        return self._draft
+        id_ = reader(self.id)
+        return lambda record: self._draft(record, id_)
 
-    def _draft(self, record: SourceRecord) -> Draft | None:
+    def _draft(self, record: SourceRecord, id_: Callable[[SourceRecord, Any], Any] | None) -> Draft | None:
         if record.body is None:
             return None
         if len(record.body) > limits.BODY_BYTES:
@@ -80,7 +81,9 @@ class DebeziumMapping(MessageMapping):
         raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
         try:
             group = _row_group(source, record.key) if self.group is None else self._field_group(event)
-            return Draft(bytes(raw).decode(), group=group, revision=self._revision(record, event, source))
+            revision = self._revision(record, event, source)
+            dedup_id = None if id_ is None else name_of("id", id_(record, whole))
+            return Draft(bytes(raw).decode(), group=group, revision=revision, dedup_id=dedup_id)
         except InputError as error:
             raise Unmappable(str(error)) from error
 
@@ -89,7 +92,7 @@ class DebeziumMapping(MessageMapping):
         value = value_at(event.get("after") or event.get("before"), path)
         if value is None:
             raise Unmappable(f"the row has no {path}; a delete has it only with REPLICA IDENTITY FULL")
-        return checked("group", group_text(value))
+        return name_of("group", value)
 
     def _revision(self, record: SourceRecord, event: dict[str, Any], source: dict[str, Any]) -> int | None:
         if self.revision is None:

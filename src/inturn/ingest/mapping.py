@@ -67,8 +67,8 @@ class MessageMapping:
 
         The function raises Unmappable.
         """
-        group, revision, id_ = (_reader(path) for path in (self.group, self.revision, self.id))
-        body = None if self.body == "body" else _reader(self.body)
+        group, revision, id_ = (reader(path) for path in (self.group, self.revision, self.id))
+        body = None if self.body == "body" else reader(self.body)
         as_json, as_bytes = self.format == "json", self.format == "bytes"
 
         def draft(record: SourceRecord) -> Draft | None:
@@ -91,9 +91,9 @@ class MessageMapping:
                 return Draft(
                     text,
                     content,
-                    None if group is None else _name("group", group(record, value)),
+                    None if group is None else name_of("group", group(record, value)),
                     None if revision is None else _revision(revision(record, value), self.ranks),
-                    None if id_ is None else _name("id", id_(record, value)),
+                    None if id_ is None else name_of("id", id_(record, value)),
                 )
             except InputError as error:
                 raise Unmappable(str(error)) from error
@@ -101,7 +101,7 @@ class MessageMapping:
         return draft
 
 
-def _reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
+def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     """Return the function that reads the value at a path from a record and its decoded body."""
     if path is None:
         return None
@@ -157,7 +157,12 @@ def _text(what: str, data: bytes) -> str:
         raise Unmappable(f"the {what} is not UTF-8: {error}") from error
 
 
-def _name(what: str, value: Any) -> str:
+def name_of(what: str, value: Any) -> str:
+    """Return a value as the name of a group or an id.
+
+    Raises:
+        InputError: if it cannot be one.
+    """
     if value is None:
         raise Unmappable(f"the record has no {what}")
     return checked(what, value if isinstance(value, str) else group_text(value))
