@@ -187,7 +187,7 @@ def test_a_genuine_request_that_cannot_be_mapped_is_kept_and_not_sent_again(db: 
     assert during(db, use) == ["202 rejected"] * len(poison)
     rejected = list(SourceControl(db, "shop").rejected())
     assert [each.body for each in rejected] == poison
-    assert [each.reason for each in rejected][3:] == [
+    assert [each.reason for each in rejected][3:5] == [
         "the record has no group",
         "the revision is 'x'; it is a whole number of at most 64 bits",
     ]

@@ -196,5 +196,5 @@ def _number(what: str, value: Any, most: int) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) < 25 else -1
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Unmappable(f"the {what} is {value!r}; it is a whole number from 0 to {most}")
+        raise Unmappable(f"the {what} is {value!r:.100}; it is a whole number from 0 to {most}")
     return value

@@ -16,6 +16,7 @@ from inturn.ingest.source import SourceRecord
 
 _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
+_DIGITS: Final = 20  # of 64 bits, with a sign; int() refuses a text of thousands
 
 
 class Unmappable(InputError):
@@ -171,10 +172,10 @@ def name_of(what: str, value: Any) -> str:
 def _revision(value: Any, ranks: Mapping[str, int] | None) -> int:
     if ranks is not None:
         if not isinstance(value, str) or value not in ranks:
-            raise Unmappable(f"the revision is {value!r}; it is one of {', '.join(ranks)}")
+            raise Unmappable(f"the revision is {value!r:.100}; it is one of {', '.join(ranks)}")
         value = ranks[value]
-    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+    if isinstance(value, str) and len(value) <= _DIGITS and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
-        raise Unmappable(f"the revision is {value!r}; it is a whole number of at most 64 bits")
+        raise Unmappable(f"the revision is {value!r:.100}; it is a whole number of at most 64 bits")
     return value
