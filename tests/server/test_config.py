@@ -183,7 +183,7 @@ def test_everything(tmp_path: Path) -> None:
         ("[server]\nbase_url = 'http://[a'", "base_url is 'http://[a'; expected is http or https"),
         ("[server]\ngrace_s = 0", "grace_s is 0; expected is a number of seconds, at most a day"),
         ("server = 1", "[server]: this is to be a table"),
-        ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]] or [[queues]]"),
+        ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]]"),
         ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected is a number from 1 to 1000000"),
         (
             "[limits]\npending_bytes = 1000000",
@@ -276,9 +276,10 @@ def test_other_addresses_need_keys(host: str) -> None:
 
 def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, webhooks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "mailer.secret").write_text("s")
-    config = load(written(tmp_path, text), {"SHOP_SECRET": "s", "OPS_SECRET": "s"})
+    config = load(written(tmp_path, text + webhooks), {"SHOP_SECRET": "s", "OPS_SECRET": "s", "STRIPE_SECRETS": "s"})
+    assert [(each.name, each.secrets) for each in config.webhooks] == [("billing", ("s",))]
     assert (len(config.keys), len(config.queues), config.limits.connections) == (3, 2, 500)
     assert [key.id for key in config.keys if key.admin] == ["ops"]
     server = ServerConfig()

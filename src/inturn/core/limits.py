@@ -383,3 +383,13 @@ INGEST_PAUSE_S: Final = 0.2
 
 INGEST_PAUSE_AT_MOST_S: Final = 30.0
 """The longest pause after errors of a source."""
+
+WEBHOOK_TOLERANCE_S: Final = 300.0
+"""How old the time of a webhook's signature may be, by default, as Standard Webhooks and Stripe have it."""
+
+WEBHOOK_RETRIES_S: Final = 345_600
+"""Least time for which a webhook's queue remembers ids: four days. The schedule of Standard Webhooks ends after 75 h 35
+min, Stripe's after three days."""
+
+WEBHOOK_RETRY_AFTER_S: Final = 1
+"""Seconds after which the sender of a webhook that could not be stored should send it again."""

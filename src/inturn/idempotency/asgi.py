@@ -149,7 +149,7 @@ class IdempotencyMiddleware:
         if key is None:
             await self._run_without_key(scope, receive, send)
             return
-        body = await _read(receive, self._body_bytes)
+        body = await read_body(receive, self._body_bytes)
         if body is None:
             return  # the client is gone
         if len(body) > self._body_bytes:
@@ -317,7 +317,7 @@ def _values(scope: Scope, name: bytes) -> list[bytes]:
     return [value for given, value in scope.get("headers", ()) if given.lower() == name]
 
 
-async def _read(receive: Receive, most: int) -> bytes | None:
+async def read_body(receive: Receive, most: int) -> bytes | None:
     """Return the body, or its beginning if it is longer than allowed; None if the client is gone."""
     parts = bytearray()
     while len(parts) <= most:

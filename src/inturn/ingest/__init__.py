@@ -5,14 +5,17 @@ with inturn.open("shop.db") as db:
 """
 
 from inturn.ingest.control import SourceControl, source_names
+from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
+from inturn.ingest.webhooks import Webhook, WebhookApp
 
 __all__ = [
+    "DebeziumMapping",
     "FolderSource",
     "Ingest",
     "IngestCounts",
@@ -23,5 +26,7 @@ __all__ = [
     "SourceControl",
     "SourceRecord",
     "Unmappable",
+    "Webhook",
+    "WebhookApp",
     "source_names",
 ]

@@ -9,6 +9,7 @@ import msgspec
 from inturn.core import limits
 from inturn.core.address import is_address
 from inturn.core.errors import InputError
+from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.ingest.sources.folder import FolderSource
@@ -17,14 +18,26 @@ from inturn.ingest.sources.outbox import OutboxSource
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A ``[sources.mapping]``; the fields of :class:`MessageMapping`."""
+    """A ``[sources.mapping]``; the fields of :class:`MessageMapping`, or of :class:`DebeziumMapping`."""
 
-    group: str | None = "key"
+    preset: Literal["debezium"] | None = None
+    group: str | msgspec.UnsetType | None = msgspec.UNSET
     revision: str | None = None
     id: str | None = None
     body: str = "body"
     format: Literal["json", "text", "bytes"] = "json"
     ignore_empty: bool = False
+    ranks: dict[str, int] | None = None
+
+    def message_mapping(self) -> MessageMapping:
+        """Return the mapping.
+
+        Raises:
+            InputError: if a path in it is not valid.
+        """
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
+        kind = MessageMapping if given.pop("preset") is None else DebeziumMapping
+        return kind(**given)
 
 
 class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
@@ -50,7 +63,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         Raises:
             InputError: if a path in it is not valid.
         """
-        return MessageMapping(**msgspec.structs.asdict(self.mapping))
+        return self.mapping.message_mapping()
 
     def source(self, folder: Path) -> Source:
         """Return the source; relative files are in the folder.

@@ -17,6 +17,7 @@ from inturn.ingest.source import SourceRecord
 _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
 _decode: Final = msgspec.json.Decoder().decode
+_DIGITS: Final = 20  # of 64 bits, with a sign; int() refuses a text of thousands
 
 
 class Unmappable(InputError):
@@ -34,6 +35,7 @@ class MessageMapping:
     Args:
         group: the message's group; None: no group.
         revision: its revision, a whole number, also as text.
+        ranks: the numbers of revisions that are words: ``{"draft": 1, "open": 2, "paid": 3}``.
         id: its deduplication id. None: none; each record of a source becomes a message once all the same.
         body: its body. ``body`` alone is the record's body as it came.
         format: ``json``: a body must be JSON; ``text``: it must be UTF-8; ``bytes``: it may be anything.
@@ -46,6 +48,7 @@ class MessageMapping:
     body: str = "body"
     format: Literal["json", "text", "bytes"] = "json"
     ignore_empty: bool = False
+    ranks: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("group", "revision", "id", "body"):
@@ -66,8 +69,8 @@ class MessageMapping:
 
         The function raises Unmappable.
         """
-        group, revision, id_ = (_reader(path) for path in (self.group, self.revision, self.id))
-        body = None if self.body == "body" else _reader(self.body)
+        group, revision, id_ = (reader(path) for path in (self.group, self.revision, self.id))
+        body = None if self.body == "body" else reader(self.body)
         as_json, as_bytes = self.format == "json", self.format == "bytes"
 
         def draft(record: SourceRecord) -> Draft | None:
@@ -76,7 +79,7 @@ class MessageMapping:
                 if self.ignore_empty:
                     return None
                 raise Unmappable("the record has no body")
-            value = _decoded("body", data) if as_json else None
+            value = decoded("body", data) if as_json else None
             text: str | bytes
             if body is not None:
                 text, content = msgspec.json.encode(body(record, value)).decode(), _JSON
@@ -90,9 +93,9 @@ class MessageMapping:
                 return Draft(
                     text,
                     content,
-                    None if group is None else _name("group", group(record, value)),
-                    None if revision is None else _revision(revision(record, value)),
-                    None if id_ is None else _name("id", id_(record, value)),
+                    None if group is None else name_of("group", group(record, value)),
+                    None if revision is None else _revision(revision(record, value), self.ranks),
+                    None if id_ is None else name_of("id", id_(record, value)),
                 )
             except InputError as error:
                 raise Unmappable(str(error)) from error
@@ -100,7 +103,7 @@ class MessageMapping:
         return draft
 
 
-def _reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
+def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     """Return the function that reads the value at a path from a record and its decoded body."""
     if path is None:
         return None
@@ -141,10 +144,15 @@ def _part(what: str, data: bytes | str | None, within: str) -> Any:
         return None
     if not within:
         return data if isinstance(data, str) else _text(what, data)
-    return value_at(_decoded(what, data), within)
+    return value_at(decoded(what, data), within)
 
 
-def _decoded(what: str, data: bytes | str) -> Any:
+def decoded(what: str, data: bytes | str) -> Any:
+    """Return the value of JSON.
+
+    Raises:
+        Unmappable: if it is none; ``what`` names it.
+    """
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -158,17 +166,26 @@ def _text(what: str, data: bytes) -> str:
         raise Unmappable(f"the {what} is not UTF-8: {error}") from error
 
 
-def _name(what: str, value: Any) -> str:
+def name_of(what: str, value: Any) -> str:
+    """Return a value as the name of a group or an id.
+
+    Raises:
+        InputError: if it cannot be one.
+    """
     if value is None:
         raise Unmappable(f"the record has no {what}")
     return checked(what, value if isinstance(value, str) else group_text(value))
 
 
-def _revision(value: Any) -> int:
+def _revision(value: Any, ranks: Mapping[str, int] | None) -> int:
+    if ranks is not None:
+        if not isinstance(value, str) or value not in ranks:
+            raise Unmappable(f"the revision is {value!r:.100}; it is one of {', '.join(ranks)}")
+        value = ranks[value]
     if type(value) is int and -limits.REVISION <= value <= limits.REVISION:  # as nearly always
         return value
-    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+    if isinstance(value, str) and len(value) <= _DIGITS and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
-        raise Unmappable(f"the revision is {value!r}; it is a whole number of at most 64 bits")
+        raise Unmappable(f"the revision is {value!r:.100}; it is a whole number of at most 64 bits")
     return value

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from inturn.core.errors import InputError
@@ -38,16 +38,14 @@ from inturn.server import limits
 from inturn.server.misfits import misfit, misfit_text
 from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address
+from inturn.server.tables import Table, file_text
+from inturn.server.webhook_config import WebhookConfig, with_secrets
 
 _A_REGION: Final = Meta(description='a region, such as "us-east-1"')
 _AN_ACCOUNT: Final = Meta(description="twelve digits in quotes")
 Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$")]
 Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$")]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")]
-
-
-class Table(Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of all tables: frozen, without unknown names."""
 
 
 class ServerConfig(Table, frozen=True, kw_only=True):
@@ -203,11 +201,13 @@ class Config(Table, frozen=True, kw_only=True):
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     keys: tuple[AccessKey, ...] = ()
     queues: tuple[QueueConfig, ...] = ()
+    webhooks: tuple[WebhookConfig, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that no key or queue is listed twice, and that each queue is reachable."""
+        """Check that no key, queue or webhook is listed twice, and that each queue is reachable."""
         queues = [(each.name, self.scope_of(each)) for each in self.queues]
-        for table, names in (("keys", [(key.id, None) for key in self.keys]), ("queues", queues)):
+        keys, webhooks = [(key.id, None) for key in self.keys], [(each.name, None) for each in self.webhooks]
+        for table, names in (("keys", keys), ("queues", queues), ("webhooks", webhooks)):
             twice = [name for (name, _), count in Counter(names).items() if count > 1]
             if twice:
                 raise ValueError(f"there are two [[{table}]] of the name {twice[0]!r}; leave one out")
@@ -244,6 +244,7 @@ _TABLES: Final[dict[str, type[Table]]] = {
     "limits": LimitsConfig,
     "keys": AccessKey,
     "queues": QueueConfig,
+    "webhooks": WebhookConfig,
 }
 
 
@@ -258,7 +259,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
         InputError: if the file cannot be read, is not TOML, has an unknown name or a value that does not fit.
     """
     path = Path(path)
-    text = _text(path)
+    text = file_text(path)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -273,6 +274,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
         server=replace(server, **{name: _beside(path, getattr(server, name)) for name in _FILES}),
         limits=config.limits,
         queues=config.queues,
+        webhooks=tuple(with_secrets(each, path, environ) for each in config.webhooks),
         said=frozenset(data.get("server", {})),
     )
 
@@ -295,10 +297,10 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
 
 
 def check_exposure(config: Config) -> None:
-    """Check that an endpoint without keys listens on a loopback address only.
+    """Check that an endpoint without keys, or with a webhook without a signature, listens on a loopback address only.
 
     Raises:
-        InputError: if there are no keys and the address is not a loopback one.
+        InputError: if it has such and the address is not a loopback one.
     """
     host = config.server.host
     if not config.keys and not is_loopback(host):
@@ -306,6 +308,13 @@ def check_exposure(config: Config) -> None:
             f"the host is {host!r}, which other machines can reach, and there are no access keys, so whoever comes "
             "could read and delete everything. Add [[keys]] with an id and a secret to the configuration, --config "
             "inturn.toml; or listen on 127.0.0.1, which needs none"
+        )
+
+    unsigned = next((each.name for each in config.webhooks if each.signature == "none"), None)
+    if unsigned is not None and not is_loopback(host):
+        raise InputError(
+            f"the host is {host!r}, which other machines can reach, and the webhook {unsigned!r} has no signature, "
+            "so whoever comes could send. Give it a signature with secrets; or listen on 127.0.0.1"
         )
 
 
@@ -345,7 +354,7 @@ def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> Acce
             )
     elif key.secret_file is not None:
         place = Path(path.parent, key.secret_file)
-        secret = _text(place).strip()
+        secret = file_text(place).strip()
         if not secret:
             raise InputError(f"{place}: the file is empty, where the secret of the key {key.id!r} is expected")
     return replace(key, secret=secret, secret_env=None, secret_file=None)
@@ -353,12 +362,3 @@ def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> Acce
 
 def _beside(path: Path, name: str | None) -> str | None:
     return None if name is None else str(Path(path.parent, name))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no UTF-8, as TOML and secrets are: {error}") from None

@@ -29,7 +29,7 @@ def misfit_text(text: str, tables: Mapping[str, Any], data: dict[str, Any], sour
     elif named:
         what = f"it has no {named[1]!r}, which it must have"
     elif table not in tables or (table and number is None and what.startswith("Expected") and name is None):
-        what = f"this is to be {'tables, [[keys]] or [[queues]]' if table in {'keys', 'queues'} else 'a table'}"
+        what = f"this is to be {f'tables, [[{table}]]' if table in {'keys', 'queues', 'webhooks'} else 'a table'}"
     elif name is not None:
         what = misfit(tables[table], name, _value(data, table, number, name))
     line = _line(source, table, number or 0, name)
@@ -51,7 +51,7 @@ def misfit(table: Any, name: str, value: Any) -> str:
     fields = {each.name: each.type for each in info.fields} if isinstance(info, msgspec.inspect.StructType) else {}
     of = fields.get(name)
     expected = (of.extra_json_schema or {}).get("description", "") if isinstance(of, msgspec.inspect.Metadata) else ""
-    shown = "of another kind" if name == "secret" else f"{value!r}"
+    shown = "of another kind" if name in {"secret", "secrets"} else f"{value!r}"
     return f"{name} is {shown}; expected is {expected}"
 
 

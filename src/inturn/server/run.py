@@ -38,6 +38,7 @@ from inturn.server.naming import Home, RequestOrigin, Scope, named_by_arn, scope
 from inturn.server.pages import Pages
 from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
+from inturn.server.webhooks import WebhookRoutes
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
@@ -129,13 +130,15 @@ class Endpoint:
         self._app.gate = self._gate()
         self._pages.use(self._config)
         server = self._config.server
+        webhooks = [each.webhook() for each in self._config.webhooks]
+        self._webhooks = WebhookRoutes(self._db, webhooks, Local(server.base_url), self._app.counts, self._failures)
         self._server = http.HttpServer(
-            self._app.handle,
+            self._handle,
             server.host.strip("[]"),
             server.port,
             tls=None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key),
             limits=_limits(self._config),
-            admit=self._app.admit,
+            admit=self._admit,
             is_vital=self._pages.is_vital,
             failures=self._failures,
         )
@@ -144,6 +147,7 @@ class Endpoint:
             self._find_home()
             for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
                 await self._make(queue)
+            await self._webhooks.start()
             found = (await self._db.figures.aio()).queues
             ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
@@ -168,6 +172,12 @@ class Endpoint:
         _LOG.info("inturn serves %s", self.url, extra=told)
         if ruled and isinstance(self._app.gate, Local):
             self._app.gate.tell_of_policies()
+
+    def _admit(self, head: http.Request) -> http.Response | None:
+        return self._webhooks.admit(head) if self._webhooks.takes(head) else self._app.admit(head)
+
+    def _handle(self, request: http.Request, reply: http.Reply) -> None:
+        (self._webhooks if self._webhooks.takes(request) else self._app).handle(request, reply)
 
     def _find_home(self) -> None:
         """Find the queues of the server's own region and account, and warn of queues that are out of reach."""

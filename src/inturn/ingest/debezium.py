@@ -1,0 +1,200 @@
+"""The mapping of Debezium's change events: one group per row by default, with the position in the log as its revision.
+
+Two rules decide it. Within one row the log's position (``lsn``; ``file``, ``pos`` and ``row`` of MySQL) is the order of
+the changes. In anything coarser it is not, since transactions interleave in the log: there the order of arrival counts,
+which is the order of the commits as long as the topic has one partition, or ``revision="position"``.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.override import override
+from inturn.core.queue.messages import Draft
+from inturn.core.texts import checked
+from inturn.core.values.path import value_at
+from inturn.ingest.mapping import MessageMapping, Unmappable, decoded, name_of, reader
+from inturn.ingest.source import SourceRecord
+
+_CHANGES: Final = frozenset("cudr")
+_OTHERS: Final = {"t": "a truncate (op t) belongs to no row", "m": "a logical message (op m) belongs to no row"}
+_TEXT: Final = "__debezium_unavailable_value"
+_UNAVAILABLE: Final = frozenset({_TEXT, b64encode(_TEXT.encode()).decode()})
+_JSON: Final = msgspec.json.Encoder(order="deterministic")
+
+
+class _Envelope(msgspec.Struct):
+    """An event with its schema; the event as it came, since a number may have more digits than a float."""
+
+    payload: msgspec.Raw
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebeziumMapping(MessageMapping):
+    """A rule that makes messages of Debezium's change events, in JSON, with or without their schemas.
+
+    The body is the event without its schema. Tombstones are passed over. Truncates, logical messages, changes of the
+    schema, markers of transactions and heartbeats are rejected, so that nobody misses them.
+
+    Args:
+        group: a field of the row, such as ``account``, of the row after the change or, for a delete, before it; None:
+            each row is a group, by its table and key.
+        revision: None: for a row its position in the log, for a coarser group none; ``position``: that of the record;
+            or the path to another field of the event, such as ``source.scn``.
+        id: as in :class:`MessageMapping`; a webhook's own is ``headers.webhook-id``.
+    """
+
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("group", "revision", "id"):
+            path = getattr(self, name)
+            if path is not None and not (isinstance(path, str) and path):
+                raise InputError(f"{name} is {path!r}; it is the path to a field")
+        if (self.body, self.format, self.ranks) != ("body", "json", None):
+            raise InputError("body, format and ranks of a Debezium mapping are given; leave them out")
+
+    @override
+    def compiled(self) -> Callable[[SourceRecord], Draft | None]:
+        id_ = reader(self.id)
+        return lambda record: self._draft(record, id_)
+
+    def _draft(self, record: SourceRecord, id_: Callable[[SourceRecord, Any], Any] | None) -> Draft | None:
+        if record.body is None:
+            return None
+        if len(record.body) > limits.BODY_BYTES:
+            raise Unmappable(f"the body has {len(record.body):,} bytes; {limits.BODY_BYTES:,} fit")
+        whole = decoded("body", record.body)
+        event = _payload(whole)
+        if event is None:
+            return None
+        _check_change(event)
+        source = event.get("source")
+        if not isinstance(source, dict):
+            raise Unmappable("the event has no source")
+        raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
+        try:
+            group = _row_group(source, record.key) if self.group is None else self._field_group(event)
+            revision = self._revision(record, event, source)
+            dedup_id = None if id_ is None else name_of("id", id_(record, whole))
+            return Draft(bytes(raw).decode(), group=group, revision=revision, dedup_id=dedup_id)
+        except InputError as error:
+            raise Unmappable(str(error)) from error
+
+    def _field_group(self, event: dict[str, Any]) -> str:
+        path = self.group or ""
+        value = value_at(event.get("after") or event.get("before"), path)
+        if value is None:
+            raise Unmappable(f"the row has no {path}; a delete has it only with REPLICA IDENTITY FULL")
+        return name_of("group", value)
+
+    def _revision(self, record: SourceRecord, event: dict[str, Any], source: dict[str, Any]) -> int | None:
+        if self.revision is None:
+            return position_of(source) if self.group is None else None
+        value = record.position if self.revision == "position" else value_at(event, self.revision)
+        return _number(self.revision, value, limits.REVISION)
+
+
+def position_of(source: Mapping[str, Any]) -> int:
+    """Return the position of a change in its database's log as one number; it orders the changes of one row.
+
+    For PostgreSQL it is ``lsn``, for MySQL and MariaDB the number of the file, ``pos`` and ``row``, packed.
+
+    Raises:
+        Unmappable: if there is none, or it does not fit.
+    """
+    if "lsn" in source:
+        return _number("lsn", source["lsn"], limits.REVISION)
+    file = source.get("file")
+    if file is None:
+        raise Unmappable(f"the position of connector {source.get('connector')!r} is not known; give revision= a path")
+    number = re.search(r"\.([0-9]{1,9})$", file) if isinstance(file, str) else None
+    if number is None:
+        raise Unmappable(f"the file is {file!r}; it ends with a dot and a number")
+    packed = _number("file number", int(number[1]), 2**19 - 1) << 44
+    return packed | _number("pos", source.get("pos"), 2**32 - 1) << 12 | _number("row", source.get("row"), 2**12 - 1)
+
+
+class LogSequence(NamedTuple):
+    """The ``source.sequence`` of PostgreSQL's connector.
+
+    Attributes:
+        committed: the position of the last commit **before** this transaction; None: unknown.
+        own: the position of this change; None: unknown.
+    """
+
+    committed: int | None
+    own: int | None
+
+
+def sequence_of(source: Mapping[str, Any]) -> LogSequence:
+    """Return the sequence of a change, which is a text that holds a JSON array of two texts or nulls.
+
+    Raises:
+        Unmappable: if it is something else.
+    """
+    text = source.get("sequence")
+    found = decoded("sequence", text) if isinstance(text, str) else None
+    if not isinstance(found, list) or len(found) != 2:
+        raise Unmappable(f"the sequence is {text!r}; it is a text that holds a JSON array of two positions")
+    return LogSequence(*(None if each is None else _number("sequence", each, 2**64 - 1) for each in found))
+
+
+def merged(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row after a change; large columns that did not change, which are not sent, keep their old values.
+
+    Args:
+        after: the event's ``after``.
+        before: the row as a handler's state has it.
+    """
+    return {name: before.get(name) if _is_unavailable(value) else value for name, value in after.items()}
+
+
+def _is_unavailable(value: Any) -> bool:
+    if isinstance(value, list | dict) and len(value) == 1:  # of texts, and a map's key
+        value = next(iter(value))
+    return isinstance(value, str) and value in _UNAVAILABLE
+
+
+def _check_change(event: Any) -> None:
+    """Refuse what is no change of a row, and say what it is."""
+    if not isinstance(event, dict):
+        raise Unmappable("the event is not an object")
+    op = event.get("op")
+    if not isinstance(op, str):
+        if "ddl" in event:
+            raise Unmappable("a change of the schema (ddl) belongs to no row")
+        if event.get("status") in ("BEGIN", "END"):
+            raise Unmappable("a marker of a transaction belongs to no row")
+        raise Unmappable("the event has no op: a heartbeat, or no event of Debezium")
+    if op not in _CHANGES:
+        raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; it is c, u, d or r"))
+
+
+def _row_group(source: dict[str, Any], key: bytes | None) -> str:
+    """Return the name of a row: its table and its key."""
+    if key is None:
+        raise Unmappable("the record has no key: its table has none; give group= a field of the row")
+    table = [source[name] for name in ("db", "schema", "table") if isinstance(source.get(name), str)]
+    return checked("group", f"{'.'.join(table)}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
+
+
+def _payload(value: Any) -> Any:
+    """Return an event or a key without its schema."""
+    if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
+        return value["payload"]
+    return value
+
+
+def _number(what: str, value: Any, most: int) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value) if len(value) < 25 else -1
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise Unmappable(f"the {what} is {value!r:.100}; it is a whole number from 0 to {most}")
+    return value

@@ -1,0 +1,148 @@
+"""Signatures of webhooks: bytes, headers, secrets and a time in, a verdict out.
+
+Three schemes, with the verdicts of the senders' own verifiers: `Standard Webhooks
+<https://www.standardwebhooks.com>`_, Stripe and GitHub. Several secrets are for rotation: one that fits is enough.
+"""
+
+import base64
+import hashlib
+import hmac
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+from inturn.core.errors import InputError
+
+Scheme: TypeAlias = Literal["standard", "stripe", "github", "none"]
+Check: TypeAlias = Callable[[Sequence[bytes], Mapping[str, str], bytes, float, float], None]
+"""Called with the keys, the headers by their names in lower case, the body, the time and the tolerance in seconds."""
+
+
+class SignatureRefused(InputError):
+    """A signature that is missing or malformed, does not fit, or has a time outside the tolerance.
+
+    Attributes:
+        is_malformed: whether the headers have no signature that could be checked.
+    """
+
+    def __init__(self, text: str, *, is_malformed: bool = False) -> None:
+        super().__init__(text)
+        self.is_malformed = is_malformed
+
+
+def key_of(scheme: Scheme, secret: str) -> bytes:
+    """Return the key of a secret: decoded for Standard Webhooks, the text itself, prefix included, for the others.
+
+    Raises:
+        InputError: if it cannot be one; the text does not show it.
+    """
+    if scheme != "standard":
+        key = secret.encode()
+    else:
+        try:
+            key = base64.b64decode(secret.removeprefix("whsec_") + "==")
+        except ValueError:
+            raise InputError("a secret is not Base64 after 'whsec_', as those of Standard Webhooks are") from None
+    if not key.strip():
+        raise InputError("a secret is empty, so anybody could sign with it")
+    return key
+
+
+def check_standard(
+    keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float, tolerance_s: float
+) -> None:
+    """Check a request of Standard Webhooks: ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``.
+
+    Raises:
+        SignatureRefused: if it is not genuine, or its time is too far from now, in either direction.
+    """
+    id_, time, signatures = (headers.get(f"webhook-{each}") for each in ("id", "timestamp", "signature"))
+    if not (id_ and time and signatures):
+        raise _malformed("webhook-id, webhook-timestamp and webhook-signature are needed")
+    try:
+        at_s = math.floor(float(time))
+    except (ValueError, OverflowError):
+        raise _malformed("webhook-timestamp is no number") from None
+    _check_time("webhook-timestamp", float(time), now_s, tolerance_s)
+    signed = f"{id_}.{at_s}.".encode() + body
+    expected = [_hmac(key, signed).digest() for key in keys]
+    for each in signatures.split(" "):
+        version, comma, text = each.partition(",")
+        if not comma or "," in text:
+            raise _malformed("webhook-signature is not a list of version,signature")
+        if version != "v1":
+            continue
+        try:
+            given = base64.b64decode(text)
+        except ValueError:
+            raise _malformed("webhook-signature has a signature that is not Base64") from None
+        if _is_one_of(given, expected):
+            return
+    raise SignatureRefused("no signature fits")
+
+
+def check_stripe(
+    keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float, tolerance_s: float
+) -> None:
+    """Check a request of Stripe, by its ``stripe-signature``. A time in the future is accepted, as Stripe does.
+
+    Raises:
+        SignatureRefused: if it is not genuine, or too old.
+    """
+    pairs = [each.split("=", 2) for each in headers.get("stripe-signature", "").split(",")]
+    try:
+        at_s = int(next(pair[1] for pair in pairs if pair[0] == "t"))
+        given = [pair[1].encode() for pair in pairs if pair[0] == "v1"]
+    except (StopIteration, IndexError, ValueError):
+        raise _malformed("stripe-signature is not t=<seconds>,v1=<signature>") from None
+    signed = b"%d." % at_s + body
+    expected = [_hmac(key, signed).hexdigest().encode() for key in keys]
+    if not any(_is_one_of(each, expected) for each in given):
+        raise SignatureRefused("no signature fits")
+    _check_time("the time in stripe-signature", at_s, now_s, tolerance_s, is_future_fine=True)
+
+
+def check_github(
+    keys: Sequence[bytes],
+    headers: Mapping[str, str],
+    body: bytes,
+    now_s: float,  # noqa: ARG001 - the signature has no time
+    tolerance_s: float,  # noqa: ARG001 - as above
+) -> None:
+    """Check a request of GitHub, by its ``x-hub-signature-256``, which covers the body only.
+
+    Raises:
+        SignatureRefused: if it is not genuine.
+    """
+    kind, _, given = headers.get("x-hub-signature-256", "").partition("=")
+    if kind != "sha256" or not given:
+        raise _malformed("x-hub-signature-256 is not sha256=<signature>")
+    if not _is_one_of(given.encode(), [_hmac(key, body).hexdigest().encode() for key in keys]):
+        raise SignatureRefused("the signature does not fit")
+
+
+CHECKS: Final[Mapping[Scheme, Check]] = {
+    "standard": check_standard,
+    "stripe": check_stripe,
+    "github": check_github,
+    "none": lambda _keys, _headers, _body, _now_s, _tolerance_s: None,
+}
+
+
+def _check_time(what: str, at_s: float, now_s: float, tolerance_s: float, *, is_future_fine: bool = False) -> None:
+    if not at_s >= now_s - tolerance_s:
+        raise SignatureRefused(f"{what} is too old: at most {tolerance_s:g} seconds are tolerated")
+    if at_s > now_s + tolerance_s and not is_future_fine:
+        raise SignatureRefused(f"{what} is too far in the future: at most {tolerance_s:g} seconds are tolerated")
+
+
+def _hmac(key: bytes, data: bytes) -> hmac.HMAC:
+    return hmac.new(key, data, hashlib.sha256)
+
+
+def _is_one_of(given: bytes, expected: Sequence[bytes]) -> bool:
+    return any(hmac.compare_digest(given, each) for each in expected)
+
+
+def _malformed(text: str) -> SignatureRefused:
+    return SignatureRefused(text, is_malformed=True)

@@ -1,0 +1,264 @@
+"""Webhooks: a signed HTTP request becomes a message, once, and is accepted only after the commit.
+
+    app = WebhookApp(db, [Webhook(name="billing", queue="events", signature="stripe", secrets=["whsec_…"])])
+
+``WebhookApp`` is an ASGI application for a web server of your own; ``inturn serve`` has the same as ``[[webhooks]]``.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError, QueueFull
+from inturn.core.override import override
+from inturn.core.queue.messages import Draft, QueueInfo, QueueSettings, Sent, checked_name
+from inturn.database import Database
+from inturn.idempotency.asgi import Receive, Scope, Send, read_body
+from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of
+from inturn.ingest.source import SourceRecord
+from inturn.store import commands
+from inturn.store.commands import Ask, Command
+from inturn.store.protocols import SqlStore, Store
+from inturn.store.sources import RejectedRecord
+
+Verdict: TypeAlias = Literal["accepted", "duplicate", "rejected"]
+
+_log = logging.getLogger("inturn.ingest")
+_IDS: Final[Mapping[Scheme, str | None]] = {
+    "standard": "headers.webhook-id",
+    "stripe": "body.id",
+    "github": "headers.x-github-delivery",
+    "none": None,
+}
+_ATTRIBUTES: Final[Mapping[Scheme, tuple[str, ...]]] = {"github": ("x-github-event",)}
+_SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class _Headers(dict[str, str]):
+    """Headers by their names in lower case, to be read by names in any case."""
+
+    @override
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name.lower(), default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """A webhook: where its requests go, and how their sender is known.
+
+    Args:
+        name: its name in the address, ``/webhooks/<name>``, and that of its rejected requests.
+        queue: the queue of the messages; made if it is not there. It remembers ids for at least
+            ``limits.WEBHOOK_RETRIES_S``, since senders retry for days.
+        signature: the scheme of the signature: ``standard`` (Standard Webhooks), ``stripe``, ``github``, or ``none``.
+        secrets: the secrets, as the sender shows them; several while they are rotated.
+        tolerance_s: how old, and how far in the future, a signature's time may be, in seconds.
+        mapping: how a request becomes a message: ``headers`` and ``body``; there is no ``key``. Without an ``id`` of
+            its own it is ``webhook-id``, Stripe's event id or ``x-github-delivery``.
+
+    Raises:
+        InputError: if a value is not valid.
+    """
+
+    name: str
+    queue: str
+    signature: Scheme
+    secrets: Sequence[str] = field(default=(), repr=False)
+    tolerance_s: float = limits.WEBHOOK_TOLERANCE_S
+    mapping: MessageMapping = MessageMapping(group=None)  # noqa: RUF009 - a frozen value
+
+    def __post_init__(self) -> None:
+        checked_name(self.queue)
+        if not _NAME.fullmatch(self.name) or len(self.name) > limits.NAME_LENGTH:
+            raise InputError(f"the webhook's name is {self.name!r}; it has letters, digits, and any of _ . -")
+        if self.signature not in CHECKS:
+            raise InputError(f"signature is {self.signature!r}; it is one of {', '.join(CHECKS)}")
+        if (self.signature == "none") != (not self.secrets):
+            what = "has secrets, which signature = 'none' does not use" if self.secrets else "has no secret"
+            raise InputError(f"the webhook {self.name!r} {what}; give it a signature with at least one secret")
+        if isinstance(self.secrets, str) or self.tolerance_s <= 0:
+            raise InputError("secrets is a list of texts, and tolerance_s is above zero")
+        if self.mapping.id is None:
+            object.__setattr__(self, "mapping", replace(self.mapping, id=_IDS[self.signature]))
+        _ = self._keys, self._map  # for their checks
+
+    @cached_property
+    def _keys(self) -> tuple[bytes, ...]:
+        return tuple(key_of(self.signature, each) for each in self.secrets)
+
+    @cached_property
+    def _map(self) -> Callable[[SourceRecord], Draft | None]:
+        return self.mapping.compiled()
+
+    def command(self, headers: Mapping[str, str], body: bytes, now_ms: int) -> Command[Verdict]:
+        """Check a request and return the command that stores it.
+
+        A genuine request that cannot be mapped is stored as a rejected record: its sender could only repeat it.
+
+        Raises:
+            SignatureRefused: if it is not genuine.
+            BodyTooLong: if no message can be as long.
+        """
+        if len(body) > limits.BODY_BYTES:
+            raise BodyTooLong(f"the body has {len(body):,} bytes; {limits.BODY_BYTES:,} fit")
+        sent = _Headers({name.lower(): value for name, value in headers.items()})
+        CHECKS[self.signature](self._keys, sent, body, now_ms / 1000, self.tolerance_s)
+        try:
+            draft = self._map(SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms))
+        except Unmappable as error:
+            return self._rejecting(sent, body, str(error))
+        if draft is None:
+            return Ask("", lambda _store, _now_ms: "accepted")
+        attributes = {name: sent[name] for name in _ATTRIBUTES.get(self.signature, ()) if name in sent}
+        if attributes:
+            draft = draft._replace(attributes=msgspec.json.encode(attributes).decode())
+        return commands.Send(self.queue, _verdict, (draft,))
+
+    def _rejecting(self, headers: Mapping[str, str], body: bytes, why: str) -> Command[Verdict]:
+        told = {name: value for name, value in headers.items() if name not in _SECRET}
+        record = RejectedRecord("webhook", "null", why, None, msgspec.json.encode(told).decode(), body)
+
+        def reject(store: Store, now_ms: int) -> Verdict:
+            cast("SqlStore", store).sources.reject(self.name, [record], now_ms)
+            return "rejected"
+
+        return Ask("", reject)
+
+
+class BodyTooLong(InputError):
+    """A request with a body that no message can hold."""
+
+
+class WebhookAnswer(NamedTuple):
+    """The answer to a request: its status, and a sentence for the sender, as JSON.
+
+    Attributes:
+        retry_after_s: when it may be repeated, in seconds; None: it need not be repeated.
+    """
+
+    status: int
+    body: bytes
+    retry_after_s: int | None = None
+
+
+def accepted(verdict: Verdict) -> WebhookAnswer:
+    """Return the answer to a stored request; the same status whether it is new, a duplicate or rejected."""
+    return WebhookAnswer(202, msgspec.json.encode({"status": verdict}))
+
+
+def refused(error: BaseException) -> WebhookAnswer:
+    """Return the answer to a request that was not stored; errors of this side are not told."""
+    if isinstance(error, SignatureRefused):
+        return WebhookAnswer(400 if error.is_malformed else 401, _told(str(error)))
+    if isinstance(error, BodyTooLong):
+        return WebhookAnswer(413, _told(str(error)))
+    if isinstance(error, QueueFull):
+        return WebhookAnswer(503, _told("the queue is full; send it again"), limits.WEBHOOK_RETRY_AFTER_S)
+    return WebhookAnswer(503, _told("it could not be stored; send it again"), limits.WEBHOOK_RETRY_AFTER_S)
+
+
+def unknown(name: str) -> WebhookAnswer:
+    """Return the answer to a request for a webhook that there is not."""
+    return WebhookAnswer(404, _told(f"there is no webhook {name[: limits.SHOWN_LENGTH]!r}"))
+
+
+NOT_POST: Final = WebhookAnswer(405, b'{"error":"a webhook is sent by POST"}')
+"""The answer to any other method."""
+
+
+def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
+    """Return the command that makes the queues of webhooks, and checks those that are there.
+
+    Its caller gets an InputError if a queue forgets ids while senders still retry.
+    """
+
+    def prepare(store: Store, now_ms: int) -> None:
+        for each in webhooks:
+            info = store.queues.get(each.queue)
+            if info is None:
+                store.save(each.queue, QueueInfo(0, each.queue, QueueSettings(dedup_window_s=None), now_ms))
+                continue
+            window_s = info.settings.dedup_window_s
+            if each.mapping.id is not None and window_s is not None and window_s < limits.WEBHOOK_RETRIES_S:
+                raise InputError(
+                    f"the queue {each.queue!r} of the webhook {each.name!r} remembers ids for {window_s:g} s, and "
+                    f"senders retry for days: give it dedup_window_s=None (for ever), or {limits.WEBHOOK_RETRIES_S:,}"
+                )
+
+    return Ask("", prepare)
+
+
+class WebhookApp:
+    """An ASGI application that receives webhooks: the last part of a request's path is the webhook's name.
+
+    Mount it in Starlette or FastAPI: ``app.mount("/webhooks", WebhookApp(db, webhooks))``.
+
+    Args:
+        db: the database with the queues; it stays open.
+        webhooks: the webhooks.
+
+    Raises:
+        InputError: if a name is there twice, or a queue forgets ids too early.
+    """
+
+    def __init__(self, db: Database, webhooks: Sequence[Webhook]) -> None:
+        self._db, self._webhooks = db, by_name(webhooks)
+        db.writer.run(prepared(webhooks))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI server."""
+        if scope["type"] != "http":
+            return
+        name = scope["path"].rpartition("/")[2]
+        webhook = self._webhooks.get(name)
+        if webhook is None:
+            answer = unknown(name)
+        elif scope["method"] != "POST":
+            answer = NOT_POST
+        else:
+            body = await read_body(receive, limits.BODY_BYTES)
+            if body is None:
+                return
+            answer = await self._answer(webhook, scope["headers"], body)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
+        if answer.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % answer.retry_after_s))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, webhook: Webhook, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> WebhookAnswer:
+        sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        try:
+            return accepted(await self._db.writer.arun(webhook.command(sent, body, self._db.writer.clock())))
+        except InturnError as error:
+            if not isinstance(error, SignatureRefused | BodyTooLong):
+                _log.warning("webhook %s: %s", webhook.name, error)
+            return refused(error)
+
+
+def by_name(webhooks: Sequence[Webhook]) -> dict[str, Webhook]:
+    """Return webhooks by their names.
+
+    Raises:
+        InputError: if there are two of one name.
+    """
+    found = {each.name: each for each in webhooks}
+    if len(found) < len(webhooks):
+        raise InputError(f"two webhooks have one name among {', '.join(each.name for each in webhooks)}")
+    return found
+
+
+def _verdict(sent: Sequence[Sent]) -> Verdict:
+    return "duplicate" if sent[0].duplicate else "accepted"
+
+
+def _told(text: str) -> bytes:
+    return msgspec.json.encode({"error": text})

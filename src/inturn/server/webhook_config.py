@@ -1,0 +1,104 @@
+"""The configuration of the endpoint's webhooks, and their secrets."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.ingest.config import MappingTable
+from inturn.ingest.webhooks import Webhook
+from inturn.server.tables import Table, file_text
+
+
+class WebhookConfig(Table, frozen=True, kw_only=True):
+    """``[[webhooks]]``: a webhook that is received under ``/webhooks/<name>``. A loaded one has its ``secrets``.
+
+    Attributes:
+        name: its name.
+        queue: the name of the queue of its messages.
+        signature: the scheme of its signatures.
+        secrets: the secrets; at most one of this and the following two is set in the file.
+        secrets_env: the environment variable that holds the secrets, one a line.
+        secrets_file: the file that holds the secrets, one a line.
+        tolerance_s: how old the time of a signature may be, in seconds.
+        mapping: how a request becomes a message, as in the mapping of a source.
+    """
+
+    name: Annotated[str, Meta(description="a name of letters, digits, and any of _ . -")]
+    queue: Annotated[str, Meta(min_length=1, description="the name of a queue")]
+    signature: Annotated[
+        Literal["standard", "stripe", "github", "none"],
+        Meta(description='"standard", "stripe", "github" or "none"'),
+    ]
+    secrets: Annotated[tuple[str, ...], Meta(description="a list of texts")] = ()
+    secrets_env: Annotated[str | None, Meta(description="the name of a variable of the environment")] = None
+    secrets_file: Annotated[str | None, Meta(description="the name of a file")] = None
+    tolerance_s: Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")] = (
+        limits.WEBHOOK_TOLERANCE_S
+    )
+    mapping: Annotated[dict[str, Any], Meta(description="a table of group, revision, id, body and format")] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        """Check the rules that types cannot express."""
+        given = [name for name in ("secrets", "secrets_env", "secrets_file") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(
+                f"a webhook has one of secrets, secrets_env and secrets_file; it has {' and '.join(given)}"
+            )
+
+    def __repr__(self) -> str:
+        return f"WebhookConfig(name={self.name!r}, queue={self.queue!r}, signature={self.signature!r})"
+
+    def webhook(self) -> Webhook:
+        """Return the webhook.
+
+        Raises:
+            InputError: if a value is not valid.
+        """
+        try:
+            table = msgspec.convert({"group": None} | self.mapping, MappingTable)
+        except msgspec.ValidationError as error:
+            raise InputError(f"its mapping: {error}") from None
+        return Webhook(
+            name=self.name,
+            queue=self.queue,
+            signature=self.signature,
+            secrets=self.secrets,
+            tolerance_s=self.tolerance_s,
+            mapping=table.message_mapping(),
+        )
+
+
+def with_secrets(config: WebhookConfig, path: Path, environ: Mapping[str, str]) -> WebhookConfig:
+    """Return a webhook of the file at ``path`` with its secrets, after checking it.
+
+    Raises:
+        InputError: if the secrets are not there, or a value is not valid.
+    """
+    about = f"{path}: [[webhooks]] {config.name!r}"
+    secrets = config.secrets
+    if config.secrets_env is not None:
+        secrets = _lines(environ.get(config.secrets_env, ""))
+        if not secrets:
+            raise InputError(f"{about}: its secrets are to be in {config.secrets_env}, which the environment has not")
+    elif config.secrets_file is not None:
+        secrets = _lines(file_text(path.parent / config.secrets_file))
+        if not secrets:
+            raise InputError(f"{about}: {config.secrets_file} is empty, where its secrets are expected, one a line")
+    loaded = replace(config, secrets=secrets, secrets_env=None, secrets_file=None)
+    try:
+        loaded.webhook()
+    except InputError as error:
+        raise InputError(f"{about}: {error}") from None
+    return loaded
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line for line in map(str.strip, text.splitlines()) if line)

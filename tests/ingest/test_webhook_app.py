@@ -1,0 +1,164 @@
+"""Webhooks in a web server of one's own: the ASGI application, alone and mounted, down to the pipeline behind it."""
+
+import asyncio
+import datetime as dt
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import standardwebhooks
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import inturn
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.database import Database
+from inturn.ingest import MessageMapping, SourceControl, Webhook, WebhookApp
+
+SECRET = "whsec_aW50dXJuLXRlc3Qtc2VjcmV0LUEtMDAw"  # noqa: S105 - of a test
+HOOK = Webhook(
+    name="shop",
+    queue="orders",
+    signature="standard",
+    secrets=[SECRET],
+    mapping=MessageMapping(group="body.order", revision="body.revision"),
+)
+
+
+def signed(id_: str, body: bytes) -> list[tuple[bytes, bytes]]:
+    at = dt.datetime.fromtimestamp(int(time.time()), dt.UTC)
+    signature = standardwebhooks.Webhook(SECRET).sign(id_, at, body.decode())
+    sent = {"webhook-id": id_, "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+    return [(name.encode(), value.encode()) for name, value in sent.items()]
+
+
+def asked(
+    app: Any, path: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = (), method: str = "POST", pieces: int = 2
+) -> tuple[int, dict[bytes, bytes], Any]:
+    """What an ASGI server gets, which gives the body in pieces."""
+    size = len(body) // pieces + 1
+    parts = [body[at : at + size] for at in range(0, len(body) + 1, size)]
+    messages = [{"type": "http.request", "body": each, "more_body": True} for each in parts]
+    messages[-1]["more_body"] = False
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": list(headers)}
+    asyncio.run(app(scope, receive, send))
+    start, end = said
+    return start["status"], dict(start["headers"]), json.loads(end["body"])
+
+
+def body(revision: int) -> bytes:
+    return json.dumps({"order": "ord_7", "revision": revision, "status": str(revision)}).encode()
+
+
+def test_a_request_is_accepted_once_and_refused_as_by_the_endpoint(db: Database) -> None:
+    own = WebhookApp(db, [HOOK])
+    for app, path in ((own, "/shop"), (Starlette(routes=[Mount("/hooks", own)]), "/hooks/shop")):
+        told = asked(app, path, body(1), signed(f"m{path}", body(1)))
+        assert told == (202, {b"content-type": b"application/json", b"content-length": b"21"}, {"status": "accepted"})
+        assert asked(app, path, body(1), signed(f"m{path}", body(1)))[2] == {"status": "duplicate"}
+        assert asked(app, path, body(2), signed("m", body(1)))[0] == 401
+        assert asked(app, path, body(1))[0] == 400
+        assert asked(app, path + "s", body(1))[0] == 404
+        assert asked(app, path, b"", method="GET")[0] == 405
+        assert asked(app, path, b"x" * (limits.BODY_BYTES + 1), signed("m", b""), pieces=50)[0] == 413
+        assert asked(app, path, b"no JSON", signed(path, b"no JSON"))[2] == {"status": "rejected"}
+    assert len(db.queue("orders").peek()) == 2
+    assert [each.body for each in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
+
+
+def test_a_full_queue_asks_for_a_retry(db: Database) -> None:
+    app = WebhookApp(db, [HOOK])
+    db.queue("orders").configure(max_depth=1)
+    assert asked(app, "/shop", body(1), signed("m1", body(1)))[0] == 202
+    status, headers, _ = asked(app, "/shop", body(2), signed("m2", body(2)))
+    assert (status, headers[b"retry-after"]) == (503, b"1")
+
+
+def test_a_client_that_is_gone_has_sent_nothing(db: Database) -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        raise AssertionError
+
+    app = WebhookApp(db, [HOOK])
+    asyncio.run(app({"type": "http", "method": "POST", "path": "/shop", "headers": []}, receive, send))
+    asyncio.run(app({"type": "lifespan"}, receive, send))
+    assert not db.queue("orders").peek()
+
+
+def test_w10_through_the_web_server_the_queue_and_the_worker(db: Database) -> None:
+    """Revision 1 fails and is sent again after revision 2, and once more since its answer was lost."""
+
+    def apply(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        return {"status": message["status"]}, [message["status"]]
+
+    app, orders = WebhookApp(db, [HOOK]), db.queue("orders")
+    for id_, revision in (("m2", 2), ("m1", 1), ("m1", 1)):
+        assert asked(app, "/shop", body(revision), signed(id_, body(revision)))[0] == 202
+    pipeline = inturn.Pipeline(name="orders", group="order", order=inturn.Gapless("revision"), handler=apply)
+    delivered: list[Any] = []
+    inturn.work(pipeline, orders, deliver=lambda output, _effect_id: delivered.append(output), until="empty")
+    assert delivered == ["1", "2"]
+
+
+def test_w8_the_rank_of_a_status_is_the_revision_of_its_message(db: Database) -> None:
+    ranks = {"queued": 1, "in_progress": 2, "completed": 3}
+    mapping = MessageMapping(group="body.job.id", revision="body.job.status", ranks=ranks)
+    hook = Webhook(name="ci", queue="jobs", signature="github", secrets=["s"], mapping=mapping)
+    app = WebhookApp(db, [hook])
+    came = [("completed", 1), ("in_progress", 1), ("queued", 1), ("queued", 2), ("odd", 2)]
+    for number, (status, attempt) in enumerate(came):
+        sent = json.dumps({"job": {"id": 7, "status": status, "run_attempt": attempt}}).encode()
+        digest = hmac.new(b"s", sent, hashlib.sha256).hexdigest()
+        headers = [(b"x-hub-signature-256", f"sha256={digest}".encode()), (b"X-GitHub-Delivery", b"d-%d" % number)]
+        assert asked(app, "/ci", sent, headers)[0] == 202
+
+    def apply(_state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        return {"status": message["job"]["status"]}, [[message["job"]["status"], message["job"]["run_attempt"]]]
+
+    order = inturn.Monotone("rank", epoch="job.run_attempt")
+    pipeline = inturn.Pipeline(name="jobs", group="job_id", order=order, handler=apply)
+    seen: list[Any] = []
+    counts = inturn.work(pipeline, db.queue("jobs"), deliver=lambda each, _effect_id: seen.append(each), until="empty")
+    assert seen[-1] == ["queued", 2]
+    assert ["completed", 1] in seen
+    assert (counts.received, counts.applied + counts.stale) == (4, 4)
+    assert [each.reason for each in SourceControl(db, "ci").rejected()] == [
+        "the revision is 'odd'; it is one of queued, in_progress, completed"
+    ]
+
+
+def test_what_is_wrong_is_refused_when_it_is_made(db: Database) -> None:
+    known: dict[str, Any] = {"name": "a", "queue": "q", "signature": "github", "secrets": ["s"]}
+    for wrong, words in (
+        ({"name": "a/b"}, "name is 'a/b'"),
+        ({"name": ""}, "name is ''"),
+        ({"queue": ""}, "is no name"),
+        ({"signature": "svix"}, "signature is 'svix'"),
+        ({"secrets": []}, "has no secret"),
+        ({"secrets": "text"}, "a list of texts"),
+        ({"signature": "none"}, "has secrets"),
+        ({"tolerance_s": 0}, "above zero"),
+        ({"signature": "stripe", "mapping": MessageMapping(group=None, format="text")}, "needs format='json'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            Webhook(**known | wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="two webhooks have one name"):
+        WebhookApp(db, [Webhook(**known), Webhook(**known)])
+    db.queue("q")
+    with pytest.raises(InputError, match="remembers ids for 300 s"):
+        WebhookApp(db, [Webhook(**known)])

@@ -1,0 +1,94 @@
+"""An endpoint that is killed at every point has every webhook that it accepted, once; senders send the others again."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import webhook_senders as sender
+from webhook_senders import encoded, post
+
+import inturn
+from inturn.faults import OF_A_TRANSACTION
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+LIVES = 20
+WAIT_S = 60
+CONFIG = f"""
+[[webhooks]]
+name = "shop"
+queue = "orders"
+signature = "standard"
+secrets = ["{sender.STANDARD}"]
+
+[webhooks.mapping]
+group = "body.order"
+revision = "body.n"
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_lives_that_end_at_every_point(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, soak_seed: int
+) -> None:
+    chance = random.Random(soak_seed)
+    address = str(request.getfixturevalue("postgres_url") if kind == "postgres" else tmp_path / "shop.db")
+    config = tmp_path / "inturn.toml"
+    config.write_text(CONFIG)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "inturn", "serve", "--db", address, "--port", str(port), "--config", str(config)]
+    accepted: list[tuple[str, int]] = []
+    number = killed = 0
+    for life in range(LIVES // 2 + 1):
+        at = f"{chance.choice(OF_A_TRANSACTION)}@{chance.randint(6, 30)}" if life < LIVES // 2 else ""
+        server = subprocess.Popen(command, env=os.environ | {"INTURN_KILL_AT": at}, stderr=subprocess.DEVNULL)
+        for _ in range(15):
+            if not _is_accepted(port, server, number):
+                break
+            accepted.append((f"a{number % 3}", number))
+            number += 1
+        server.terminate()
+        killed += server.wait(WAIT_S) == -signal.SIGKILL
+    assert killed > LIVES / 8
+    assert number > 15
+    with inturn.open(address) as db:
+        messages = db.queue("orders").peek(1000)
+    last = (f"a{number % 3}", number)  # perhaps committed, though the sender had no answer
+    found = [(str(each.group), int(each.revision or 0)) for each in messages]
+    check_or_raise(
+        [
+            *(
+                SendCall(client="sender", asked=n, answered=n, dedup_id=str(n), group=group, body="", number=n)
+                for group, n in [*accepted, last][: max(len(accepted), len(found))]
+            ),
+            *(
+                AppliedEffect(client="queue", asked=at, dedup_id=str(n), group=group, number=n, place=at)
+                for at, (group, n) in enumerate(found)
+            ),
+        ]
+    )
+    assert [n for _, n in found] == list(range(len(found)))
+
+
+def _is_accepted(port: int, server: "subprocess.Popen[bytes]", number: int) -> bool:
+    """Send until it is accepted, as senders do; False if the server has died."""
+    body = encoded({"order": f"a{number % 3}", "n": number})
+    until = time.monotonic() + WAIT_S
+    while server.poll() is None:
+        assert time.monotonic() < until
+        try:
+            return (
+                post(f"http://127.0.0.1:{port}/webhooks/shop", body, sender.standard(f"m{number}", body)).status == 202
+            )
+        except OSError:  # not up yet, or killed
+            time.sleep(0.05)
+    return False
