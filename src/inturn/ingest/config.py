@@ -1,5 +1,6 @@
 """The configuration of sources: one TOML file, read and checked as a whole."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -11,6 +12,8 @@ from inturn.core.errors import InputError
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.ingest.sources.folder import FolderSource
+from inturn.ingest.sources.rabbitmq import RabbitSource
+from inturn.ingest.sources.sqs import SqsSource
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -33,6 +36,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         mapping: how a record becomes a message.
         batch: the maximum number of records in one transaction.
         lease_s: how long other instances wait for one that died, in seconds.
+        once: whether the records of a source without positions are known by an id.
     """
 
     name: str
@@ -40,6 +44,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     mapping: MappingTable = MappingTable()
     batch: int = limits.INGEST_RECORDS
     lease_s: float = limits.INGEST_LEASE_S
+    once: bool = True
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.
@@ -69,7 +74,39 @@ class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
         return FolderSource(folder / self.path, self.pattern)
 
 
-AnySource: TypeAlias = FolderTable
+class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
+    """A source of ``kind = "rabbitmq"``; see :class:`RabbitSource`.
+
+    Attributes:
+        url: the server; None: that of the environment variable ``INTURN_RABBITMQ_URL``.
+    """
+
+    from_queue: str
+    url: str | None = None
+    prefetch: int = limits.RABBITMQ_PREFETCH
+
+    def source(self, folder: Path) -> Source:  # noqa: ARG002 - it has no files
+        """Return the source."""
+        url = self.url or os.environ.get("INTURN_RABBITMQ_URL")
+        if url is None:
+            raise InputError(f"{self.name}: there is no url; give it here or in INTURN_RABBITMQ_URL")
+        return RabbitSource(url, self.from_queue, prefetch=self.prefetch)
+
+
+class SqsTable(SourceTable, tag="sqs", frozen=True, kw_only=True):
+    """A source of ``kind = "sqs"``; see :class:`SqsSource`."""
+
+    queue_url: str
+    region: str | None = None
+    endpoint: str | None = None
+    visibility_s: int = limits.SQS_VISIBILITY_S
+
+    def source(self, folder: Path) -> Source:  # noqa: ARG002 - it has no files
+        """Return the source."""
+        return SqsSource(self.queue_url, region=self.region, endpoint=self.endpoint, visibility_s=self.visibility_s)
+
+
+AnySource: TypeAlias = FolderTable | RabbitTable | SqsTable
 
 
 class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -20,7 +20,9 @@ from inturn.core import limits
 from inturn.core.errors import InputError, InturnError, NoSuchQueue, PositionGone, QueueFull
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.core.source_shares import SourcePartition, share
+from inturn.core.texts import quoted
 from inturn.faults import reach
+from inturn.ingest.known_ids import identified, sorted_out
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.queue import Queue
@@ -37,7 +39,7 @@ class IngestCounts(NamedTuple):
     Attributes:
         received: records that became messages.
         rejected: records that were rejected, and kept.
-        ignored: records that the mapping passes over.
+        ignored: records that the mapping passes over, and those that came again, known by their id.
     """
 
     received: int = 0
@@ -50,11 +52,13 @@ class _Batch(NamedTuple):
 
     Attributes:
         epoch: the epoch under which they were read.
+        records: those that became drafts, in their order.
         position: where the partition goes on after them, as JSON.
     """
 
     partition: str
     epoch: int
+    records: list[SourceRecord]
     drafts: list[Draft]
     rejected: list[RejectedRecord]
     ignored: int
@@ -75,9 +79,12 @@ class Ingest:
         instance: the name of this instance, which no other has; None: made from host, process and a random id.
         batch: the maximum number of records in one transaction.
         lease_s: how long the others wait for this instance if it dies, in seconds.
+        once: whether the records of a source without positions are known by an id, so that none is sent twice. False:
+            records that come again after a crash are sent again, "at least once".
 
     Raises:
-        InputError: if a name or number is not valid.
+        InputError: if a name or number is not valid, or ``once`` is asked of a source without positions, and the
+            mapping has neither an id nor a revision.
     """
 
     def __init__(
@@ -90,12 +97,17 @@ class Ingest:
         instance: str | None = None,
         batch: int = limits.INGEST_RECORDS,
         lease_s: float = limits.INGEST_LEASE_S,
+        once: bool = True,
     ) -> None:
         if batch < 1 or lease_s <= 0:
             raise InputError(f"batch is {batch!r} and lease_s {lease_s!r}; both are above zero")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
-        self._map = mapping.compiled()
+        self._map = identified(source, mapping, once=once).compiled()
+        self._once: str | None = None  # what is kept in place of a position
+        if not source.has_positions:
+            self._once = "once, by id" if once else "at least once"
+        self._knows_ids = once and not source.has_positions
         self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
         self._epochs: dict[str, int] = {}  # of the open partitions
@@ -181,14 +193,15 @@ class Ingest:
             return False
         reach("polled")
         batches = self._mapped(records)
-        fenced = self._committed(batches)
-        if fenced is None:
+        committed = self._committed(batches)
+        if committed is None:
             return False
         reach("ingested")
-        for batch in batches:
-            if batch.partition in fenced:
-                _log.warning("source %s: partition %s was taken over by another instance", self._name, batch.partition)
-                self._close(batch.partition)
+        for read in batches:
+            batch = committed.get(read.partition)
+            if batch is None:
+                _log.warning("source %s: partition %s was taken over by another instance", self._name, read.partition)
+                self._close(read.partition)
                 continue
             self._source.confirm(batch.partition, msgspec.json.decode(batch.position))
             self.counts = IngestCounts(
@@ -204,42 +217,47 @@ class Ingest:
             batch = batches.get(record.partition)
             position = msgspec.json.encode(record.position).decode()
             if batch is None:
-                batch = _Batch(record.partition, self._epochs[record.partition], [], [], 0, position)
+                batch = _Batch(record.partition, self._epochs[record.partition], [], [], [], 0, position)
             try:
                 draft = self._map(record)
                 if draft is not None:
+                    batch.records.append(record)
                     batch.drafts.append(draft)
                 batches[record.partition] = batch._replace(position=position, ignored=batch.ignored + (draft is None))
             except Unmappable as error:
-                batch.rejected.append(_rejected(record, position, str(error)))
+                batch.rejected.append(_rejected(record, str(error)))
                 batches[record.partition] = batch._replace(position=position)
         return list(batches.values())
 
-    def _committed(self, batches: Sequence[_Batch]) -> set[str] | None:
+    def _committed(self, batches: Sequence[_Batch]) -> dict[str, _Batch] | None:
         """Commit; while the queue is full, wait and keep the leases. None: it was stopped before there was room."""
         while True:
             try:
-                fenced: set[str] = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
+                committed: dict[str, _Batch] = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
             except QueueFull:
                 if self._stopping.wait(limits.INGEST_PAUSE_S):
                     return None
                 if time.monotonic() >= self._next_look:
                     self._look()
             else:
-                return fenced
+                return committed
 
-    def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> set[str]:
-        """Write the messages, the rejected records and the positions; return the partitions that are not ours."""
-        fenced, drafts = set[str](), list[Draft]()
-        for batch in batches:
-            row = store.sources.partition(self._name, batch.partition)
-            if row is None or row.owner != self._me or row.epoch != batch.epoch or row.is_paused:
-                fenced.add(batch.partition)
+    def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> dict[str, _Batch]:
+        """Write the messages, the rejected records and the positions; return what was written, by partition.
+
+        Partitions that are not ours are left out.
+        """
+        committed, drafts = dict[str, _Batch](), list[Draft]()
+        for each in batches:
+            row = store.sources.partition(self._name, each.partition)
+            if row is None or row.owner != self._me or row.epoch != each.epoch or row.is_paused:
                 continue
+            batch = self._new(store, each) if self._knows_ids else each
+            committed[batch.partition] = batch
             drafts += batch.drafts
             store.sources.reject(self._name, batch.rejected, now_ms)
             moved = row._replace(
-                position=batch.position,
+                position=batch.position if self._once is None else msgspec.json.encode(self._once).decode(),
                 received=row.received + len(batch.drafts),
                 rejected=row.rejected + len(batch.rejected),
                 moved_ms=now_ms,
@@ -247,7 +265,20 @@ class Ingest:
             store.sources.save(self._name, moved)
         if drafts:
             store.send(queue_of(store, self._queue.name), drafts, now_ms)
-        return fenced
+        return committed
+
+    def _new(self, store: SqlStore, batch: _Batch) -> _Batch:
+        """Leave out what was sent before; reject what has the id of another message."""
+        new = sorted_out(store.sources, self._name, batch.drafts)
+        conflicts = [
+            _rejected(batch.records[place], f"the id {quoted(id_)} was used before, for another message")
+            for place, id_ in new.conflicts.items()
+        ]
+        return batch._replace(
+            drafts=[batch.drafts[place] for place in new.places],
+            rejected=batch.rejected + conflicts,
+            ignored=batch.ignored + new.repeated,
+        )
 
     # --- partitions ---
 
@@ -345,7 +376,8 @@ class Ingest:
         return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
 
-def _rejected(record: SourceRecord, position: str, why: str) -> RejectedRecord:
+def _rejected(record: SourceRecord, why: str) -> RejectedRecord:
+    position = msgspec.json.encode(record.position).decode()
     texts = {
         name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in record.headers.items()
     }
