@@ -1,13 +1,17 @@
-"""A RabbitMQ server for tests: a node of its own on loopback, in a directory of its own, without rights of root."""
+"""A RabbitMQ server for tests: a node of its own on loopback, in a directory of its own, without rights of root.
+
+As a program it is what ends the server if the tests are killed.
+"""
 
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,8 +46,10 @@ def rabbitmq(folder: Path) -> Iterator[str]:
     }
     (folder / "plugins").write_text("[].\n")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    epmd = subprocess.Popen(["epmd"], env=environment, **quiet)  # type: ignore[call-overload]
-    server = subprocess.Popen([SERVER], env=environment, cwd=folder, start_new_session=True, **quiet)  # type: ignore[call-overload]
+    # Both in one process group, which is killed as a whole: nothing of its data is kept.
+    epmd = subprocess.Popen(["epmd"], env=environment, process_group=0, **quiet)  # type: ignore[call-overload]
+    server = subprocess.Popen([SERVER], env=environment, cwd=folder, process_group=epmd.pid, **quiet)  # type: ignore[call-overload]
+    watch = subprocess.Popen([sys.executable, __file__, str(epmd.pid)], start_new_session=True)
     try:
         ends = time.monotonic() + WAIT_S
         while not _greets(node_port):
@@ -52,10 +58,10 @@ def rabbitmq(folder: Path) -> Iterator[str]:
             time.sleep(0.2)
         yield f"amqp://guest:guest@127.0.0.1:{node_port}/"
     finally:
-        os.killpg(server.pid, signal.SIGKILL)  # nothing of its data is kept
-        server.wait()
-        epmd.terminate()
-        epmd.wait()
+        watch.terminate()
+        os.killpg(epmd.pid, signal.SIGKILL)
+        for each in (watch, server, epmd):
+            each.wait()
 
 
 def _free_port() -> int:
@@ -72,3 +78,15 @@ def _greets(port: int) -> bool:
             return connection.recv(8).startswith(b"AMQP")
     except OSError:
         return False
+
+
+def _main(group: int) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))

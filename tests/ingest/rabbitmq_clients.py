@@ -20,9 +20,7 @@ def in_channel(url: str, does: Callable[[Any], Awaitable[Any]]) -> Any:
 
 def declared(url: str, name: str, kind: str = "classic", **more: Any) -> None:
     """Make a queue."""
-    in_channel(
-        url, lambda channel: channel.declare_queue(name, durable=True, arguments={"x-queue-type": kind, **more})
-    )
+    in_channel(url, lambda channel: channel.declare_queue(name, durable=True, arguments={"x-queue-type": kind, **more}))
 
 
 def published(url: str, queue: str, messages: Iterable[aio_pika.Message]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from ingest.scripted import Log, Scripted
 from inturn.core.errors import InputError
+from inturn.core.queue.messages import QueueSettings
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl
 
@@ -35,7 +36,7 @@ def sent(db: Database) -> list[str]:
 
 
 def test_records_that_come_again_are_not_sent_again_long_after_the_queues_window(db: Database) -> None:
-    db.create_queue("payments", dedup_window_s=0)
+    db.queue("payments", QueueSettings(dedup_window_s=0))
     log = Log(p=[body("1"), body("2"), body("1")])
     assert ingest(db, log).run(until="caught up") == (2, 0, 1)
     log.partitions["p"] += [body("3")]
@@ -82,7 +83,7 @@ def test_a_record_without_the_id_is_rejected_and_stalls_nothing(db: Database) ->
 
 def test_two_sources_may_use_the_same_ids(db: Database) -> None:
     log = Log(p=[body("1")])
-    db.create_queue("payments", dedup_window_s=0)
+    db.queue("payments", QueueSettings(dedup_window_s=0))
     for name in ("bank", "shop"):
         source = Forgetful(log)
         assert Ingest(source, db.queue("payments"), BY_ID, name=name).run(until="caught up").received == 1

@@ -57,8 +57,8 @@ def message(n: int, account: str = "a", body: bytes | None = None, **more: Any) 
 
 
 def ingest(db: Database, url: str, queue: str, mapping: MessageMapping = MAPPING, **more: Any) -> Ingest:
-    prefetch = more.pop("prefetch", 500)
-    return Ingest(RabbitSource(url, queue, prefetch=prefetch), db.queue("payments"), mapping, name=queue, **more)
+    prefetch, name = more.pop("prefetch", 500), more.pop("name", queue)
+    return Ingest(RabbitSource(url, queue, prefetch=prefetch), db.queue("payments"), mapping, name=name, **more)
 
 
 def sent(db: Database) -> list[tuple[str | None, int | None]]:
@@ -69,7 +69,7 @@ def test_messages_come_in_order_with_their_headers_and_properties(db: Database, 
     at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     told = {"account": "a", "n": 2, "list": [1], "deep": {"x": 1.5}, "none": None, "message-id": "a header's"}
     one = message(1, timestamp=at, type="paid", app_id="shop", correlation_id="c", priority=3)
-    published(url, queue, [one, message(2, headers=told), message(3, headers=told, message_id=None)])
+    published(url, queue, [one, message(2, headers=told), message(3)])
     source = RabbitSource(url, queue)
     source.open(queue, None)
     found = []
@@ -89,7 +89,7 @@ def test_messages_come_in_order_with_their_headers_and_properties(db: Database, 
         "priority": "3",
     }
     assert (second.headers["list"], second.headers["deep"]) == ("[1]", '{"x":1.5}')
-    assert (second.headers["message-id"], third.headers["message-id"]) == ("a-2", "a header's")
+    assert (second.headers["message-id"], third.body) == ("a-2", b"3")
     assert "none" not in second.headers
     assert ingest(db, url, queue).run(until="caught up").received == 3, "what was not confirmed comes again"
     assert depth(url, queue) == 0
@@ -134,7 +134,7 @@ def test_r3_a_reader_that_ends_again_and_again_gives_back_the_same_messages_in_o
 def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queue: str) -> None:
     bad = message(2, body=b"\xff\xfe")
     large = message(3, body=b'"' + b"x" * 10_000_000 + b'"')
-    published(url, queue, [message(1), bad, large, message(4, message_id=None), message(5)])
+    published(url, queue, [message(1), bad, large, message(4, headers={"n": 4}), message(5)])
     host = ingest(db, url, queue)
     assert host.run(until="caught up") == (2, 3, 0)
     assert depth(url, queue) == 0
@@ -142,7 +142,7 @@ def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queu
     assert [each.reason.split(":")[0] for each in kept] == [
         "the body is not JSON",
         f"the body has 10,000,002 bytes; {limits.BODY_BYTES:,} fit",
-        "the record has no id",
+        "the record has no group",
     ]
     assert [each.body for each in kept] == [b"\xff\xfe", large.body, b"4"]
 
@@ -216,16 +216,16 @@ def test_a_classic_queue_that_another_consumer_reads_is_waited_for(db: Database,
 def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
     declared(url, "there")
     with pytest.raises(SourceError, match="refuses the login") as refused:
-        ingest(db, url.replace("guest:guest", "guest:secret-7"), "there").run()
+        ingest(db, url.replace("guest:guest", "guest:secret-7"), "there", name="1").run()
     assert "secret-7" not in str(refused.value)
     with pytest.raises(SourceError, match="'nowhere' cannot be read: NOT_FOUND"):
         ingest(db, url, "nowhere").run()
     with pytest.raises(SourceError, match="no such virtual host"):
-        ingest(db, f"{url}none", "there").run()
+        ingest(db, f"{url}none", "there", name="2").run()
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with pytest.raises(SourceError, match="cannot be reached"):
-            ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there").run()
+            ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there", name="3").run()
 
 
 @pytest.mark.soak

@@ -215,7 +215,7 @@ def _headers(message: AbstractIncomingMessage) -> Mapping[str, bytes | str]:
     values: dict[str, Any] = {name: value for name, value in message.headers.items() if value is not None}
     for name in _PROPERTIES:
         value = getattr(message, name)
-        if value is not None:
+        if value is not None and value != "":
             values[name.replace("_", "-")] = value
     return {
         name: value if isinstance(value, str | bytes) else msgspec.json.encode(value, enc_hook=str).decode()
