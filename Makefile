@@ -6,7 +6,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS  ?=
-SERVICES = redis-server
+SERVICES = redis-server rabbitmq-server
 
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = not spark and not slow and not document

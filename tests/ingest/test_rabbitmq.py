@@ -1,6 +1,7 @@
 """Queues of a real RabbitMQ become messages: once, in order, whatever is redelivered or dies."""
 
 import datetime as dt
+import importlib.util
 import os
 import random
 import signal
@@ -275,6 +276,19 @@ def test_lives_that_end_at_every_point(kind: str, db: Database, address: str, ur
         ]
     )
     assert len(messages) == len(names)
+
+
+def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: str) -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "naive_consumer.py"
+    spec = importlib.util.spec_from_file_location("naive_consumer", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.measured(url, 500, 10)
+    assert [each["applied"] for each in found.values()] == [500, 500]
+    assert found["usual consumers"]["out of turn"] > 0
+    assert found["inturn"]["out of turn"] == 0
 
 
 def until(is_so: Any) -> None:
