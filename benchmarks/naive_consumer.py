@@ -47,7 +47,7 @@ class Handler:
 
 def drawn(count: int, seed: int) -> tuple[list[Numbered], list[Numbered]]:
     """Return messages, and those of them that fail at first."""
-    chance, last = random.Random(seed), defaultdict[str, int](int)
+    chance, last = random.Random(seed), defaultdict[str, int](int)  # noqa: S311 - repeatable
     messages = []
     for _ in range(count):
         account = f"acct-{chance.randrange(ACCOUNTS)}"
@@ -81,7 +81,7 @@ async def consume(url: str, count: int, handler: Handler, prefetch: int) -> list
     """Apply all messages by consumers that acknowledge and requeue; return them as they were applied."""
     applied: list[Numbered] = []
     done = asyncio.Event()
-    chance = random.Random(1)
+    chance = random.Random(1)  # noqa: S311 - repeatable
 
     async def consumer() -> None:
         async with await aio_pika.connect(url) as connection:
@@ -122,7 +122,7 @@ def ingested(url: str, handler: Handler, folder: Path) -> list[Numbered]:
 
     applied: list[Numbered] = []
 
-    def deliver(output: dict[str, Any], effect_id: str) -> None:
+    def deliver(output: dict[str, Any], _effect_id: str) -> None:
         applied.append((output["account"], output["n"]))
 
     with inturn.open(folder / "shop.db") as db:

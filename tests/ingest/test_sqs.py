@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import boto3
 import pytest
+from typer.testing import CliRunner
 
+from inturn.cli import app
 from inturn.core import limits
 from inturn.core.errors import InputError, SourceError
 from inturn.core.queue.messages import QueueSettings
@@ -211,6 +213,25 @@ def test_what_is_wrong_at_the_start_is_told(db: Database, sqs: Sqs, fifo: str) -
         source(fifo, visibility_s=0)
     with pytest.raises(SourceError, match="cannot be read"):
         ingest(db, fifo.replace("/q", "/other-q")).run()
+
+
+@pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
+def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo: str, tmp_path: Path) -> None:
+    sqs.send(fifo, "a", 1)
+    config, other = tmp_path / "ingest.toml", tmp_path / "other.toml"
+    same = '[[sources]]\nname = "bids"\nqueue = "bids.db#bids"\nkind = '
+    config.write_text(f'{same}"sqs"\nqueue_url = "{fifo}"\nregion = "us-east-1"\n')
+    other.write_text(f'{same}"rabbitmq"\nfrom_queue = "orders"\nurl = "amqp://127.0.0.1:1/"\n')
+
+    def said(*arguments: str) -> str:
+        return str(CliRunner().invoke(app, ["ingest", *arguments], env={"COLUMNS": "200"}).output)
+
+    assert "group a, revision None, id a-1" in said("check", str(config))
+    assert "bids: 1 received" in said("run", str(config), "--until-caught-up")
+    assert "once, by id" in said("status", f"{tmp_path / 'bids.db'}")
+    pytest.importorskip("aio_pika")
+    for command in ("check", "run"):
+        assert "say once = false" in said(command, str(other)).replace("\n", " ")
 
 
 @pytest.mark.slow

@@ -166,6 +166,7 @@ class SqsSource(Source):
 
     @override
     def shut(self) -> None:
+        self.close("")
         self._pool.shutdown()
 
     def _keep_hidden(self, closing: threading.Event) -> None:
