@@ -6,7 +6,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS  ?=
-SERVICES = prometheus redis-server systemd
+SERVICES = prometheus rabbitmq-server redis-server systemd
 
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = not spark and not slow and not document

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # what Debian puts around it changes the user
+EPMD: Final = shutil.which("epmd")
 WAIT_S: Final = 120
 
 
 def missing() -> str | None:
     """Return what is missing on this machine to start it; None: nothing."""
-    return None if SERVER.exists() and shutil.which("epmd") else "rabbitmq-server is not installed: make services"
+    return None if SERVER.exists() and EPMD else "rabbitmq-server is not installed: make services"
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def rabbitmq(folder: Path) -> Iterator[str]:
     (folder / "plugins").write_text("[].\n")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     # Both in one process group, which is killed as a whole: nothing of its data is kept.
-    epmd = subprocess.Popen(["epmd"], env=environment, process_group=0, **quiet)  # type: ignore[call-overload]  # noqa: S607 - as it is on the PATH
+    epmd = subprocess.Popen([EPMD], env=environment, process_group=0, **quiet)  # type: ignore[call-overload]
     server = subprocess.Popen([SERVER], env=environment, cwd=folder, process_group=epmd.pid, **quiet)  # type: ignore[call-overload]
     watch = subprocess.Popen([sys.executable, __file__, str(epmd.pid)], start_new_session=True)
     try:

@@ -7,17 +7,17 @@ import time
 import pytest
 
 from ingest.scripted import Log, Scripted
-from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
+from inturn.ingest import limits as source_limits
 
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n", id="body.id")
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "INGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_S", 0.01)
 
 
 def body(number: int, account: str = "a") -> bytes:

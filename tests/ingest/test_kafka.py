@@ -14,6 +14,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
+from inturn.ingest import limits as source_limits
 from kafka_started import produce, tansu, topic
 
 pytestmark = pytest.mark.thorough
@@ -113,7 +114,7 @@ def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, 
 
 
 def test_errors_name_their_cause(servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(limits, "INGEST_REQUEST_S", 0.5)
+    monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 0.5)
     with pytest.raises(InputError, match=r"refuses the options: No such configuration property: \"nonsense\""):
         KafkaSource(servers, "t", options={"nonsense": 1}).partitions()
     with pytest.raises(InputError, match=r"the option 'group.id' is inturn's own; leave it out"):

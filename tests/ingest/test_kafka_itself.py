@@ -20,11 +20,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import inturn
 from inturn import Gapless, Pipeline
-from inturn.core import limits
 from inturn.core.errors import SourceError
 from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, KafkaSource, MessageMapping, SourceControl
+from inturn.ingest import limits as source_limits
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
 from kafka_started import Kafka, produce, topic, transaction
 
@@ -136,7 +136,7 @@ def test_a_record_of_ten_megabytes_is_rejected_and_stalls_nothing(db: Database, 
 
 
 def test_a_wrong_password_is_named(kafka: Kafka, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "INGEST_REQUEST_S", 2.0)
+    monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 2.0)
     login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
     assert KafkaSource(kafka.login, name, options=login | {"sasl.password": "right"}).partitions() == ["0"]
     with pytest.raises(SourceError, match="Invalid username or password"):

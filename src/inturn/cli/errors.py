@@ -26,7 +26,7 @@ _EXTRAS: Final = {
     "kafka": ("confluent_kafka",),
     "objects": ("obstore",),
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
-    "rabbitmq": ("aio_pika", "aiormq"),
+    "rabbitmq": ("aio_pika", "aiormq", "pamqp"),
     "redis": ("redis",),
     "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
     "telemetry": ("opentelemetry",),

@@ -88,8 +88,10 @@ def check(
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
     from inturn.core.errors import PositionGone
     from inturn.ingest import Unmappable
+    from inturn.ingest.known_ids import identified
 
-    source, map_ = table.source(folder), table.message_mapping().compiled()
+    source = table.source(folder)
+    map_ = identified(source, table.message_mapping(), once=table.once).compiled()
     found: list[dict[str, Any]] = []
     try:
         for partition in source.partitions():
@@ -239,7 +241,8 @@ def _ingests(stack: ExitStack, config: Path, only: list[str]) -> "list[tuple[str
             databases[path] = stack.enter_context(opened(path, create=True))
         to, mapping = databases[path].queue(queue), each.message_mapping()
         source = each.source(config.parent)
-        found.append((each.name, Ingest(source, to, mapping, name=each.name, batch=each.batch, lease_s=each.lease_s)))
+        how = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once}
+        found.append((each.name, Ingest(source, to, mapping, name=each.name, **how)))  # type: ignore[arg-type]
     return found
 
 

@@ -366,24 +366,6 @@ INCARNATIONS: Final = 1_000
 """Number of a queue's newest incarnations that are kept in any case; older ones are kept only as far as a reader is
 behind them."""
 
-INGEST_RECORDS: Final = 1_000
-"""Number of a source's records that one transaction takes at most, by default."""
-
-INGEST_LEASE_S: Final = 10.0
-"""Length of the lease on a source's partition: how long another instance waits for one that died."""
-
-INGEST_POLL_S: Final = 0.5
-"""Time for which a source waits for records at a time, and so the longest delay of a stop."""
-
-INGEST_REQUEST_S: Final = 5.0
-"""Time within which a source's broker answers a question, such as which partitions there are."""
-
-INGEST_PAUSE_S: Final = 0.2
-"""The first pause after an error of a source or a full queue; it doubles, up to :data:`INGEST_PAUSE_AT_MOST_S`."""
-
-INGEST_PAUSE_AT_MOST_S: Final = 30.0
-"""The longest pause after errors of a source."""
-
 WEBHOOK_TOLERANCE_S: Final = 300.0
 """How old the time of a webhook's signature may be, by default, as Standard Webhooks and Stripe have it."""
 

@@ -12,6 +12,8 @@ from inturn.ingest.source import Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
+from inturn.ingest.sources.rabbitmq import RabbitSource
+from inturn.ingest.sources.sqs import SqsSource
 from inturn.ingest.webhooks import Webhook, WebhookApp
 
 __all__ = [
@@ -22,9 +24,11 @@ __all__ = [
     "KafkaSource",
     "MessageMapping",
     "OutboxSource",
+    "RabbitSource",
     "Source",
     "SourceControl",
     "SourceRecord",
+    "SqsSource",
     "Unmappable",
     "Webhook",
     "WebhookApp",

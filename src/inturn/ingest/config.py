@@ -1,20 +1,23 @@
 """The configuration of sources: one TOML file, read and checked as a whole."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from inturn.core import limits
 from inturn.core.address import is_address
 from inturn.core.errors import InputError
+from inturn.ingest import limits as source_limits
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
+from inturn.ingest.sources.rabbitmq import RabbitSource
+from inturn.ingest.sources.sqs import SqsSource
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -49,13 +52,15 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         mapping: how a record becomes a message.
         batch: the maximum number of records in one transaction.
         lease_s: how long other instances wait for one that died, in seconds.
+        once: whether the records of a source without positions are known by an id.
     """
 
     name: str
     queue: str
     mapping: MappingTable = MappingTable()
-    batch: int = limits.INGEST_RECORDS
-    lease_s: float = limits.INGEST_LEASE_S
+    batch: int = source_limits.INGEST_RECORDS
+    lease_s: float = source_limits.INGEST_LEASE_S
+    once: bool = True
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.
@@ -111,7 +116,39 @@ class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
         return OutboxSource(database, self.table, delete=self.delete)
 
 
-AnySource: TypeAlias = FolderTable | KafkaTable | OutboxSourceTable
+class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
+    """A source of ``kind = "rabbitmq"``; see :class:`RabbitSource`.
+
+    Attributes:
+        url: the server; None: that of the environment variable ``INTURN_RABBITMQ_URL``.
+    """
+
+    from_queue: str
+    url: str | None = None
+    prefetch: int = source_limits.RABBITMQ_PREFETCH
+
+    def source(self, folder: Path) -> Source:  # noqa: ARG002 - it has no files
+        """Return the source."""
+        url = self.url or os.environ.get("INTURN_RABBITMQ_URL")
+        if url is None:
+            raise InputError(f"{self.name}: there is no url; give it here or in INTURN_RABBITMQ_URL")
+        return RabbitSource(url, self.from_queue, prefetch=self.prefetch)
+
+
+class SqsTable(SourceTable, tag="sqs", frozen=True, kw_only=True):
+    """A source of ``kind = "sqs"``; see :class:`SqsSource`."""
+
+    queue_url: str
+    region: str | None = None
+    endpoint: str | None = None
+    visibility_s: int = source_limits.SQS_VISIBILITY_S
+
+    def source(self, folder: Path) -> Source:  # noqa: ARG002 - it has no files
+        """Return the source."""
+        return SqsSource(self.queue_url, region=self.region, endpoint=self.endpoint, visibility_s=self.visibility_s)
+
+
+AnySource: TypeAlias = FolderTable | KafkaTable | OutboxSourceTable | RabbitTable | SqsTable
 
 
 class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

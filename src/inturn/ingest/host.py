@@ -12,16 +12,18 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, cast
 
 import msgspec
 
-from inturn.core import limits
 from inturn.core.errors import InputError, InturnError, NoSuchQueue, PositionGone, QueueFull
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.core.source_shares import SourcePartition, share
+from inturn.core.texts import quoted
 from inturn.faults import reach
+from inturn.ingest import limits as source_limits
+from inturn.ingest.known_ids import identified, sorted_out
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import Source, SourceRecord
 from inturn.queue import Queue
@@ -38,7 +40,7 @@ class IngestCounts(NamedTuple):
     Attributes:
         received: records that became messages.
         rejected: records that were rejected, and kept.
-        ignored: records that the mapping passes over.
+        ignored: records that the mapping passes over, and those that came again, known by their id.
     """
 
     received: int = 0
@@ -53,11 +55,13 @@ class _Batch:
     Attributes:
         epoch: the epoch under which they were read.
         last: the last of them, after which the partition goes on.
+        records: those that became drafts, in their order.
     """
 
     partition: str
     epoch: int
     last: SourceRecord
+    records: list[SourceRecord] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     rejected: list[RejectedRecord] = field(default_factory=list)
     ignored: int = 0
@@ -77,9 +81,12 @@ class Ingest:
         instance: the name of this instance, which no other has; None: made from host, process and a random id.
         batch: the maximum number of records in one transaction.
         lease_s: how long the others wait for this instance if it dies, in seconds.
+        once: whether the records of a source without positions are known by an id, so that none is sent twice. False:
+            records that come again after a crash are sent again, "at least once".
 
     Raises:
-        InputError: if a name or number is not valid.
+        InputError: if a name or number is not valid, or ``once`` is asked of a source without positions, and the
+            mapping has neither an id nor a revision.
     """
 
     def __init__(
@@ -90,14 +97,19 @@ class Ingest:
         *,
         name: str,
         instance: str | None = None,
-        batch: int = limits.INGEST_RECORDS,
-        lease_s: float = limits.INGEST_LEASE_S,
+        batch: int = source_limits.INGEST_RECORDS,
+        lease_s: float = source_limits.INGEST_LEASE_S,
+        once: bool = True,
     ) -> None:
         if batch < 1 or lease_s <= 0:
             raise InputError(f"batch is {batch!r} and lease_s {lease_s!r}; both are above zero")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
-        self._map = mapping.compiled()
+        self._map = identified(source, mapping, once=once).compiled()
+        self._once: str | None = None  # what is kept in place of a position
+        if not source.has_positions:
+            self._once = "once, by id" if once else "at least once"
+        self._knows_ids = once and not source.has_positions
         self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
         self._epochs: dict[str, int] = {}  # of the open partitions
@@ -139,13 +151,13 @@ class Ingest:
         if until not in ("stopped", "caught up"):
             raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
         self.counts = IngestCounts()
-        pause_s, idle_since = limits.INGEST_PAUSE_S, None
+        pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
         try:
             self._look()
             while not self._stopping.is_set():
                 try:
                     is_idle = not self._round()
-                    pause_s = limits.INGEST_PAUSE_S
+                    pause_s = source_limits.INGEST_PAUSE_S
                     if not is_idle:
                         idle_since = None
                     elif until == "caught up":
@@ -158,7 +170,7 @@ class Ingest:
                     _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
                     self._close_all()
                     self._stopping.wait(pause_s)
-                    pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
+                    pause_s = min(2 * pause_s, source_limits.INGEST_PAUSE_AT_MOST_S)
         finally:
             self._leave()
         return self.counts
@@ -176,21 +188,22 @@ class Ingest:
         if time.monotonic() >= self._next_look:
             self._look()
         if not self._epochs:
-            self._stopping.wait(min(limits.INGEST_POLL_S, self._lease_s / 3))
+            self._stopping.wait(min(source_limits.INGEST_POLL_S, self._lease_s / 3))
             return False
-        records = self._source.poll(min(self._batch, self._room), limits.INGEST_POLL_S)
+        records = self._source.poll(min(self._batch, self._room), source_limits.INGEST_POLL_S)
         if not records:
             return False
         reach("polled")
         batches = self._mapped(records)
-        fenced = self._committed(batches)
-        if fenced is None:
+        committed = self._committed(batches)
+        if committed is None:
             return False
         reach("ingested")
-        for batch in batches:
-            if batch.partition in fenced:
-                _log.warning("source %s: partition %s was taken over by another instance", self._name, batch.partition)
-                self._close(batch.partition)
+        for read in batches:
+            batch = committed.get(read.partition)
+            if batch is None:
+                _log.warning("source %s: partition %s was taken over by another instance", self._name, read.partition)
+                self._close(read.partition)
                 continue
             self._source.confirm(batch.partition, batch.last.position)
             self.counts = IngestCounts(
@@ -216,34 +229,39 @@ class Ingest:
             if draft is None:
                 batch.ignored += 1
             else:
+                batch.records.append(record)
                 batch.drafts.append(draft)
         return list(batches.values())
 
-    def _committed(self, batches: Sequence[_Batch]) -> set[str] | None:
+    def _committed(self, batches: Sequence[_Batch]) -> dict[str, _Batch] | None:
         """Commit; while the queue is full, wait and keep the leases. None: it was stopped before there was room."""
         while True:
             try:
-                fenced: set[str] = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
+                committed: dict[str, _Batch] = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
             except QueueFull:
-                if self._stopping.wait(limits.INGEST_PAUSE_S):
+                if self._stopping.wait(source_limits.INGEST_PAUSE_S):
                     return None
                 if time.monotonic() >= self._next_look:
                     self._look()
             else:
-                return fenced
+                return committed
 
-    def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> set[str]:
-        """Write the messages, the rejected records and the positions; return the partitions that are not ours."""
-        fenced, drafts = set[str](), list[Draft]()
-        for batch in batches:
-            row = store.sources.partition(self._name, batch.partition)
-            if row is None or row.owner != self._me or row.epoch != batch.epoch or row.is_paused:
-                fenced.add(batch.partition)
+    def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> dict[str, _Batch]:
+        """Write the messages, the rejected records and the positions; return what was written, by partition.
+
+        Partitions that are not ours are left out.
+        """
+        committed, drafts = dict[str, _Batch](), list[Draft]()
+        for each in batches:
+            row = store.sources.partition(self._name, each.partition)
+            if row is None or row.owner != self._me or row.epoch != each.epoch or row.is_paused:
                 continue
+            batch = self._new(store, each) if self._knows_ids else each
+            committed[batch.partition] = batch
             drafts += batch.drafts
             store.sources.reject(self._name, batch.rejected, now_ms)
             moved = row._replace(
-                position=_json(batch.last.position),
+                position=_json(batch.last.position if self._once is None else self._once),
                 received=row.received + len(batch.drafts),
                 rejected=row.rejected + len(batch.rejected),
                 moved_ms=now_ms,
@@ -251,7 +269,21 @@ class Ingest:
             store.sources.save(self._name, moved)
         if drafts:
             store.send(queue_of(store, self._queue.name), drafts, now_ms)
-        return fenced
+        return committed
+
+    def _new(self, store: SqlStore, batch: _Batch) -> _Batch:
+        """Leave out what was sent before; reject what has the id of another message."""
+        new = sorted_out(store.sources, self._name, batch.drafts)
+        conflicts = [
+            _rejected(batch.records[place], f"the id {quoted(id_)} was used before, for another message")
+            for place, id_ in new.conflicts.items()
+        ]
+        return replace(
+            batch,
+            drafts=[batch.drafts[place] for place in new.places],
+            rejected=batch.rejected + conflicts,
+            ignored=batch.ignored + new.repeated,
+        )
 
     # --- partitions ---
 

@@ -6,7 +6,7 @@ A source only reads. What becomes of a record, where a partition goes on after a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class SourceRecord(NamedTuple):
@@ -34,7 +34,15 @@ class Source(ABC):
 
     Records of a partition come in its order. The same position gives the same records again, unless the source has
     forgotten them.
+
+    Attributes:
+        has_positions: whether that is so. A source without positions, such as a queue of a broker, gives again what was
+            not confirmed; the host knows it by its id.
+        usual_id: the path of the id if the mapping has none, where every record of the source has one.
     """
+
+    has_positions: ClassVar[bool] = True
+    usual_id: ClassVar[str | None] = None
 
     @abstractmethod
     def partitions(self) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Records of sources: where each partition goes on, who reads it, and what could not become a message."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from inturn.core.source_shares import SourcePartition
@@ -71,4 +71,12 @@ class SourceStore(Protocol):
 
     def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
         """Return rejected records after a number, in order."""
+        ...
+
+    def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:
+        """Return those of the ids that are known, each with the digest of its message."""
+        ...
+
+    def remember(self, source: str, digests: Mapping[str, str]) -> None:
+        """Keep new ids, each with the digest of its message, for ever."""
         ...

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from inturn.core import limits
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
+from inturn.ingest import limits as source_limits
 from inturn.ingest.source import Source, SourceRecord
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class KafkaSource(Source):
 
     @override
     def partitions(self) -> Sequence[str]:
-        timeout_s = limits.INGEST_REQUEST_S
+        timeout_s = source_limits.INGEST_REQUEST_S
         try:
             asked = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
             found = asked[self._topic].result()
@@ -129,7 +129,7 @@ class KafkaSource(Source):
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        until = time.monotonic() + limits.INGEST_REQUEST_S
+        until = time.monotonic() + source_limits.INGEST_REQUEST_S
         while not (found := self._polled(limit, timeout_s)) and self._behind:
             # Nothing came, but not since there is nothing: only at the end of each partition may one say so.
             if time.monotonic() > until:
@@ -167,7 +167,7 @@ class KafkaSource(Source):
 
     def _explain(self, partition: str, offset: int) -> None:
         """Note what is missing, for the next time that the partition is opened."""
-        first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=limits.INGEST_REQUEST_S)
+        first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=source_limits.INGEST_REQUEST_S)
         if offset < first:
             what = (
                 f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} was to be read next"

@@ -43,3 +43,11 @@ values ($1, $2, $3, $4, $5, $6, $7, $8);
 -- name: source_rejections
 select name, position, reason, record_key, headers, body, number, rejected_ms
 from inturn_source_rejection where source = $1 and number > $2 order by number limit $3;
+
+-- name: source_ids
+select id, digest from inturn_source_id
+where source = $1 and id in (select value from jsonb_array_elements_text($2::jsonb) as each (value));
+
+-- name: add_source_ids
+insert into inturn_source_id (source, id, digest)
+select $1, value ->> 0, value ->> 1 from jsonb_array_elements($2::jsonb) as each (value);

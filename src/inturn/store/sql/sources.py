@@ -3,8 +3,10 @@
 Both databases have the same tables and the same names of statements.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from inturn.core.override import override
 from inturn.core.source_shares import SourcePartition
@@ -67,6 +69,15 @@ class SqlSources(SourceStore):
     @override
     def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
         return [RejectedRecord(*row) for row in self._read("source_rejections", source, after, limit)]
+
+    @override
+    def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:
+        return dict(self._read("source_ids", source, msgspec.json.encode(ids).decode()))
+
+    @override
+    def remember(self, source: str, digests: Mapping[str, str]) -> None:
+        if digests:
+            self._do("add_source_ids", source, msgspec.json.encode(list(digests.items())).decode())
 
     @staticmethod
     def _partition(row: Sequence[Any]) -> SourcePartition:

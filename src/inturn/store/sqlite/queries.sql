@@ -788,3 +788,10 @@ values (?, ?, ?, ?, ?, ?, ?, ?);
 -- name: source_rejections
 select name, position, reason, record_key, headers, body, number, rejected_ms
 from inturn_source_rejection where source = ? and number > ? order by number limit ?;
+
+-- name: source_ids
+select id, digest from inturn_source_id where source = ? and id in (select value from json_each(?));
+
+-- name: add_source_ids
+insert into inturn_source_id (source, id, digest)
+select ?, json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(?);

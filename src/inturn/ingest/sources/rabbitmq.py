@@ -1,0 +1,225 @@
+"""A queue of RabbitMQ, classic or quorum: one partition, without positions; acknowledged after the commit.
+
+The connection has an event loop in a thread of its own, so that heartbeats go on while a commit waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from inturn.core.errors import InputError, SetupError, SourceError
+from inturn.core.override import override
+from inturn.ingest import limits as source_limits
+from inturn.ingest.source import Source, SourceRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping, Sequence
+
+    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+
+T = TypeVar("T")
+
+_PROPERTIES: Final = (
+    "app_id",
+    "content_encoding",
+    "content_type",
+    "correlation_id",
+    "expiration",
+    "message_id",
+    "priority",
+    "reply_to",
+    "type",
+    "user_id",
+)
+
+
+class RabbitSource(Source):
+    """A queue of RabbitMQ.
+
+    A record's headers are those of the message and its properties, in the protocol's spelling: ``message-id``,
+    ``correlation-id``, ``type``, ``app-id``; a property goes before a header of its name. Headers that are not texts
+    are JSON. Its key is the routing key, its time the timestamp. Its position counts the deliveries of one connection.
+
+    The consumer is exclusive: a classic queue that another consumer reads is refused. Nothing is ever requeued.
+
+    Args:
+        url: the server, such as ``amqp://user:password@host/vhost``.
+        queue: the name of the queue, which exists.
+        prefetch: the maximum number of messages that are delivered and not acknowledged.
+
+    Raises:
+        InputError: if prefetch is not valid.
+        SetupError: if aio-pika is not installed.
+    """
+
+    has_positions: ClassVar[bool] = False
+
+    def __init__(self, url: str, queue: str, *, prefetch: int = source_limits.RABBITMQ_PREFETCH) -> None:
+        if not 1 <= prefetch <= 65_535:
+            raise InputError(f"prefetch is {prefetch!r}; it is from 1 to 65,535")
+        try:
+            import aio_pika
+        except ImportError as error:
+            raise SetupError(f"for RabbitMQ aio-pika is needed: pip install 'inturn[rabbitmq]' ({error})") from error
+        self._pika = aio_pika
+        self._url, self._queue, self._prefetch = url, queue, prefetch
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._link: _Link | None = None
+
+    @override
+    def partitions(self) -> Sequence[str]:
+        return [self._queue]
+
+    @override
+    def open(self, partition: str, position: Any) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="inturn-rabbitmq", daemon=True)
+            self._thread.start()
+        self._link = self._call(self._linked())
+
+    async def _linked(self) -> _Link:
+        """Connect, and find the queue."""
+        from aiormq import exceptions
+
+        try:
+            connection = await self._pika.connect(
+                self._url, timeout=source_limits.BROKER_CALL_S, heartbeat=source_limits.RABBITMQ_HEARTBEAT_S
+            )
+        except exceptions.ProbableAuthenticationError as error:
+            raise SourceError(f"RabbitMQ refuses the login: {error}; check the user and password of the URL") from None
+        except (exceptions.AMQPError, OSError) as error:
+            raise SourceError(f"RabbitMQ cannot be reached, or has no such virtual host: {error}") from None
+        try:
+            channel = await connection.channel(publisher_confirms=False)
+            await channel.set_qos(prefetch_count=self._prefetch)
+            found = await channel.declare_queue(self._queue, passive=True)
+        except (exceptions.AMQPError, ValueError) as error:
+            await connection.close()
+            raise SourceError(f"the queue {self._queue!r} cannot be read: {error}") from None
+        return _Link(connection, channel, found)
+
+    @override
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        link = self._link
+        if link is None:
+            return []
+        if not link.is_consuming:
+            self._call(link.consume())
+        found: list[SourceRecord] = []
+        try:
+            while len(found) < limit:
+                message = link.messages.get(timeout=timeout_s) if not found else link.messages.get_nowait()
+                found.append(self._record(message))
+        except queue.Empty:
+            if not found:
+                link.check()
+        return found
+
+    def _record(self, message: AbstractIncomingMessage) -> SourceRecord:
+        return SourceRecord(
+            partition=self._queue,
+            position=message.delivery_tag,
+            body=message.body,
+            key=(message.routing_key or "").encode(),
+            headers=_headers(message),
+            time_ms=None if message.timestamp is None else round(message.timestamp.timestamp() * 1000),
+        )
+
+    @override
+    def confirm(self, partition: str, position: Any) -> None:
+        if self._link is not None:
+            self._call(self._link.acknowledge(position))
+
+    @override
+    def lag(self, partition: str) -> int | None:
+        return None if self._link is None else self._call(self._link.left())
+
+    @override
+    def close(self, partition: str) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            self._call(link.connection.close())
+
+    @override
+    def shut(self) -> None:
+        if self._loop is None or self._thread is None:
+            return
+        self.close(self._queue)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the connection's loop."""
+        assert self._loop is not None  # noqa: S101 - for mypy: a link has a loop
+        future = asyncio.run_coroutine_threadsafe(
+            asyncio.wait_for(coroutine, 2 * source_limits.BROKER_CALL_S), self._loop
+        )
+        return future.result()
+
+
+class _Link:
+    """A connection with its channel and consumer; what was delivered is valid in it alone."""
+
+    def __init__(self, connection: AbstractConnection, channel: AbstractChannel, found: AbstractQueue) -> None:
+        self.connection = connection
+        self.messages: queue.SimpleQueue[AbstractIncomingMessage] = queue.SimpleQueue()
+        self.is_consuming = False
+        self._channel, self._found = channel, found
+
+    async def consume(self) -> None:
+        """Begin to receive.
+
+        Raises:
+            SourceError: if another consumer reads the queue.
+        """
+        from aiormq.exceptions import AMQPError
+
+        async def receive(message: AbstractIncomingMessage) -> None:
+            self.messages.put(message)
+
+        try:
+            await self._found.consume(receive, exclusive=True)
+        except AMQPError as error:
+            raise SourceError(f"the queue {self._found.name!r} cannot be read alone: {error}") from None
+        self.is_consuming = True
+
+    async def acknowledge(self, tag: int) -> None:
+        """Acknowledge everything up to a delivery."""
+        channel = await self._channel.get_underlay_channel()
+        await channel.basic_ack(tag, multiple=True)
+
+    async def left(self) -> int | None:
+        """Return the number of messages that are not delivered."""
+        found = await self._channel.declare_queue(self._found.name, passive=True)
+        return found.declaration_result.message_count
+
+    def check(self) -> None:
+        """Check that the connection lives.
+
+        Raises:
+            SourceError: if it does not.
+        """
+        if self._channel.is_closed or self.connection.is_closed:
+            raise SourceError("the connection to RabbitMQ was lost")
+
+
+def _headers(message: AbstractIncomingMessage) -> Mapping[str, bytes | str]:
+    """Return the headers and properties of a message."""
+    values: dict[str, Any] = {name: value for name, value in message.headers.items() if value is not None}
+    for name in _PROPERTIES:
+        value = getattr(message, name)
+        if value is not None and value != "":
+            values[name.replace("_", "-")] = value
+    return {
+        name: value if isinstance(value, str | bytes) else msgspec.json.encode(value, enc_hook=str).decode()
+        for name, value in values.items()
+    }

@@ -1,0 +1,215 @@
+"""A queue of SQS, or of any server with its API: one partition, without positions; deleted after the commit."""
+
+import logging
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from inturn.core.errors import InputError, SetupError, SourceError
+from inturn.core.override import override
+from inturn.ingest import limits as source_limits
+from inturn.ingest.source import Source, SourceRecord
+
+_log = logging.getLogger("inturn.ingest.sqs")
+
+_BATCH: Final = 10  # messages in a call, of the API
+_VISIBILITY_AT_MOST_S: Final = 43_200  # of the API
+_ATTEMPTS: Final = 3
+
+
+class SqsSource(Source):
+    """A queue of SQS, standard or FIFO.
+
+    A record's headers are the message's attributes, and SQS's own by their names: ``MessageId``,
+    ``MessageDeduplicationId``, ``SequenceNumber`` (a text: it has up to 128 bits), ``SentTimestamp``. The header
+    ``dedup-id`` is the deduplication id, or else the message id; it is the record's id if the mapping has none. The key
+    is the message group. The position counts the receives of one open source.
+
+    Messages stay hidden for as long as their commit waits; a FIFO queue keeps the order of each group.
+
+    Args:
+        queue_url: the queue.
+        region: its region; None: that of the URL, or of boto3's configuration.
+        endpoint: the server; None: that of the URL.
+        visibility_s: for how long messages are hidden at a time, and so how long they wait if this process dies.
+        client: a client of boto3 for SQS, with settings of its own.
+
+    Raises:
+        InputError: if an argument is not valid.
+        SetupError: if boto3 is not installed.
+    """
+
+    has_positions: ClassVar[bool] = False
+    usual_id: ClassVar[str | None] = "headers.dedup-id"
+
+    def __init__(
+        self,
+        queue_url: str,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        visibility_s: int = source_limits.SQS_VISIBILITY_S,
+        client: Any = None,
+    ) -> None:
+        url = urlsplit(queue_url)
+        if url.scheme not in ("http", "https") or not url.path.strip("/"):
+            raise InputError(
+                f"{queue_url!r} is no queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123/payments"
+            )
+        if not 1 <= visibility_s <= _VISIBILITY_AT_MOST_S:
+            raise InputError(f"visibility_s is {visibility_s!r}; it is from 1 to {_VISIBILITY_AT_MOST_S:,}")
+        self._url, self._visibility_s = queue_url, visibility_s
+        self._client = client or _client(
+            region or _region_in(url.hostname or ""), endpoint or f"{url.scheme}://{url.netloc}"
+        )
+        self._pool = ThreadPoolExecutor(source_limits.SQS_CALLS, thread_name_prefix="inturn-sqs")
+        self._held: dict[str, int] = {}  # receipts of what is not deleted yet, with positions; 0: none yet
+        self._last = 0  # position
+        self._closing = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    @override
+    def partitions(self) -> Sequence[str]:
+        return [self._url.rpartition("/")[2]]
+
+    @override
+    def open(self, partition: str, position: Any) -> None:
+        try:
+            self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+        except Exception as error:
+            raise SourceError(f"the queue {self._url} cannot be read: {error}") from error
+        self._closing = threading.Event()
+        self._keeper = threading.Thread(
+            target=self._keep_hidden, args=(self._closing,), name="inturn-sqs-keeper", daemon=True
+        )
+        self._keeper.start()
+
+    @override
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        if self._keeper is None:
+            return []
+        found = self._receive(min(limit, _BATCH), math.ceil(timeout_s))
+        while found and len(found) < limit:
+            # Parallel receives keep the order: a group is in one answer alone, until that is deleted.
+            sizes = [min(_BATCH, limit - at) for at in range(len(found), limit, _BATCH)][: source_limits.SQS_CALLS]
+            more = [message for messages in self._pool.map(self._receive, sizes) for message in messages]
+            found += more
+            if len(more) < sum(sizes):
+                break
+        return [self._record(message) for message in found]
+
+    def _receive(self, size: int, wait_s: int = 0) -> list[dict[str, Any]]:
+        answer = self._client.receive_message(
+            QueueUrl=self._url,
+            MaxNumberOfMessages=size,
+            WaitTimeSeconds=wait_s,
+            VisibilityTimeout=self._visibility_s,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        )
+        messages: list[dict[str, Any]] = answer.get("Messages", [])
+        for message in messages:
+            self._held[message["ReceiptHandle"]] = 0
+        return messages
+
+    def _record(self, message: Mapping[str, Any]) -> SourceRecord:
+        self._last += 1
+        self._held[message["ReceiptHandle"]] = self._last
+        known = message["Attributes"]
+        headers = {
+            name: value["BinaryValue"] if "BinaryValue" in value else value["StringValue"]
+            for name, value in message.get("MessageAttributes", {}).items()
+        }
+        headers |= known | {
+            "MessageId": message["MessageId"],
+            "dedup-id": known.get("MessageDeduplicationId") or message["MessageId"],
+        }
+        group = known.get("MessageGroupId")
+        return SourceRecord(
+            partition=self.partitions()[0],
+            position=self._last,
+            body=message["Body"].encode(),
+            key=None if group is None else group.encode(),
+            headers=headers,
+            time_ms=int(known["SentTimestamp"]) if "SentTimestamp" in known else None,
+        )
+
+    @override
+    def confirm(self, partition: str, position: Any) -> None:
+        done = [receipt for receipt, place in list(self._held.items()) if 0 < place <= position]
+        for receipt in done:
+            del self._held[receipt]
+        left = done
+        for _ in range(_ATTEMPTS):
+            left = self._in_batches(self._client.delete_message_batch, left)
+        if left:  # known by their ids when they come again
+            _log.warning("%s: %d messages could not be deleted and come again", self._url, len(left))
+
+    @override
+    def lag(self, partition: str) -> int | None:
+        name = "ApproximateNumberOfMessages"
+        answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=[name])
+        return int(answer["Attributes"][name])
+
+    @override
+    def close(self, partition: str) -> None:
+        self._closing.set()
+        if self._keeper is not None:
+            self._keeper.join()
+            self._keeper = None
+        held, self._held = list(self._held), {}
+        self._in_batches(self._client.change_message_visibility_batch, held, VisibilityTimeout=0)
+
+    @override
+    def shut(self) -> None:
+        self.close("")
+        self._pool.shutdown()
+
+    def _keep_hidden(self, closing: threading.Event) -> None:
+        """Extend the time for which the messages of a waiting commit are hidden, until the source is closed."""
+        while not closing.wait(self._visibility_s / 3):
+            try:
+                self._in_batches(
+                    self._client.change_message_visibility_batch,
+                    list(self._held),
+                    VisibilityTimeout=self._visibility_s,
+                )
+            except Exception as error:  # noqa: BLE001 - what comes again is known by its id
+                _log.warning("%s: messages could not be kept hidden: %s", self._url, error)
+
+    def _in_batches(self, call: Callable[..., Any], receipts: Sequence[str], **more: Any) -> list[str]:
+        """Call with ten receipts at a time; return those that failed through no fault of ours."""
+
+        def failed(batch: Sequence[str]) -> list[str]:
+            entries = [{"Id": str(place), "ReceiptHandle": receipt, **more} for place, receipt in enumerate(batch)]
+            answer = call(QueueUrl=self._url, Entries=entries)
+            return [batch[int(each["Id"])] for each in answer.get("Failed", []) if not each.get("SenderFault")]
+
+        return [receipt for batch in self._pool.map(failed, _cut(receipts)) for receipt in batch]
+
+
+def _cut(receipts: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (receipts[at : at + _BATCH] for at in range(0, len(receipts), _BATCH))
+
+
+def _region_in(host: str) -> str | None:
+    found = re.fullmatch(r"sqs(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", host)
+    return found[1] if found else None
+
+
+def _client(region: str | None, endpoint: str) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import NoRegionError
+    except ImportError as error:
+        raise SetupError(f"for SQS boto3 is needed: pip install 'inturn[sqs]' ({error})") from error
+    settings = Config(max_pool_connections=2 * source_limits.SQS_CALLS, retries={"mode": "standard"})
+    try:
+        return boto3.client("sqs", region_name=region, endpoint_url=endpoint, config=settings)
+    except NoRegionError:
+        raise InputError(f"the region of {endpoint} is not known; give region") from None

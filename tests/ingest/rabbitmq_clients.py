@@ -1,0 +1,39 @@
+"""Publishers and other clients of RabbitMQ, for tests."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import aio_pika
+
+
+def in_channel(url: str, does: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Run a coroutine with a channel of a connection of its own."""
+
+    async def run() -> Any:
+        connection = await aio_pika.connect(url)
+        async with connection:
+            return await does(await connection.channel())
+
+    return asyncio.run(run())
+
+
+def declared(url: str, name: str, kind: str = "classic", **more: Any) -> None:
+    """Make a queue."""
+    in_channel(url, lambda channel: channel.declare_queue(name, durable=True, arguments={"x-queue-type": kind, **more}))
+
+
+def published(url: str, queue: str, messages: Iterable[aio_pika.Message]) -> None:
+    """Publish messages in order; return when the broker has confirmed them."""
+
+    async def publish(channel: Any) -> None:
+        exchange = channel.default_exchange
+        await asyncio.gather(*(exchange.publish(each, routing_key=queue) for each in messages))
+
+    in_channel(url, publish)
+
+
+def depth(url: str, queue: str) -> int:
+    """Return the number of messages that no consumer has."""
+    found = in_channel(url, lambda channel: channel.declare_queue(queue, passive=True))
+    return int(found.declaration_result.message_count)

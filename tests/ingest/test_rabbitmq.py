@@ -1,0 +1,299 @@
+"""Queues of a real RabbitMQ become messages: once, in order, whatever is redelivered or dies."""
+
+import datetime as dt
+import importlib.util
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+aio_pika = pytest.importorskip("aio_pika")
+
+from ingest.rabbitmq_clients import declared, depth, in_channel, published  # noqa: E402 - needs aio-pika
+from inturn.core import limits  # noqa: E402
+from inturn.core.errors import SourceError  # noqa: E402
+from inturn.database import Database  # noqa: E402
+from inturn.faults import OF_A_TRANSACTION  # noqa: E402
+from inturn.ingest import Ingest, MessageMapping, RabbitSource, SourceControl  # noqa: E402
+from inturn.ingest import limits as source_limits
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise  # noqa: E402
+from rabbitmq_started import missing, rabbitmq  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+PROGRAM = Path(__file__).parent / "programs" / "rabbitmq_host.py"
+POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
+LIVES = 20
+KINDS = ("classic", "quorum")
+MAPPING = MessageMapping(group="headers.account", revision="headers.n", id="headers.message-id")
+WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as url:
+        yield url
+
+
+@pytest.fixture(params=KINDS)
+def queue(request: pytest.FixtureRequest, url: str) -> str:
+    name = request.node.name.replace("[", ".").rstrip("]")
+    declared(url, name, request.param)
+    return name
+
+
+def message(n: int, account: str = "a", body: bytes | None = None, **more: Any) -> Any:
+    more.setdefault("message_id", f"{account}-{n}")
+    headers = more.pop("headers", {"account": account, "n": n})
+    return aio_pika.Message(str(n).encode() if body is None else body, headers=headers, delivery_mode=2, **more)
+
+
+def ingest(db: Database, url: str, queue: str, mapping: MessageMapping = MAPPING, **more: Any) -> Ingest:
+    prefetch, name = more.pop("prefetch", 500), more.pop("name", queue)
+    return Ingest(RabbitSource(url, queue, prefetch=prefetch), db.queue("payments"), mapping, name=name, **more)
+
+
+def sent(db: Database) -> list[tuple[str | None, int | None]]:
+    return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]
+
+
+def test_messages_come_in_order_with_their_headers_and_properties(db: Database, url: str, queue: str) -> None:
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    told = {"account": "a", "n": 2, "list": [1], "deep": {"x": 1.5}, "none": None, "message-id": "a header's"}
+    one = message(1, timestamp=at, type="paid", app_id="shop", correlation_id="c", priority=3)
+    published(url, queue, [one, message(2, headers=told), message(3)])
+    source = RabbitSource(url, queue)
+    source.open(queue, None)
+    found = []
+    while len(found) < 3:
+        found += source.poll(10, 1)
+    assert source.lag(queue) == 0
+    source.shut()
+    first, second, third = found
+    assert (first.body, first.key, first.time_ms) == (b"1", queue.encode(), round(at.timestamp() * 1000))
+    assert first.headers == {
+        "account": "a",
+        "n": "1",
+        "message-id": "a-1",
+        "type": "paid",
+        "app-id": "shop",
+        "correlation-id": "c",
+        "priority": "3",
+    }
+    assert (second.headers["list"], second.headers["deep"]) == ("[1]", '{"x":1.5}')
+    assert (second.headers["message-id"], third.body) == ("a-2", b"3")
+    assert "none" not in second.headers
+    assert ingest(db, url, queue).run(until="caught up").received == 3, "what was not confirmed comes again"
+    assert depth(url, queue) == 0
+
+
+def test_many_messages_keep_their_order_and_are_acknowledged(db: Database, url: str, queue: str) -> None:
+    published(url, queue, [message(n) for n in range(1, 501)])
+    assert ingest(db, url, queue, prefetch=7, batch=50).run(until="caught up").received == 500
+    assert sent(db) == [("a", n) for n in range(1, 501)]
+    assert depth(url, queue) == 0
+
+
+def test_r1_r2_r3_returned_messages_are_put_in_order_by_their_revision(db: Database, url: str, queue: str) -> None:
+    """Whatever place the broker gives to what other consumers returned, nothing is lost, and the order is known."""
+    published(url, queue, [message(n) for n in range(1, 9)])
+
+    async def return_some(channel: Any) -> None:
+        await channel.set_qos(prefetch_count=5)
+        found = await channel.declare_queue(queue, passive=True)
+        for _ in range(3):
+            got = await found.get()
+            await got.nack(requeue=True)
+
+    in_channel(url, return_some)
+    assert ingest(db, url, queue, prefetch=5).run(until="caught up").received == 8
+    assert sorted(sent(db), key=lambda each: each[1] or 0) == [("a", n) for n in range(1, 9)]
+
+
+def test_r3_a_reader_that_ends_again_and_again_gives_back_the_same_messages_in_order(url: str) -> None:
+    declared(url, "again")
+    published(url, "again", [message(n) for n in range(1, 9)])
+    for _ in range(3):
+        source = RabbitSource(url, "again", prefetch=5)
+        source.open("again", None)
+        found = []
+        while len(found) < 5:
+            found += source.poll(10, 1)
+        source.shut()
+        assert [each.body for each in found] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queue: str) -> None:
+    bad = message(2, body=b"\xff\xfe")
+    large = message(3, body=b'"' + b"x" * 10_000_000 + b'"')
+    published(url, queue, [message(1), bad, large, message(4, headers={"n": 4}), message(5)])
+    host = ingest(db, url, queue)
+    assert host.run(until="caught up") == (2, 3, 0)
+    assert depth(url, queue) == 0
+    kept = list(SourceControl(db, queue).rejected())
+    assert [each.reason.split(":")[0] for each in kept] == [
+        "the body is not JSON",
+        f"the body has 10,000,002 bytes; {limits.BODY_BYTES:,} fit",
+        "the record has no group",
+    ]
+    assert [each.body for each in kept] == [b"\xff\xfe", large.body, b"4"]
+
+
+def test_r5_the_redelivered_flag_is_no_duplicate(db: Database, url: str, queue: str) -> None:
+    published(url, queue, [message(1)])
+
+    async def look(channel: Any) -> None:
+        found = await channel.declare_queue(queue, passive=True)
+        await found.get()  # its channel closes: the next delivery says redelivered, though nobody did anything
+
+    in_channel(url, look)
+    assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0)
+
+
+def test_a_publisher_that_sends_again_is_known_by_the_message_id(db: Database, url: str, queue: str) -> None:
+    published(url, queue, [message(1), message(2), message(1)])
+    published(url, queue, [message(2), message(3)])
+    assert ingest(db, url, queue).run(until="caught up") == (3, 0, 2)
+    assert sent(db) == [("a", 1), ("a", 2), ("a", 3)]
+
+
+def test_a_lost_acknowledgement_sends_nothing_twice(
+    db: Database, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(url, queue, [message(n) for n in range(1, 11)])
+    confirm, failures = RabbitSource.confirm, 3
+
+    def failing(self: RabbitSource, partition: str, position: Any) -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            assert self._link is not None
+            self._call(self._link.connection.close())  # between the commit and the acknowledgement
+        confirm(self, partition, position)
+
+    monkeypatch.setattr(RabbitSource, "confirm", failing)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_S", 0.01)
+    assert ingest(db, url, queue, batch=4).run(until="caught up").received <= 10
+    assert sent(db) == [("a", n) for n in range(1, 11)]
+    assert depth(url, queue) == 0
+
+
+def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url: str, queue: str) -> None:
+    host = ingest(db, url, queue)
+    with host:
+        published(url, queue, [message(1)])
+        until(lambda: sent(db) == [("a", 1)])
+        link = host._source._link  # type: ignore[attr-defined]
+        host._source._call(link.connection.close())  # type: ignore[attr-defined]
+        published(url, queue, [message(2)])
+        until(lambda: sent(db) == [("a", 1), ("a", 2)])
+
+
+def test_a_classic_queue_that_another_consumer_reads_is_waited_for(db: Database, url: str) -> None:
+    declared(url, "taken")
+    published(url, "taken", [message(1)])
+    other = RabbitSource(url, "taken")
+    other.open("taken", None)
+    other.poll(1, 1)
+    source = RabbitSource(url, "taken")
+    source.open("taken", None)
+    with pytest.raises(SourceError, match="cannot be read alone"):
+        source.poll(1, 1)
+    source.shut()
+    with ingest(db, url, "taken"):
+        other.shut()
+        until(lambda: sent(db) == [("a", 1)])
+
+
+def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
+    declared(url, "there")
+    with pytest.raises(SourceError, match="refuses the login") as refused:
+        ingest(db, url.replace("guest:guest", "guest:secret-7"), "there", name="1").run()
+    assert "secret-7" not in str(refused.value)
+    with pytest.raises(SourceError, match="'nowhere' cannot be read: NOT_FOUND"):
+        ingest(db, url, "nowhere").run()
+    with pytest.raises(SourceError, match="no such virtual host"):
+        ingest(db, f"{url}none", "there", name="2").run()
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        with pytest.raises(SourceError, match="cannot be reached"):
+            ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there", name="3").run()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+def test_lives_that_end_at_every_point(kind: str, db: Database, address: str, url: str, soak_seed: int) -> None:
+    if kind == "quorum" and address.startswith("postgres"):
+        pytest.skip("each kind over a database of its own")
+    if kind == "classic" and not address.startswith("postgres"):
+        pytest.skip("each kind over a database of its own")
+    chance, queue = random.Random(soak_seed), f"lives-{kind}-{soak_seed}"
+    declared(url, queue, kind)
+    places: defaultdict[str, int] = defaultdict(int)
+    names = []
+    for _ in range(240):
+        account = f"acct-{chance.randrange(10)}"
+        places[account] += 1
+        names.append((account, places[account]))
+    published(url, queue, [message(n, account) for account, n in names])
+    killed = 0
+    command = [sys.executable, str(PROGRAM), address, url, queue]
+    for _ in range(LIVES):
+        at = f"{chance.choice(POINTS)}@{chance.randint(1, 6)}"
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=WAIT_S)
+        assert life.returncode in (0, -signal.SIGKILL)
+        killed += life.returncode != 0
+    assert subprocess.run(command, check=False, timeout=WAIT_S).returncode == 0
+    assert killed > LIVES / 4
+    assert depth(url, queue) == 0
+    messages = db.queue("payments").peek(1000)
+    check_or_raise(
+        [
+            *(
+                SendCall(client="p", asked=at, answered=at, dedup_id=f"{a}-{n}", group=a, body="", number=at)
+                for at, (a, n) in enumerate(names)
+            ),
+            *(
+                AppliedEffect(
+                    client="queue",
+                    asked=at,
+                    dedup_id=str(each.dedup_id),
+                    group=str(each.group),
+                    number=names.index((str(each.group), each.revision or 0)),
+                    place=at,
+                )
+                for at, each in enumerate(messages)
+            ),
+        ]
+    )
+    assert len(messages) == len(names)
+
+
+def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: str) -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "naive_consumer.py"
+    spec = importlib.util.spec_from_file_location("naive_consumer", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.measured(url, 500, 10)
+    assert [each["applied"] for each in found.values()] == [500, 500]
+    assert found["usual consumers"]["out of turn"] > 0
+    assert found["inturn"]["out of turn"] == 0
+
+
+def until(is_so: Any) -> None:
+    ends = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < ends
+        threading.Event().wait(0.05)

@@ -1,0 +1,285 @@
+"""Queues of SQS become messages: once for ever, each group in order; over inturn's own endpoint and over moto."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+from typer.testing import CliRunner
+
+from inturn.cli import app
+from inturn.core.errors import InputError, SourceError
+from inturn.core.queue.messages import QueueSettings
+from inturn.database import Database
+from inturn.faults import OF_A_TRANSACTION
+from inturn.ingest import Ingest, MessageMapping, SourceControl, SqsSource
+from inturn.ingest import limits as source_limits
+from inturn.server.config import Config, ServerConfig
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+from server.served import Served
+
+pytestmark = pytest.mark.thorough
+
+PROGRAM = Path(__file__).parent / "programs" / "sqs_host.py"
+POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
+LIVES = 20
+BY_GROUP = MessageMapping(revision="body.n")
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+class Sqs(NamedTuple):
+    """A server with a client of it."""
+
+    client: Any
+
+    def queue(self, name: str, **attributes: str) -> str:
+        if name.endswith(".fifo"):
+            attributes["FifoQueue"] = "true"
+        return str(self.client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
+
+    def send(self, url: str, group: str, n: int, id_: str | None = None, **more: Any) -> None:
+        body = json.dumps({"n": n, **more})
+        self.client.send_message(
+            QueueUrl=url, MessageBody=body, MessageGroupId=group, MessageDeduplicationId=id_ or f"{group}-{n}"
+        )
+
+    def left(self, url: str) -> int:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return sum(int(each) for each in found.values())
+
+
+@pytest.fixture(params=["inturn", "moto"])
+def sqs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sqs]:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    if request.param == "moto":
+        yield Sqs(boto3.client("sqs", "us-east-1", endpoint_url=request.getfixturevalue("endpoint")))
+        return
+    with Served(tmp_path / "served.db", Config(server=ServerConfig(port=0))) as served:
+        yield Sqs(boto3.client("sqs", "us-east-1", endpoint_url=f"http://127.0.0.1:{served.port}"))
+
+
+@pytest.fixture
+def fifo(sqs: Sqs, request: pytest.FixtureRequest) -> str:
+    return sqs.queue(f"q{abs(hash(request.node.name)) % 10**12}.fifo")
+
+
+def source(url: str, **more: Any) -> SqsSource:
+    return SqsSource(url, region="us-east-1", **more)
+
+
+def ingest(db: Database, url: str, mapping: MessageMapping = BY_GROUP, **more: Any) -> Ingest:
+    visibility_s = more.pop("visibility_s", 30)
+    return Ingest(source(url, visibility_s=visibility_s), db.queue("payments"), mapping, name="sqs", **more)
+
+
+def sent(db: Database) -> dict[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for each in db.queue("payments").peek(10_000):
+        found[str(each.group)].append(each.revision or 0)
+    return dict(found)
+
+
+def test_q1_q2_q4_groups_keep_their_order_however_they_are_mixed(db: Database, sqs: Sqs, fifo: str) -> None:
+    for n in range(1, 16):
+        for group in "abc":
+            sqs.send(fifo, group, n)
+    assert ingest(db, fifo).run(until="caught up").received == 45
+    assert sent(db) == {group: list(range(1, 16)) for group in "abc"}
+    assert sqs.left(fifo) == 0
+
+
+def test_q3_what_is_rejected_holds_nobody_up(db: Database, sqs: Sqs, fifo: str) -> None:
+    sqs.send(fifo, "a", 1)
+    sqs.client.send_message(QueueUrl=fifo, MessageBody="{", MessageGroupId="a", MessageDeduplicationId="poison")
+    sqs.send(fifo, "a", 2)
+    assert ingest(db, fifo).run(until="caught up") == (2, 1, 0)
+    assert [each.body for each in SourceControl(db, "sqs").rejected()] == [b"{"]
+    assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2]}, 0)
+
+
+def test_q5_an_id_is_known_for_ever_and_kept_if_it_means_something_else(db: Database, sqs: Sqs) -> None:
+    """SQS forgets an id after five minutes: here the three are in queues of their own, with one name for the source."""
+    db.queue("payments", QueueSettings(dedup_window_s=0))
+    for place, amount in enumerate((10, 10, 12)):
+        url = sqs.queue(f"q5-{place}-{id(db)}.fifo")
+        sqs.send(url, "a", 1, "pay-77", amount=amount)
+        found = ingest(db, url, lease_s=0.2).run(until="caught up")
+        assert found == [(1, 0, 0), (0, 0, 1), (0, 1, 0)][place]
+    (kept,) = SourceControl(db, "sqs").rejected()
+    assert kept.reason == "the id 'pay-77' was used before, for another message"
+
+
+def test_q6_messages_stay_hidden_while_their_commit_waits(db: Database, sqs: Sqs, fifo: str) -> None:
+    db.queue("payments", QueueSettings(max_depth=1))
+    for n in (1, 2):
+        sqs.send(fifo, "a", n)
+    with ingest(db, fifo, visibility_s=1) as host:
+        until(lambda: len(db.queue("payments").peek()) == 1)
+        time.sleep(2.5)  # longer than they are hidden at a time
+        counts = sqs.client.get_queue_attributes(QueueUrl=fifo, AttributeNames=["All"])["Attributes"]
+        assert counts["ApproximateNumberOfMessages"] in ("0", "1")
+        (message,) = db.queue("payments").receive(1)
+        message.ack()
+        until(lambda: sent(db) == {"a": [2]})
+        until(lambda: sqs.left(fifo) == 0)
+    assert host.counts.ignored == 0, "nothing came twice"
+
+
+def test_q7_a_number_of_128_bits_stays_a_text(db: Database, sqs: Sqs, fifo: str) -> None:
+    sqs.send(fifo, "a", 1)
+    reader = source(fifo)
+    reader.open("q", None)
+    (record,) = reader.poll(10, 1)
+    reader.close("q")
+    reader.shut()
+    assert isinstance(record.headers["SequenceNumber"], str)
+    assert record.headers["dedup-id"] == record.headers["MessageDeduplicationId"] == "a-1"
+    assert (record.key, record.time_ms) == (b"a", int(str(record.headers["SentTimestamp"])))
+    known = {"SequenceNumber": "18849496460467696128", "MessageGroupId": "auction-A"}
+    told = {"MessageId": "0b1f", "Body": "{}", "ReceiptHandle": "r", "Attributes": known}
+    found = reader._record(told)
+    assert found.headers["SequenceNumber"] == "18849496460467696128"
+    map_ = MessageMapping(revision="headers.SequenceNumber").compiled()
+    with pytest.raises(InputError, match="at most 64 bits"):
+        map_(found)
+
+
+def test_a_standard_queue_is_known_by_the_message_id(db: Database, sqs: Sqs) -> None:
+    url = sqs.queue(f"standard-{id(db)}", VisibilityTimeout="1")
+    for n in range(25):
+        sqs.client.send_message(QueueUrl=url, MessageBody=json.dumps({"n": n}))
+    found = ingest(db, url, MessageMapping(group=None)).run(until="caught up")
+    assert found.received == 25
+    assert sorted(each.body["n"] for each in db.queue("payments").peek(100)) == list(range(25))
+    assert sqs.left(url) == 0
+
+
+def test_what_could_not_be_deleted_comes_again_and_is_known(
+    db: Database, sqs: Sqs, fifo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (1, 2, 3):
+        sqs.send(fifo, "a", n)
+    confirm, calls = SqsSource.confirm, []
+
+    def lost(self: SqsSource, partition: str, position: Any) -> None:
+        calls.append(position)
+        if len(calls) == 1:
+            raise ConnectionError("the answer was lost")
+        confirm(self, partition, position)
+
+    monkeypatch.setattr(SqsSource, "confirm", lost)
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_S", 0.01)
+    found = ingest(db, fifo).run(until="caught up")
+    assert found.ignored == 3
+    assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2, 3]}, 0)
+
+
+def test_deletes_that_fail_in_part_are_tried_again() -> None:
+    class Client:
+        """A queue that refuses one message of each batch at first."""
+
+        def __init__(self) -> None:
+            self.deleted: list[str] = []
+
+        def delete_message_batch(self, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:  # noqa: N803
+            first = Entries[0] if len(Entries) > 1 else None
+            self.deleted += [each["ReceiptHandle"] for each in Entries if each is not first]
+            return {"Failed": [{"Id": first["Id"], "SenderFault": False}]} if first else {}
+
+    client = Client()
+    reader = SqsSource("http://127.0.0.1/1/q", client=client)
+    reader._held = {f"r{place}": place for place in range(1, 23)}
+    reader.confirm("q", 21)
+    assert sorted(client.deleted) == sorted(f"r{place}" for place in range(1, 22))
+    assert reader._held == {"r22": 22}
+
+
+def test_what_is_wrong_at_the_start_is_told(db: Database, sqs: Sqs, fifo: str) -> None:
+    with pytest.raises(InputError, match="no queue's URL"):
+        SqsSource("payments")
+    with pytest.raises(InputError, match="visibility_s is 0"):
+        source(fifo, visibility_s=0)
+    with pytest.raises(SourceError, match="cannot be read"):
+        ingest(db, fifo.replace("/q", "/other-q")).run()
+
+
+@pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
+def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo: str, tmp_path: Path) -> None:
+    sqs.send(fifo, "a", 1)
+    config, other = tmp_path / "ingest.toml", tmp_path / "other.toml"
+    same = '[[sources]]\nname = "bids"\nqueue = "bids.db#bids"\nkind = '
+    config.write_text(f'{same}"sqs"\nqueue_url = "{fifo}"\nregion = "us-east-1"\n')
+    other.write_text(f'{same}"rabbitmq"\nfrom_queue = "orders"\nurl = "amqp://127.0.0.1:1/"\n')
+
+    def said(*arguments: str) -> str:
+        return str(CliRunner().invoke(app, ["ingest", *arguments], env={"COLUMNS": "200"}).output)
+
+    assert "group a, revision None, id a-1" in said("check", str(config))
+    assert "bids: 1 received" in said("run", str(config), "--until-caught-up")
+    assert "once, by id" in said("status", f"{tmp_path / 'bids.db'}")
+    pytest.importorskip("aio_pika")
+    for command in ("check", "run"):
+        assert "say once = false" in said(command, str(other)).replace("\n", " ")
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
+def test_lives_that_end_at_every_point(db: Database, address: str, sqs: Sqs, fifo: str, soak_seed: int) -> None:
+    chance = random.Random(soak_seed)
+    places: defaultdict[str, int] = defaultdict(int)
+    names = []
+    for _ in range(120):
+        group = f"g{chance.randrange(12)}"
+        places[group] += 1
+        names.append((group, places[group]))
+        sqs.send(fifo, *names[-1])
+    killed = 0
+    command = [sys.executable, str(PROGRAM), address, fifo]
+    for _ in range(LIVES):
+        at = f"{chance.choice(POINTS)}@{chance.randint(1, 3)}"
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=60)
+        assert life.returncode in (0, -signal.SIGKILL)
+        killed += life.returncode != 0
+    until(lambda: subprocess.run(command, check=False, timeout=60).returncode == 0 and sqs.left(fifo) == 0)
+    assert killed > LIVES / 4
+    messages = db.queue("payments").peek(1000)
+    check_or_raise(
+        [
+            *(
+                SendCall(client="p", asked=at, answered=at, dedup_id=f"{g}-{n}", group=g, body="", number=at)
+                for at, (g, n) in enumerate(names)
+            ),
+            *(
+                AppliedEffect(
+                    client="queue",
+                    asked=at,
+                    dedup_id=str(each.dedup_id),
+                    group=str(each.group),
+                    number=names.index((str(each.group), each.revision or 0)),
+                    place=at,
+                )
+                for at, each in enumerate(messages)
+            ),
+        ]
+    )
+    assert len(messages) == len(names)
+
+
+def until(is_so: Any) -> None:
+    ends = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < ends
+        threading.Event().wait(0.05)
