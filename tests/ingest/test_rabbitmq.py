@@ -25,7 +25,7 @@ from inturn.core.errors import SourceError  # noqa: E402
 from inturn.database import Database  # noqa: E402
 from inturn.faults import OF_A_TRANSACTION  # noqa: E402
 from inturn.ingest import Ingest, MessageMapping, RabbitSource, SourceControl  # noqa: E402
-from inturn.ingest import limits as source_limits
+from inturn.ingest import limits as source_limits  # noqa: E402
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise  # noqa: E402
 from rabbitmq_started import missing, rabbitmq  # noqa: E402
 
