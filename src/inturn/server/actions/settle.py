@@ -155,7 +155,7 @@ def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Comman
 
 def _deleting(names: MessageNames, queue: QueueInfo, handle: str) -> Settlement:
     receipt = names.receipt(queue, handle)
-    return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None, False))
+    return _change((receipt.sequence_number, receipt.token, _ACK, 0, None, None, False, None))
 
 
 # --- visibility ---
