@@ -33,12 +33,21 @@ def start(data: Path) -> Any:
 
 def stop(server: Any) -> None:
     """End a server that :func:`start` gave, if nobody else has it: at once, since nothing of its data is kept."""
-    users = json.loads((server.pgdata / ".handle_pids.json").read_text())
+    users = _users(server.pgdata / ".handle_pids.json")
     if users == [os.getpid()]:
         postmaster = server.get_postmaster_info().process
         postmaster.send_signal(signal.SIGQUIT)
         postmaster.wait(10)
     server._cleanup()
+
+
+def _users(noted: Path) -> list[int]:
+    """The processes that use a server; another one may be writing them just now, and the file is empty for a moment."""
+    for _ in range(100):
+        with suppress(json.JSONDecodeError):
+            return list(json.loads(noted.read_text()))
+        time.sleep(0.05)
+    raise TimeoutError(f"{noted} has no list of processes")
 
 
 def _main(data: Path) -> None:
@@ -48,7 +57,7 @@ def _main(data: Path) -> None:
     with suppress(FileNotFoundError):  # it was cleaned up
         pid = int((data / "postmaster.pid").read_text().split()[0])
         noted = data / ".handle_pids.json"
-        if noted.exists() and any(psutil.pid_exists(user) for user in json.loads(noted.read_text())):
+        if noted.exists() and any(map(psutil.pid_exists, _users(noted))):
             return
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
