@@ -23,7 +23,9 @@ import inturn
 from inturn import Retry, Retryable, Wait, telemetry
 from inturn.core import limits
 from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft, session
+from inturn.store.commands import Ask
 from inturn.store.sql import dead_letters
 from inturn.telemetry import measures, observer
 from inturn.worker import Worker, report
@@ -358,6 +360,40 @@ def test_a_consumer_of_its_own(shop: Shop, spans: InMemorySpanExporter) -> None:
     telemetry.uninstrument()
     with telemetry.processing(*messages):
         pass
+
+
+def test_a_chain_is_one_trace(shop: Shop, spans: InMemorySpanExporter) -> None:
+    def make(store: Any, now_ms: int) -> None:
+        store.save("credits", QueueInfo(0, "credits", QueueSettings(), now_ms))
+
+    shop.writer.run(Ask("", make))
+    to = Queue(shop.writer, "credits")
+    shop.queue.send(row(1), group="a")
+    shop.work(ledger(), deliver=to)
+    (message,) = to.receive()
+    with telemetry.processing(message):
+        message.ack()
+    found = by_name(spans)
+    ((debit,), (credit,)) = (found[f"process {queue}"] for queue in ("q", "credits"))
+    assert [link.context.span_id for link in credit.links] == [debit.context.span_id]
+    assert credit.context.trace_id == debit.context.trace_id
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_messages_of_consume_are_observed(is_async: bool, spans: InMemorySpanExporter) -> None:
+    def handle(message: Any) -> None:
+        trace.get_current_span().set_attribute("seen", message.body)
+
+    async def ahandle(message: Any) -> None:
+        handle(message)
+
+    with inturn.open(":memory:") as db:
+        queue = db.queue("q")
+        queue.send("one", group="a")
+        inturn.consume(queue, ahandle if is_async else handle, until="empty")
+    ((send,), (process,)) = (by_name(spans)[f"{each} q"] for each in ("send", "process"))
+    assert (process.attributes or {})["seen"] == "one"
+    assert [link.context.span_id for link in process.links] == [send.context.span_id]
 
 
 def test_a_context_that_does_not_fit_is_left_out(shop: Shop, spans: InMemorySpanExporter) -> None:

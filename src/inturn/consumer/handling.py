@@ -11,6 +11,7 @@ from inturn.consumer.transaction import HandlerTransaction, acknowledging
 from inturn.core.errors import HandlerError, InputError
 from inturn.faults import reach
 from inturn.queue.message import Message
+from inturn.telemetry import processing
 
 MessageHandler: TypeAlias = Callable[..., Any]
 """A plain or async function ``handler(message)`` or ``handler(message, tx)``; its result is ignored."""
@@ -51,9 +52,10 @@ class HandlerCall:
             Exception: an error of the handler.
         """
         if self._is_async:
-            is_acked = asyncio.run_coroutine_threadsafe(self._arun(message), self._running_loop()).result()
+            is_acked = asyncio.run_coroutine_threadsafe(self._aobserved(message), self._running_loop()).result()
         else:
-            is_acked = self._run(message)
+            with processing(message):
+                is_acked = self._run(message)
         if self._open is not None and not is_acked:
             raise HandlerError("the context manager of transaction= kept the handler's error to itself; let it through")
         return is_acked
@@ -84,6 +86,10 @@ class HandlerCall:
             result.close()
             raise HandlerError("the handler returned a coroutine that nobody awaits; define it as an `async def`")
         reach("handled")
+
+    async def _aobserved(self, message: Message) -> bool:
+        with processing(message):
+            return await self._arun(message)
 
     async def _arun(self, message: Message) -> bool:
         is_acked = False

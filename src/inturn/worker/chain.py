@@ -18,7 +18,7 @@ from inturn.core.values.path import value_at
 from inturn.queue import Queue, draft
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import PipelineKeeper
-from inturn.store.records import GroupUpdate, PipelineInfo
+from inturn.store.records import GroupUpdate, MadeOutput, PipelineInfo
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Chain:
             InputError: if one lacks the field of the group or the revision, the field is invalid, or it is too large.
         """
         for text in texts:
-            self._draft(text, "group", "effect id")
+            self._message(text, "group", "effect id")
 
     def send(
         self, store: PipelineKeeper, info: PipelineInfo, kept: Sequence[GroupUpdate], claims: int, now_ms: int
@@ -95,7 +95,7 @@ class Chain:
             return list(kept), drained
         behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
         outputs = [output for each in kept if each.line.group not in behind for output in each.outputs]
-        drafts = [] if is_full else [self._draft(each.output, each.group, each.effect_id) for each in outputs]
+        drafts = [] if is_full else [self._draft(each) for each in outputs]
         sent = self._put(store, drafts, now_ms)
         if is_full or (outputs and not sent):
             raise QueueFull(f"the queue {self._queue!r} has no room for the outputs of {info.name!r}")
@@ -112,7 +112,7 @@ class Chain:
             drafts, error = list[Draft](), None
             try:
                 for output in claim.outputs:
-                    drafts.append(self._draft(output.output, output.group, output.effect_id))
+                    drafts.append(self._draft(output))
             except InputError as refused:
                 error = kept_error(f"{type(refused).__name__}: {refused}")
             sent = 0 if is_full else self._put(store, drafts, now_ms)
@@ -132,14 +132,18 @@ class Chain:
             store.send(queue, fitting, now_ms)
         return len(fitting)
 
-    def _draft(self, text: str, group: str, effect_id: str) -> Draft:
-        """Return the message of an output, given as JSON."""
+    def _draft(self, output: MadeOutput) -> Draft:
+        """Return the message of an output; it carries on the trace of the turn that made the output."""
+        return self._message(output.output, output.group, output.effect_id, output.trace)
+
+    def _message(self, text: str, group: str, effect_id: str, trace: str | None = None) -> Draft:
         to, revision = self._to, None
         if to.group is not None or to.revision is not None:
             content = msgspec.json.decode(text)
             group = group if to.group is None else self._field(content, to.group, "group")
             revision = None if to.revision is None else self._field(content, to.revision, "revision")
-        made = draft(text, group=group, revision=revision, dedup_id=effect_id)
+        attributes = None if trace is None else {"traceparent": trace}
+        made = draft(text, group=group, revision=revision, dedup_id=effect_id, attributes=attributes)
         return made._replace(content=Content.JSON)
 
     def _field(self, content: Any, path: str, what: str) -> Any:
