@@ -61,7 +61,7 @@ def test_the_base_is_the_library(installed: Installed) -> None:
 
 
 def test_cli(installed: Installed) -> None:
-    assert "worker.md: 9 blocks" in installed("cli").paste("docs/worker.md")
+    assert "worker.md: 11 blocks" in installed("cli").paste("docs/worker.md")
 
 
 def test_arrow(installed: Installed) -> None:
