@@ -1,8 +1,10 @@
 """The services of deploy/compose.yaml as processes of this machine: their own commands, with free ports."""
 
 import os
+import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -70,7 +72,8 @@ class Composed:
         self.url = f"http://127.0.0.1:{self.port}"
         self.ready = self.url + told["environment"].get("READY", "/ready").rpartition(":")[2].lstrip("0123456789")
         named = {key: value for key, value in told["environment"].items() if "${" not in value}
-        self._environment = os.environ | named | environment
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the commands of this Python
+        self._environment = os.environ | {"PATH": path} | named | environment
         self._command = [*told.get("entrypoint", ["inturn"]), *map(self._here, told["command"])]
         if name == "worker":
             self._command += ["--health", f"127.0.0.1:{self.port}"]
@@ -85,7 +88,14 @@ class Composed:
     def start(self) -> "Composed":
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command, cwd=SERVICE, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+                [
+                    shutil.which(self._command[0], path=self._environment["PATH"]) or self._command[0],
+                    *self._command[1:],
+                ],
+                cwd=SERVICE,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         return self
 

@@ -199,6 +199,13 @@ with inturn.open("shop.db") as db:
         assert "received=1" in installed("kafka").run("python", "-c", program, servers)
 
 
+@pytest.mark.parametrize(("extra", "source"), [("rabbitmq", "RabbitSource"), ("sqs", "SqsSource")])
+def test_a_broker(installed: Installed, extra: str, source: str) -> None:
+    module = {"rabbitmq": "aio_pika", "sqs": "boto3"}[extra]
+    program = f"import {module}; from inturn.ingest import {source}; print({source}.__name__)"
+    assert source in installed(extra).run("python", "-c", program)
+
+
 def test_redis(installed: Installed) -> None:
     assert "idempotency.md" in installed("redis").paste("docs/idempotency.md")
 
@@ -241,4 +248,7 @@ def test_server(installed: Installed, tmp_path: Path) -> None:
 
 def test_every_extra_is_tried_here() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {name.removeprefix("test_") for name in globals() if name.startswith("test_")} >= extras.keys()
+    assert {name.removeprefix("test_") for name in globals() if name.startswith("test_")} | {
+        "rabbitmq",
+        "sqs",
+    } >= extras.keys()
