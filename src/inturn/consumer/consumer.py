@@ -5,7 +5,6 @@ handler; see handling.py.
 """
 
 import asyncio
-import threading
 import time
 import traceback
 from collections import deque
@@ -24,6 +23,7 @@ from inturn.consumer.rounds import (
 from inturn.consumer.transaction import AckRefused
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError
+from inturn.core.override import override
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.messages import Delivery
 from inturn.core.rate import Rate, RateLimits
@@ -31,6 +31,7 @@ from inturn.core.texts import kept_error
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.queue.message import Message
+from inturn.worker.background import BackgroundLoop
 from inturn.worker.signals import stopped_by
 from inturn.worker.thread_pool import Pace, ThreadPool
 
@@ -100,7 +101,7 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
     return consumer.counts
 
 
-class Consumer:
+class Consumer(BackgroundLoop):
     """A consumer in a thread of its own, for ``with`` and ``async with``; see :func:`consume` for the arguments.
 
     With ``async with``, async handlers run in the caller's event loop; otherwise in a loop of their own.
@@ -124,6 +125,7 @@ class Consumer:
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
+        super().__init__("consumer", "inturn-consumer-rounds")
         self.counts = ConsumedCounts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._call = HandlerCall(handler, transaction)
@@ -134,30 +136,10 @@ class Consumer:
         self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
         self._ended: deque[Handling] = deque()  # from the threads
         self._back: list[Handling] = []  # to be given back
-        self._news = threading.Event()
-        self._drained = threading.Event()  # all messages in hand have begun
-        self._stopping = threading.Event()
         self._pace = Pace()
-        self._drains: deque[threading.Event] = deque()
         self._is_running = False
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
 
     # --- what a caller does ---
-
-    def __enter__(self) -> Self:
-        """Start the consumer's thread."""
-        self._thread = threading.Thread(target=self._run, name="inturn-consumer-rounds", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Stop, and wait for running handlers."""
-        self.stop_soon()
-        if self._thread is not None:
-            self._thread.join()
-        if kind is None:
-            self._tell()
 
     async def __aenter__(self) -> Self:
         """Start the consumer's thread; async handlers run in this event loop."""
@@ -172,53 +154,10 @@ class Consumer:
         if kind is None:
             self._tell()
 
-    def run(self, *, until_empty: bool = False) -> None:
-        """Consume in this thread until stopped, or until the queue is empty."""
-        if until_empty:
-            self._drains.append(self._stopping)
-        self._run()
-        self._tell()
-
-    def stop_soon(self) -> None:
-        """Take no more messages; running handlers are finished, and what has not begun is given back."""
-        self._stopping.set()
-        self._news.set()
-
-    def drain(self, timeout_s: float | None = None) -> None:
-        """Wait until nothing is left but parked groups and deferred messages.
-
-        Raises:
-            TimeoutError: if that takes longer than ``timeout_s``.
-            Exception: the error that ended the consumer.
-        """
-        empty = threading.Event()
-        self._drains.append(empty)
-        self._news.set()
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        while not empty.wait(limits.POLL_S):
-            self.check()
-            if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"after {timeout_s} s there is still something to do")
-
-    def check(self) -> None:
-        """Check that the consumer is running.
-
-        Raises:
-            Exception: the error that ended it.
-            InputError: if it was not started, or was stopped.
-        """
-        if self._thread is None or not self._thread.is_alive():
-            self._tell()
-            raise InputError("the consumer does not run: it was not begun, or it was stopped")
-
     @property
     def is_taking(self) -> bool:
         """True while it takes messages."""
         return self._is_running and not self._stopping.is_set()
-
-    def _tell(self) -> None:
-        if self._error is not None:
-            raise self._error
 
     # --- the threads ---
 
@@ -250,25 +189,19 @@ class Consumer:
 
     # --- the consumer's own thread ---
 
-    def _run(self) -> None:
-        try:
-            self._is_running = True
-            while not self._stopping.is_set():
-                drains = len(self._drains)
-                self._news.clear()
-                self._drained.clear()
-                found = self._do(is_taking=True)
-                if found.is_empty and not self._in_hand:
-                    for _ in range(drains):
-                        self._drains.popleft().set()
-                else:
-                    self._rest(found)
-        except BaseException as error:  # noqa: BLE001 - told by who waits for this
-            self._error = self._error or error
-        try:
-            self._wind_up()
-        except BaseException as error:  # noqa: BLE001 - as above
-            self._error = self._error or error
+    @override
+    def _loop(self) -> None:
+        self._is_running = True
+        while not self._stopping.is_set():
+            drains = len(self._drains)
+            self._news.clear()
+            self._drained.clear()
+            found = self._do(is_taking=True)
+            if found.is_empty and not self._in_hand:
+                for _ in range(drains):
+                    self._drains.popleft().set()
+            else:
+                self._rest(found)
 
     def _do(self, *, is_taking: bool) -> RoundResult:
         """Run one transaction: settle what has ended, and take new messages."""
@@ -347,8 +280,8 @@ class Consumer:
             return
         self._take_up(self._rounds.wait(limits.WORKER_IDLE_S))
 
+    @override
     def _wind_up(self) -> None:
-        """Give back what has not begun, and finish running handlers."""
         self._stopping.set()
         for handling in self._pool.stop():
             del self._in_hand[handling.place]

@@ -5,14 +5,13 @@ since handlers are plain functions that may take long; see group_task.py. The tw
 turn is kept together with the acknowledgement of its messages, or not at all.
 """
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Self
 
 from inturn.core import limits
 from inturn.core.errors import InputError, QueueFull
+from inturn.core.override import override
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.order import Retry
@@ -20,6 +19,7 @@ from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
+from inturn.worker.background import BackgroundLoop
 from inturn.worker.chain import To, chain_of
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
@@ -29,7 +29,7 @@ from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Unsent, Work, WorkRequest, ending
 
 
-class Worker:
+class Worker(BackgroundLoop):
     """A worker in a thread of its own, for ``with``; see :func:`inturn.work` for the arguments.
 
     Attributes:
@@ -48,6 +48,7 @@ class Worker:
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
+        super().__init__("worker", "inturn-worker-loop")
         pipeline.first_state()  # for its checks, before anything is written
         self.counts = Counts()
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
@@ -67,76 +68,9 @@ class Worker:
         self._sent: deque[Sending] = deque()
         self._unsent: list[GroupTask] = []  # turns that wait for room in the queue of the chain
         self._unsent_until = 0.0
-        self._news = threading.Event()
-        self._drained = threading.Event()  # all turns have begun
-        self._stopping = threading.Event()
         self._adopted: list[Delivery] = []
         self._pace = Pace()
         self._was_full = False
-        self._drains: deque[threading.Event] = deque()
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
-
-    # --- what a caller does ---
-
-    def __enter__(self) -> Self:
-        """Start the worker's thread."""
-        self._thread = threading.Thread(target=self._loop, name="inturn-worker-loop", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Stop, and wait for running turns."""
-        self.stop_soon()
-        if self._thread is not None:
-            self._thread.join()
-        if kind is None:
-            self._tell()
-
-    def run(self, *, until_empty: bool = False) -> None:
-        """Work in this thread until stopped, or until the queue is empty."""
-        if until_empty:
-            self._drains.append(self._stopping)
-        self._loop()
-        self._tell()
-
-    def stop_soon(self) -> None:
-        """Take no more messages; running turns are finished."""
-        self._stopping.set()
-        self._news.set()
-
-    def drain(self, timeout_s: float | None = None) -> None:
-        """Wait until the queue is empty and everything is delivered.
-
-        Messages held by groups, for a missing predecessor or because the group is parked, are not waited for.
-
-        Raises:
-            TimeoutError: if that takes longer than ``timeout_s``.
-            Exception: the error that ended the worker.
-        """
-        empty = threading.Event()
-        self._drains.append(empty)
-        self._news.set()
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        while not empty.wait(limits.POLL_S):
-            self.check()
-            if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"after {timeout_s} s there is still something to do")
-
-    def check(self) -> None:
-        """Check that the worker is running.
-
-        Raises:
-            Exception: the error that ended it.
-            InputError: if it was not started, or was stopped.
-        """
-        if self._thread is None or not self._thread.is_alive():
-            self._tell()
-            raise InputError("the worker does not run: it was not begun, or it was stopped")
-
-    def _tell(self) -> None:
-        if self._error is not None:
-            raise self._error
 
     # --- the threads ---
 
@@ -161,27 +95,25 @@ class Worker:
 
     # --- the worker's own thread ---
 
-    def _loop(self) -> None:
+    @override
+    def _run(self) -> None:
         self._report.begins(self._busy)
-        try:
-            while not self._stopping.is_set():
-                drains = len(self._drains)
-                self._news.clear()
-                self._drained.clear()
-                found = self._do(is_taking=True)
-                self._take_up(found)
-                if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
-                    for _ in range(drains):
-                        self._drains.popleft().set()
-                else:
-                    self._rest()
-        except BaseException as error:  # noqa: BLE001 - told by who waits for this
-            self._error = self._error or error
-        try:
-            self._wind_up()
-        except BaseException as error:  # noqa: BLE001 - as above
-            self._error = self._error or error
+        super()._run()
         self._report.ends()
+
+    @override
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            drains = len(self._drains)
+            self._news.clear()
+            self._drained.clear()
+            found = self._do(is_taking=True)
+            self._take_up(found)
+            if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
+                for _ in range(drains):
+                    self._drains.popleft().set()
+            else:
+                self._rest()
 
     def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
         """Run one transaction: keep finished turns and take new work."""
@@ -350,8 +282,8 @@ class Worker:
         wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 
+    @override
     def _wind_up(self) -> None:
-        """Give back what was not begun, and finish running turns."""
         self._stopping.set()
         left = self._pool.stop()
         left += [turn for turn in self._behind.values() if turn not in left]
