@@ -1,7 +1,6 @@
 """``inturn work``: pipelines over durable queues, in one or several processes, until they are stopped."""
 
 import signal
-import tomllib
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.telemetry import measures
 from inturn.telemetry.logs import LEVELS, configure
+from inturn.toml_file import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,14 +123,7 @@ def read(path: Path) -> WorkConfig:
     Raises:
         InputError: if the file cannot be read, is not TOML, or has an unknown name or a wrong value.
     """
-    try:
-        config = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), WorkConfig)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: this is no TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}") from None
+    config = read_toml(path, WorkConfig)
 
     def beside(where: str | None, mark: str) -> str | None:
         place, sign, name = (where or "").rpartition(mark)

@@ -1,7 +1,6 @@
 """The configuration of sources: one TOML file, read and checked as a whole."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +17,7 @@ from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
 from inturn.ingest.sources.rabbitmq import RabbitSource
 from inturn.ingest.sources.sqs import SqsSource
+from inturn.toml_file import read_toml
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -164,14 +164,7 @@ def read(path: Path) -> IngestConfig:
         InputError: if the file cannot be read, is not TOML, names a source twice, or has an unknown name or a wrong
             value.
     """
-    try:
-        config = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), IngestConfig)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: this is no TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}") from None
+    config = read_toml(path, IngestConfig)
     names = [(each.name, each.queue.rpartition("#")[0]) for each in config.sources]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
