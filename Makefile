@@ -10,7 +10,7 @@ SERVICES = prometheus rabbitmq-server redis-server systemd
 
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = not spark and not slow and not document
-EXTRAS = demo,connect,objects,delta,server,postgres,kafka,rabbitmq,sqs,telemetry
+EXTRAS = demo,console,connect,objects,delta,server,postgres,kafka,rabbitmq,sqs,telemetry
 EDGES = clients cli deploy packaging server spark_versions
 # With ARGS that choose some tests a part of the suite may have none of them: pytest's exit code 5.
 NONE_CHOSEN = test $$? -eq 5 -a -n "$(ARGS)"

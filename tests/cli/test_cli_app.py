@@ -23,7 +23,10 @@ from inturn.cli.errors import LOG, reason, reported_errors
 from inturn.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-NO_JSON = {"serve": "it runs until it is stopped; its log has --json-logs"}
+NO_JSON = {
+    "serve": "it runs until it is stopped; its log has --json-logs",
+    "console": "it runs until it is stopped; /api/ answers with JSON",
+}
 
 
 def walk(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:

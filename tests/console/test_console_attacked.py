@@ -1,0 +1,87 @@
+"""Attempts against the console: scripts in contents, forms of other sites, foreign names of this machine, frames."""
+
+import pytest
+from console_shop import LEDGER, Shop
+from starlette.testclient import TestClient
+
+import inturn
+from inturn.cli.places import look_into
+from inturn.console import console
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def test_whatever_a_message_has_is_text(shop: Shop) -> None:
+    with inturn.open(shop.path) as db:
+        db.queue("payments").send({"amount": -5, "note": f'"></textarea>{SCRIPT}'}, group=f"'\">{SCRIPT}", revision=1)
+        inturn.work(LEDGER, db.queue("payments"), until="empty")
+    pages = [shop.page("/"), shop.page("/group", store=shop.store, group=f"'\">{SCRIPT}")]
+    pages += [shop.page("/", group=SCRIPT, error=f'"{SCRIPT}')]
+    pages += [shop.page("/decide", store=shop.store, action="drop", error="*")]
+    pages += [shop.browser.get("/group", params={"store": SCRIPT, "group": SCRIPT}).text]
+    for page in pages:
+        assert "<script" not in page
+        assert "</textarea><" not in page.replace("</textarea>\n", "")
+
+
+@pytest.mark.parametrize("path", ["/", "/group", "/decide", "/api/stuck", "/static/console.css"])
+def test_a_foreign_name_of_this_machine_gets_nothing(shop: Shop, path: str) -> None:
+    answer = shop.browser.get(path, headers={"host": "evil.example:9325"})
+    assert answer.status_code == 400
+    assert "eu-1" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/", "/group", "/decide", "/api/stuck", "/static/console.css", "/none"])
+def test_no_answer_may_be_framed_or_run_scripts(shop: Shop, path: str) -> None:
+    headers = shop.browser.get(path).headers
+    assert headers["x-frame-options"] == "DENY"
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "script-src" not in policy
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(shop: Shop, headers: dict[str, str]) -> None:
+    form = {"token": shop.token(), "store": shop.store, "group": "eu-1", "action": "drop"}
+    assert shop.browser.post("/decide", data=form, headers=headers).status_code == 403
+    with look_into(shop.store) as look:
+        assert look.undecided("eu-1") == []
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "é"])
+def test_a_form_without_the_token_of_a_page_is_refused(shop: Shop, token: str) -> None:
+    form = {"token": token, "store": shop.store, "group": "eu-1", "action": "drop"}
+    assert shop.browser.post("/decide", data=form).status_code == 403
+    with look_into(shop.store) as look:
+        assert look.undecided("eu-1") == []
+
+
+def test_a_token_is_of_one_console(shop: Shop) -> None:
+    with TestClient(console(shop.path), base_url="http://localhost") as other:
+        form = {"token": shop.token(), "store": shop.store, "group": "eu-1", "action": "drop", "by": "ann"}
+        assert other.post("/decide", data=form).status_code == 403
+
+
+def test_a_decision_is_never_made_by_a_link(shop: Shop) -> None:
+    shop.page("/decide", store=shop.store, group="eu-1", action="drop")
+    with look_into(shop.store) as look:
+        assert look.undecided("eu-1") == []
+
+
+def test_a_form_has_a_greatest_size(shop: Shop) -> None:
+    answer = shop.decide(group="eu-1", action="replace", content="x" * 3_000_000)
+    assert answer.status_code == 413
+
+
+def test_only_named_stores_are_shown(shop: Shop) -> None:
+    for store in ("/etc/passwd", f"{shop.path}#other", "../shop.db#ledger", shop.path):
+        assert shop.browser.get("/group", params={"store": store, "group": "eu-1"}).status_code == 400

@@ -1,0 +1,135 @@
+"""The pages say what the command line says, and their forms decide what it decides."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console_shop import HOST, Shop
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from inturn.cli.places import look_into
+from inturn.console import console
+from inturn.core.errors import InputError
+
+
+def test_the_first_page_sums_up_what_is_stuck_and_why(shop: Shop) -> None:
+    found = shop.browser.get("/api/stuck").json()["stores"][0]
+    reasons = [(each["status"], each["error"], each["groups"], each["held"]) for each in found["reasons"]]
+    assert reasons == [("failed", "ValueError: amount -5 is below zero", 2, 4), ("waiting", "", 1, 1)]
+    assert {each["group"] for each in found["groups"]} == {"eu-1", "eu-2", "us-1"}
+    page = shop.page("/")
+    assert "amount -5 is below zero" in page
+    assert "us-2" not in page, "a group that goes on is not stuck"
+
+
+def test_the_first_page_is_filtered_by_the_patterns_of_the_command_line(shop: Shop) -> None:
+    found = shop.browser.get("/api/stuck", params={"group": "eu-*", "error": "ValueError*"}).json()["stores"][0]
+    assert {each["group"] for each in found["groups"]} == {"eu-1", "eu-2"}
+    assert "No group matches" in shop.page("/", group="none-*")
+
+
+def test_a_group_says_what_explain_says(shop: Shop) -> None:
+    page = shop.page("/group", store=shop.store, group="eu-1")
+    with look_into(shop.store) as look:
+        said = look.explain("eu-1").split("\n")[0].partition("since")[0]
+    assert said in page
+    kinds = [
+        each["kind"]
+        for each in shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()["events"]
+    ]
+    assert kinds == ["applied", "failed", "held", "missing", "held"]
+
+
+def test_a_failing_message_is_mended_and_the_group_goes_on(shop: Shop) -> None:
+    answer = shop.decide(group="eu-1", action="replace", content='{"amount": 5}', why="the sign was wrong")
+    assert "recorded" in answer.text
+    assert "It is not taken yet" in shop.page("/group", store=shop.store, group="eu-1")
+    shop.send()
+    with look_into(shop.store) as look:
+        assert look.group("eu-1").state == {"balance": 13}
+    assert "carried out" in shop.browser.get(answer.url).text
+
+
+def test_one_decision_is_about_all_groups_with_an_error(shop: Shop) -> None:
+    page = shop.page("/decide", store=shop.store, action="drop", error="ValueError*")
+    assert "Drop 2 groups?" in page
+    answer = shop.decide(action="drop", error="ValueError*")
+    assert "about 2 groups" in answer.text
+    shop.send()
+    with look_into(shop.store) as look:
+        assert {each.group: each.status for each in look.groups()} == {
+            "eu-1": "waiting",
+            "eu-2": "open",
+            "us-1": "waiting",
+            "us-2": "open",
+        }
+
+
+def test_who_decides_second_is_told(shop: Shop) -> None:
+    first = shop.decide(group="eu-2", action="drop", by="ann")
+    second = shop.decide(group="eu-2", action="replace", content='{"amount": 1}', by="bob")
+    shop.send()
+    assert "carried out" in shop.browser.get(first.url).text
+    assert "Others were faster" in shop.browser.get(second.url).text
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"group": "eu-1", "action": "replace", "content": "{"}, "is not JSON"),
+        ({"group": "eu-1", "action": "replace", "content": "[]"}, "is not an object"),
+        ({"group": "none", "action": "resume"}, "has no group"),
+        ({"group": "eu-1", "action": "explode"}, "explode"),
+        ({"action": "resume"}, "no group is selected"),
+        ({"group": "us-2", "action": "resume"}, "holds no such message"),
+    ],
+)
+def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: dict[str, str], told: str) -> None:
+    answer = shop.decide(**fields)
+    assert answer.status_code == 400
+    assert told in answer.text
+    with look_into(shop.store) as look:
+        assert [look.undecided(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
+
+
+def test_a_store_that_is_away_is_told_beside_the_others(shop: Shop, tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent.db")
+    with TestClient(console(absent, shop.path), base_url=HOST) as browser:
+        page = browser.get("/").text
+        assert "absent.db" in page
+        assert "eu-1" in page
+        away = browser.get("/group", params={"store": f"{absent}#ledger", "group": "a"})
+        assert away.status_code == 400
+    Path(shop.path).rename(tmp_path / "moved.db")
+    with TestClient(console(shop.store), base_url=HOST) as browser:
+        away = browser.get("/group", params={"store": shop.store, "group": "eu-1"})
+        assert away.status_code == 503
+        assert away.headers["refresh"] == "5"
+        (tmp_path / "moved.db").rename(shop.path)
+        assert browser.get("/group", params={"store": shop.store, "group": "eu-1"}).status_code == 200
+
+
+def test_it_is_mounted_below_another_application(shop: Shop) -> None:
+    outer = Starlette(routes=[Mount("/inturn", console(shop.path))])
+    with TestClient(outer, base_url=HOST) as browser:
+        page = browser.get("/inturn/").text
+        assert 'href="/inturn/group?' in page
+        assert browser.get("/inturn/static/console.css").status_code == 200
+        found = browser.get("/inturn/group", params={"store": shop.store, "group": "eu-1"})
+        assert 'action="/inturn/decide"' in found.text
+
+
+def test_the_documents_are_json_with_the_contents(shop: Shop) -> None:
+    found: Any = shop.browser.get("/api/group", params={"store": shop.store, "group": "eu-1"}).json()
+    assert found["group"]["state"] == {"balance": 7}
+    assert found["held"][0]["content"]["amount"] == -5
+    missing = shop.browser.get("/api/group", params={"store": shop.store, "group": "none"})
+    assert (missing.status_code, "has no group" in json.dumps(missing.json())) == (400, True)
+
+
+def test_a_console_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one store"):
+        console()
