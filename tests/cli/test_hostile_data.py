@@ -39,6 +39,7 @@ NO_DATA = {
     "version": "it prints versions",
     "demo": "its data is its own",
     "serve": "its log is tested in tests/server/test_security.py",
+    "console": "its pages are attacked in tests/console",
     "run": "needs Spark; what it prints is tested below",
     "audit": "needs Spark; what it prints is tested below",
 }
