@@ -8,16 +8,12 @@ READY := $(VENV)/.ready
 ARGS  ?=
 SERVICES = prometheus rabbitmq-server redis-server systemd
 
-PYTEST = $(BIN)/python -m pytest
-PARALLEL = not spark and not slow and not document
+STAGES = $(BIN)/python .ci/stages.py
 EXTRAS = demo,console,connect,objects,delta,server,postgres,kafka,rabbitmq,sqs,telemetry
-EDGES = clients cli deploy packaging server spark_versions
-# With ARGS that choose some tests a part of the suite may have none of them: pytest's exit code 5.
-NONE_CHOSEN = test $$? -eq 5 -a -n "$(ARGS)"
 
 unexport PYTHONDONTWRITEBYTECODE # or each process rewrites the assertions of all tests again
 
-.PHONY: help demo quick test ci soak services lint bench spark-versions pythons supply-chain pins clean
+.PHONY: help demo quick test ci nightly steady soak services lint bench spark-versions pythons supply-chain pins clean
 
 help:  ## show this list
 	@echo "make TARGET [ARGS='…'] [PYTHON=python3.x]"
@@ -28,17 +24,20 @@ demo: $(READY)  ## run the demo; ARGS go to `inturn demo`
 
 quick: $(READY)  ## check the style and test the core, the stores and the kernel, under a minute; ARGS go to pytest
 	$(BIN)/ruff check -q
-	$(PYTEST) -n 2 --dist worksteal $(EDGES:%=--ignore=tests/%) --ignore-glob='tests/spark/test_*' \
-	  -m '$(PARALLEL) and not postgres and not thorough' --hypothesis-profile=quick $(ARGS) tests
+	$(STAGES) quick -- $(ARGS)
 
-test: lint  ## check the code, then run all tests but the slow ones, under 10 minutes; ARGS go to pytest
-	$(PYTEST) -n 3 --dist worksteal -m '$(PARALLEL)' $(ARGS) || $(NONE_CHOSEN)
-	$(PYTEST) -n 2 --dist loadfile -m '(spark or document) and not slow' $(ARGS) || $(NONE_CHOSEN)
+test: $(READY)  ## check the code, then run all tests but the slow ones, under 10 minutes; ARGS go to pytest
+	$(STAGES) lint parallel alone spark -- $(ARGS)
 
-ci: test  ## all that is checked: `make test`, then the slow tests, the supply chain and the oldest Spark, under 60 minutes
-	$(PYTEST) -n 2 --dist loadfile -m slow $(ARGS) || $(NONE_CHOSEN)
-	$(MAKE) --no-print-directory spark-$(firstword $(SPARKS))
-	$(BIN)/python .ci/supply_chain.py
+ci: $(READY)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it, under 25 minutes
+	$(STAGES) -- $(ARGS)
+
+nightly: $(READY)  ## `make ci`, environments from registries, the oldest Spark, the supply chain; then `make soak`
+	$(STAGES) --nightly -- $(ARGS)
+	$(MAKE) --no-print-directory spark-versions soak
+
+steady: $(READY)  ## run tests that are stopped again and again, as beside other work; ARGS choose the tests
+	$(STAGES) --starve 30/150 parallel -- $(ARGS)
 
 soak: $(READY)  ## repeat the tests that draw by chance with new seeds, for MINUTES (60); ARGS go to pytest
 	$(BIN)/python tests/soak.py $(or $(MINUTES),60) $(ARGS)

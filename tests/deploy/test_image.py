@@ -100,6 +100,7 @@ def built(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.installs
 def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
     """It is built below a folder; then ENTRYPOINT, CMD and HEALTHCHECK are run as their forms say."""
     environment = built(tmp_path)

@@ -65,6 +65,7 @@ def test_cli(installed: Installed) -> None:
     assert "worker.md: 11 blocks" in installed("cli").paste("docs/worker.md")
 
 
+@pytest.mark.installs
 def test_arrow(installed: Installed) -> None:
     program = """
 import inturn
@@ -78,10 +79,12 @@ with inturn.open("shop.db") as db:
     assert '1 {"balance":5}' in installed("arrow").run("python", "-c", program)
 
 
+@pytest.mark.installs
 def test_pydantic(installed: Installed) -> None:
     assert "models.md: 2 blocks" in installed("pydantic").paste("docs/models.md")
 
 
+@pytest.mark.installs
 def test_spark(installed: Installed) -> None:
     spark = installed("spark")
     assert "README.md: 3 blocks" in spark.paste("README.md")
@@ -91,6 +94,7 @@ def test_spark(installed: Installed) -> None:
     assert told["counts"]["applied"] == 2
 
 
+@pytest.mark.installs
 def test_connect(installed: Installed) -> None:
     connect = installed("connect")
     program = """
@@ -104,6 +108,7 @@ print(inturn.spark.batch(ledger, df, store="out/ledger"))
     assert "applied 2" in connect.run("python", "-c", program, activated=True)
 
 
+@pytest.mark.installs
 def test_java(installed: Installed) -> None:
     """There is no other Java to be found: the PATH holds nothing but the environment and a shell's tools."""
     java = installed("spark,java")
@@ -144,6 +149,7 @@ print(inturn.spark.batch(ledger, df, store="out/own"))
     assert "applied 2" in java.run("python", "-c", program, env=own)
 
 
+@pytest.mark.installs
 def test_objects(installed: Installed, bucket: str) -> None:
     told = installed("objects").run(
         "inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", f"{bucket}/ledger", "--json"
@@ -151,6 +157,7 @@ def test_objects(installed: Installed, bucket: str) -> None:
     assert '"applied": 2' in told
 
 
+@pytest.mark.installs
 def test_delta(installed: Installed) -> None:
     delta = installed("delta")
     common = ("--store", "out/l", "--outputs", "delta", "--json")
@@ -159,6 +166,7 @@ def test_delta(installed: Installed) -> None:
     assert delta.run("python", "-c", program).strip() == "2"
 
 
+@pytest.mark.installs
 def test_audit(installed: Installed) -> None:
     audit = installed("audit")
     assert "audit.md" in audit.paste("docs/audit.md")
@@ -166,11 +174,13 @@ def test_audit(installed: Installed) -> None:
     assert (audit.folder / "report").is_dir()
 
 
+@pytest.mark.installs
 def test_demo(installed: Installed) -> None:
     demo = installed("demo")
     assert "good" in demo.run("inturn", "demo", "--json")
 
 
+@pytest.mark.installs
 def test_postgres(installed: Installed, postgres_server: str) -> None:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
@@ -188,6 +198,7 @@ def test_postgres(installed: Installed, postgres_server: str) -> None:
         assert "postgres.md: 3 blocks" in postgres.paste("docs/postgres.md", 3)
 
 
+@pytest.mark.installs
 def test_kafka(installed: Installed) -> None:
     program = """
 import sys, inturn
@@ -200,16 +211,19 @@ with inturn.open("shop.db") as db:
         assert "received=1" in installed("kafka").run("python", "-c", program, servers)
 
 
+@pytest.mark.installs
 def test_rabbitmq(installed: Installed) -> None:
     program = "import aio_pika; from inturn.ingest import RabbitSource; print(RabbitSource.__name__)"
     assert "RabbitSource" in installed("rabbitmq").run("python", "-c", program)
 
 
+@pytest.mark.installs
 def test_sqs(installed: Installed) -> None:
     program = "import boto3; from inturn.ingest import SqsSource; print(SqsSource.__name__)"
     assert "SqsSource" in installed("sqs").run("python", "-c", program)
 
 
+@pytest.mark.installs
 def test_console(installed: Installed) -> None:
     environment = installed("console")
     environment.paste("docs/console.md")
@@ -226,14 +240,17 @@ def test_console(installed: Installed) -> None:
             console.kill()
 
 
+@pytest.mark.installs
 def test_redis(installed: Installed) -> None:
     assert "idempotency.md" in installed("redis").paste("docs/idempotency.md")
 
 
+@pytest.mark.installs
 def test_telemetry(installed: Installed) -> None:
     assert "telemetry.md" in installed("telemetry").paste("docs/telemetry.md")
 
 
+@pytest.mark.installs
 def test_the_idempotency_key_header(installed: Installed) -> None:
     base = installed("")
     install(base.path / "bin" / "python", "fastapi", "httpx2", constraints=CONSTRAINTS)

@@ -122,6 +122,7 @@ def test_a_command_that_fails_harms_no_other(db: Any) -> None:
     assert two == one + 1
 
 
+@pytest.mark.alone
 def test_the_loop_goes_on_while_another_process_writes(db: Any, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
 

@@ -48,6 +48,7 @@ def test_the_pace_rises_at_once_and_falls_by_and_by() -> None:
     assert found == [100, 55, 32, limits.RECEIVE_MESSAGES]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("concurrency", [1, 16])
 def test_one_hot_group_has_few_turns_however_many_threads_there_are(
     concurrency: int, monkeypatch: pytest.MonkeyPatch
