@@ -12,11 +12,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.error import KafkaException
 
+from caches import CACHE
 from server.fleet import free_port
 
 VERSION = "4.1.0"
-CACHE = Path(__file__).parents[1] / ".cache" / f"kafka-{VERSION}"
-JAVA = ("java", "-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{CACHE}/jars/*")
+KAFKA = CACHE / f"kafka-{VERSION}"
+JAVA = ("java", "-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{KAFKA}/jars/*")
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>tests</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
@@ -102,15 +103,15 @@ def missing() -> str:
     """Fetch Kafka, once; return why it cannot be had, or nothing."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         return "Kafka itself needs java and mvn on the PATH"
-    if (CACHE / "complete").exists():
+    if (KAFKA / "complete").exists():
         return ""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    (CACHE / "pom.xml").write_text(POM)
+    KAFKA.mkdir(parents=True, exist_ok=True)
+    (KAFKA / "pom.xml").write_text(POM)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
-    fetched = subprocess.run(command, cwd=CACHE, capture_output=True, text=True, check=False, timeout=600)
+    fetched = subprocess.run(command, cwd=KAFKA, capture_output=True, text=True, check=False, timeout=600)
     if fetched.returncode != 0:
         return f"Maven does not have Kafka: {fetched.stdout[-500:]}"
-    (CACHE / "complete").touch()
+    (KAFKA / "complete").touch()
     return ""
 
 

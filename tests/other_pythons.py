@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from caches import CACHE
 from environments import ROOT, keep
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
@@ -27,7 +28,7 @@ def main() -> int:
             continue
         print(f"== Python {version}", flush=True)
         group = f"{ROOT / 'pyproject.toml'}:dev"
-        made = keep(ROOT / ".cache" / "pythons" / version, EXTRAS, "--group", group, python=name)
+        made = keep(CACHE / "pythons" / version, EXTRAS, "--group", group, python=name)
         codes = [_pytest(made, "-n", "2", "-m", CHOSEN, "tests"), _pytest(made, ON_SPARK)]
         worst = max(worst, *codes)
         told.append(f"Python {version}: {'passed' if not any(codes) else 'FAILED'}")

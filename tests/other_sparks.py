@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from caches import CACHE
 from environments import ROOT, install, keep
 
 TESTS = ROOT / "tests" / "spark_versions"
-ENVIRONMENTS = ROOT / ".cache" / "spark-versions"
+ENVIRONMENTS = CACHE / "spark-versions"
 FITS = "from inturn.spark.local.java import ensure_java; ensure_java()"
 
 

