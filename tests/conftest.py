@@ -20,7 +20,7 @@ from postgres_started import start, stop
 
 # "ci" gives the same examples on every run, so that a red run is a change of ours, and "quick" fewer of them; "search"
 # looks for new ones: pytest --hypothesis-profile=search. "soak" takes its seed from --hypothesis-seed.
-settings.register_profile("ci", derandomize=True, max_examples=100, deadline=None, print_blob=True)
+settings.register_profile("ci", derandomize=True, max_examples=30, deadline=None, print_blob=True)
 settings.register_profile("search", max_examples=2000, deadline=None, print_blob=True)
 settings.register_profile("quick", derandomize=True, max_examples=15, deadline=None, print_blob=True)
 settings.register_profile("soak", max_examples=200, deadline=None, print_blob=True, database=None)

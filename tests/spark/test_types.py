@@ -113,7 +113,9 @@ def structs(draw: st.DrawFn, depth: int) -> Kind:
     return made(Kind(f"struct<{sql}>"), cases)
 
 
-@settings(max_examples=settings.default.max_examples // 50, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(
+    max_examples=max(2, settings.default.max_examples // 50), phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
 @given(columns=st.lists(nested(2) | nested(1), min_size=8, max_size=8))
 @pytest.mark.slow
 @pytest.mark.soak
