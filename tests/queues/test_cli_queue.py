@@ -432,15 +432,13 @@ def process(*arguments: str) -> "subprocess.Popen[str]":
 @pytest.mark.thorough
 def test_two_processes_on_one_file() -> None:
     out("queue", "create", Q)
-    waiting = process("receive", Q, "--wait-s", "30", "--ack")
+    waiting = process("receive", Q, "--wait-s", "300", "--ack")  # longer than this test may take: it is woken
     time.sleep(1)
-    begun = time.monotonic()
     sending = process("send", Q, "--from", "-", "--group-field", "g")
     body = '{"g": "a"}'
-    assert sending.communicate(f"{body}\n" * 2500, timeout=60)[0].startswith("2,500 sent as ")
-    answer, _ = waiting.communicate(timeout=60)
+    assert sending.communicate(f"{body}\n" * 2500, timeout=100)[0].startswith("2,500 sent as ")
+    answer, _ = waiting.communicate(timeout=100)
     assert answer.endswith(f"group a: {body}\n")
-    assert time.monotonic() - begun < 20
     assert "2,499 messages" in out("queue", "show", Q)
 
 

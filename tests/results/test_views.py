@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
 import pytest
 
 import inturn
@@ -94,15 +95,15 @@ def test_outputs_and_rejected_messages_are_rows(db: Database) -> None:
     assert rejected == [("ledger", "well", "invalid", "no JSON")]
 
 
-def test_a_group_is_found_without_a_search(db: Database) -> None:
-    is_file = isinstance(db.store, SqliteStore)
-    look = "explain query plan" if is_file else "explain"
-    with db.transaction() as tx:
-        if not is_file:
-            tx.execute("select set_config('enable_seqscan', 'off', true)")  # a few rows are scanned whatever there is
-        found = tx.execute(
-            f"{look} {STATES.split(' order', maxsplit=1)[0]} where pipeline = 'ledger' and \"group\" = 'well'"
-        ).fetchall()
+def test_a_group_is_found_without_a_search(db: Database, request: pytest.FixtureRequest) -> None:
+    asked = f"{STATES.split(' order', maxsplit=1)[0]} where pipeline = 'ledger' and \"group\" = 'well'"
+    if isinstance(db.store, SqliteStore):
+        with db.transaction() as tx:
+            found = tx.execute(f"explain query plan {asked}").fetchall()
+    else:  # over a connection of its own, whose settings stay as they are set
+        with psycopg.connect(request.getfixturevalue("postgres_url")) as connection:
+            connection.execute("set enable_seqscan = off")  # a few rows are scanned whatever there is
+            found = connection.execute(f"explain {asked}".encode()).fetchall()
     plan = " ".join(str(each) for row in found for each in row)
     assert "SCAN" not in plan
     assert "Seq Scan on inturn_group" not in plan

@@ -25,6 +25,7 @@ from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec, timeline_of
+from waiting import DEADLINE_S
 
 SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
     "memory": lambda path, url: MemoryStore(),
@@ -85,7 +86,7 @@ class Shop:
     def work(self, pipeline: Pipeline, *, gaps: bool = False, **more: Any) -> Worker:
         """Work off everything that is there."""
         with Worker(pipeline, self.queue, **more) as worker:
-            worker.drain(20)
+            worker.drain(DEADLINE_S)
             while gaps and self.ask(lambda kept, number: kept.due(number, self.now_ms() * 1000, 1)):
                 time.sleep(0.001)
         return worker
@@ -173,7 +174,7 @@ class Gate:
         self.news = threading.Condition()
         self.open: set[Any] = set()
 
-    def wait_until(self, predicate: Callable[[], bool], timeout_s: float = 10) -> None:
+    def wait_until(self, predicate: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
         with self.news:
             assert self.news.wait_for(predicate, timeout_s), self.begun
 
@@ -186,4 +187,4 @@ class Gate:
         with self.news:
             self.begun.append(name)
             self.news.notify_all()
-            assert self.news.wait_for(lambda: name in self.open, 20)
+            assert self.news.wait_for(lambda: name in self.open, DEADLINE_S)

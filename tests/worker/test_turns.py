@@ -2,7 +2,6 @@
 
 import datetime as dt
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
 from inturn.worker import Worker
+from waiting import DEADLINE_S, until
 
 
 def test_groups_are_in_their_turns_side_by_side_and_one_turn_of_a_group_at_a_time(shop: Shop) -> None:
@@ -36,7 +36,7 @@ def test_groups_are_in_their_turns_side_by_side_and_one_turn_of_a_group_at_a_tim
         gate.wait_until(lambda: ("c", 2) in gate.begun)
         assert ("a", 2) not in gate.begun
         gate.let(("a", 1), ("a", 2), ("a", 3))
-        worker.drain(10)
+        worker.drain(DEADLINE_S)
     assert shop.seen(line) == expected(line.replay([*messages, row(3, 1, "a")]))
 
 
@@ -53,17 +53,14 @@ def test_a_slow_group_delays_no_other(shop: Shop) -> None:
     shop.send([row(revision, 1, f"g{n}") for revision in (1, 2) for n in range(50)])
     with Worker(line, shop.queue, concurrency=2) as worker:
         gate.wait_until(lambda: bool(gate.begun))
-        until = time.monotonic() + 10
-        while shop.counts().applied < 100:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: shop.counts().applied >= 100, "the other groups")
         gate.let("slow")
-        worker.drain(20)
+        worker.drain(DEADLINE_S)
     assert shop.counts().applied == 299
 
 
 def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
-    shop.queue.configure(visibility_timeout_s=0.2)
+    shop.queue.configure(visibility_timeout_s=60)
     gate = Gate()
 
     def wait(state: Row, message: Row) -> tuple[Row, list[Any]]:
@@ -74,11 +71,14 @@ def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
     shop.send([row(1), row(2)])
     with Worker(line, shop.queue) as one, Worker(line, shop.queue) as other:
         gate.wait_until(lambda: bool(gate.begun))
-        time.sleep(0.7)  # several leases
+        (turn,) = (*one._turns, *other._turns)
+        for _ in range(3):  # two leases; what has less than half of one left is prolonged
+            shop.ahead_ms += 40_000
+            until(lambda: (turn.until_ms or 0) > shop.now_ms() + 30_000, "the lease is prolonged")
         assert gate.begun == ["a"]
         gate.let("a")
-        one.drain(10)
-        other.drain(10)
+        one.drain(DEADLINE_S)
+        other.drain(DEADLINE_S)
     assert len(gate.begun) == 2
     assert shop.counts().received == 2
 
@@ -104,7 +104,7 @@ def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
         other = shop.work(line)
         assert other.counts.applied == 2
         gate.let("slow")
-        one.drain(10)
+        one.drain(DEADLINE_S)
     assert one.counts.applied == 0
     assert shop.counts().applied == 2
     assert shop.seen(line) == expected(line.replay([row(1), row(2)]))
@@ -122,8 +122,8 @@ def test_messages_whose_group_only_the_body_says_are_in_order_too(shop: Shop) ->
     messages = [row(revision, revision, account) for revision in range(1, 31) for account in "ab"]
     shop.send(messages, group=None)
     with Worker(line, shop.queue) as one, Worker(line, shop.queue) as other:
-        one.drain(20)
-        other.drain(20)
+        one.drain(DEADLINE_S)
+        other.drain(DEADLINE_S)
     assert shop.seen(line) == expected(line.replay(messages))
     assert shop.counts().received == 60
     assert shop.counts().balanced
@@ -159,7 +159,7 @@ def test_what_waits_behind_a_parked_group_is_not_read_again_with_every_message(
     monkeypatch.setattr(kept, "held", lambda *a: read.append(len(found := held(*a))) or found)
     shop.send([row(200), row(7), row(8, 5), row(201)])
     with worker:
-        worker.drain(10)
+        worker.drain(DEADLINE_S)
     assert sum(read) == 2, "of what is held only what has come again"
     assert shop.counts().rejected == {"conflict": 1}
     assert (shop.counts().held, shop.counts().duplicate) == (201, 1)
@@ -209,15 +209,15 @@ def test_a_gap_that_outlives_its_wait(shop: Shop, then: Any) -> None:
     line = ledger(on_gap=Wait("10 minutes", then=then))
     shop.send([row(1), row(3, 3), row(4, 4), row(2, account="b")])
     with Worker(line, shop.queue) as worker:
-        worker.drain(10)
+        worker.drain(DEADLINE_S)
         assert shop.seen(line)["status"] == {"a": "waiting", "b": "waiting"}
         shop.ahead_ms += 599_000
-        worker.drain(10)
+        worker.drain(DEADLINE_S)
         assert shop.seen(line)["status"] == {"a": "waiting", "b": "waiting"}
         shop.ahead_ms += 2_000
-        _until(lambda: "waiting" not in shop.seen(line)["status"].values())
+        until(lambda: "waiting" not in shop.seen(line)["status"].values())
         shop.send([row(2, 2), row(5, 5)])
-        worker.drain(10)
+        worker.drain(DEADLINE_S)
     seen = shop.seen(line)
     if then == "park":
         assert seen["status"] == {"a": "open", "b": "gap"}, "one goes on by itself"
@@ -234,14 +234,7 @@ def test_a_gap_that_ends_the_worker(shop: Shop) -> None:
     shop.work(line)
     shop.ahead_ms += 601_000
     with pytest.raises(GapError, match="revision 1 is missing"), Worker(line, shop.queue) as worker:
-        _until(lambda: not worker._thread.is_alive())  # type: ignore[union-attr]
-
-
-def _until(predicate: Any) -> None:
-    until = time.monotonic() + 10
-    while not predicate():
-        assert time.monotonic() < until
-        time.sleep(0.005)
+        until(lambda: not worker._thread.is_alive())  # type: ignore[union-attr]
 
 
 # -- decisions -------------------------------------------------------------------------------------------------
