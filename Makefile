@@ -22,19 +22,19 @@ help:  ## show this list
 demo: $(READY)  ## run the demo; ARGS go to `inturn demo`
 	@$(BIN)/inturn demo $(ARGS)
 
-quick: $(READY)  ## check the style and test the core, the stores and the kernel, under a minute; ARGS go to pytest
+quick: $(READY)  ## check the style and test the core, the stores and the kernel; ARGS go to pytest
 	$(BIN)/ruff check -q
 	$(STAGES) quick -- $(ARGS)
 
-test: $(READY)  ## check the code, then run all tests but the slow ones, under 10 minutes; ARGS go to pytest
+test: $(READY)  ## check the code, then run all tests but the slow ones; ARGS go to pytest
 	$(STAGES) lint parallel alone spark -- $(ARGS)
 
-ci: $(READY)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it, under 25 minutes
+ci: $(READY)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it
 	$(STAGES) -- $(ARGS)
 
 nightly: $(READY)  ## `make ci`, environments from registries, the oldest Spark, the supply chain; then `make soak`
-	$(STAGES) --nightly -- $(ARGS)
-	$(MAKE) --no-print-directory spark-versions soak
+	code=0; $(STAGES) --nightly -- $(ARGS) || code=1; for each in spark-versions soak; do \
+	  $(MAKE) --no-print-directory $$each || code=1; done; exit $$code
 
 steady: $(READY)  ## run tests that are stopped again and again, as beside other work; ARGS choose the tests
 	$(STAGES) --starve 30/150 parallel -- $(ARGS)

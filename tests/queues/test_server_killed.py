@@ -4,12 +4,12 @@ import os
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -17,6 +17,7 @@ import inturn
 from inturn.core.errors import LeaseExpired, StoreError
 from inturn.queue import QueueSettings
 from postgres_started import start
+from waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +37,7 @@ def crash(server: Any) -> None:
     """As if it had lost its power, but for the disk's own memory; and start it again."""
     pid = server.get_pid()
     os.kill(pid, signal.SIGQUIT)
-    while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
-        time.sleep(0.01)
+    until(lambda: not is_running(pid), "the server's end")
     server.ensure_postgres_running()
 
 
@@ -46,21 +46,37 @@ def fail_disk(server: Any) -> None:
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         pids = connection.execute("select pid from pg_stat_activity where application_name = 'inturn'").fetchall()
         with suppress(psycopg.OperationalError):  # the first that fails takes all with it
-            for (pid,) in pids:  # by the server, since only who runs a process may limit it
-                connection.execute(f"copy (select) to program 'prlimit --fsize=0: --pid={pid}'".encode())
-    while any(Path(f"/proc/{pid}").exists() for (pid,) in pids):
-        time.sleep(0.01)
+            for (pid,) in pids:  # by the server, since only who runs a process may limit it, which reads no row
+                connection.execute(f"copy (select where false) to program 'prlimit --fsize=0: --pid={pid}'".encode())
+    until(lambda: not any(is_running(pid) for (pid,) in pids), "the end of all processes that work for us")
+
+
+def is_running(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 class Work:
-    """One who sends and one who works off."""
+    """One who sends and one who works off, as a context: at its end all that was sent is done, or it fails."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.sent: list[int] = []
         self.done: list[int] = []
         self.is_over = threading.Event()
-        self.threads = [threading.Thread(target=act) for act in (self.send, self.receive)]
+        self.threads = [threading.Thread(target=act, daemon=True) for act in (self.send, self.receive)]
+
+    def __enter__(self) -> "Work":
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join(DEADLINE_S)
+        assert not any(thread.is_alive() for thread in self.threads)
 
     def send(self) -> None:
         with inturn.open(self.url) as db:
@@ -81,25 +97,18 @@ class Work:
 
     def go_on(self, messages: int) -> None:
         """Let so many more be done."""
-        until = len(self.done) + messages
-        while len(self.done) < until:
-            assert all(thread.is_alive() for thread in self.threads)
-            time.sleep(0.01)
+        enough = len(self.done) + messages
+        until(lambda: len(self.done) >= enough or not all(thread.is_alive() for thread in self.threads))
+        assert all(thread.is_alive() for thread in self.threads)
 
 
 @pytest.mark.parametrize("harm", [crash, fail_disk])
 def test_what_was_answered_is_there_when_the_server_is(server: Any, harm: Callable[[Any], None]) -> None:
-    work = Work(server.get_uri())
-    for thread in work.threads:
-        thread.start()
-    for _ in range(3):
+    with Work(server.get_uri()) as work:
+        for _ in range(3):
+            work.go_on(20)
+            harm(server)
         work.go_on(20)
-        harm(server)
-    work.go_on(20)
-    work.is_over.set()
-    for thread in work.threads:
-        thread.join(60)
-        assert not thread.is_alive()
     assert work.sent == list(range(len(work.sent)))
     assert work.done == sorted(set(work.done)), "done twice, or out of order"
     assert len(set(work.sent) - set(work.done)) <= 3, "lost: only an acknowledgement may be without its answer"
