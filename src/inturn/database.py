@@ -45,6 +45,7 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     durable: bool = True,
     mode: int | None = None,
     clock: Callable[[], int] | None = None,
+    busy_s: float = limits.BUSY_S,
 ) -> "Database":
     """Open a database of queues, and create it if it does not exist.
 
@@ -60,6 +61,8 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
             the umask; None: ``0o600``, the owner only. An existing file keeps its mode.
         clock: a function that returns milliseconds since 1970, for tests; None: this machine's clock or, with
             PostgreSQL, the server's.
+        busy_s: the time in seconds for which a command waits for another process that holds a lock that it needs, or
+            for a server that does not accept connections.
 
     Raises:
         StoreError: if the database is read-only, corrupt, no database or unreachable, the disk is full or, with
@@ -73,28 +76,31 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
         if mode is not None:
             msg = f"mode is {mode!r}, which is for a file; who may use a PostgreSQL database is said there, by GRANT"
             raise InputError(msg)
-        return _open_postgres(text, create=create, durable=durable, clock=clock)
+        return _open_postgres(text, create=create, durable=durable, clock=clock, busy_s=busy_s)
     if "://" in text:
         msg = f"{text.split('://', maxsplit=1)[0]!r}: name an SQLite file, such as shop.db, or a postgresql:// address"
         raise InputError(msg)
     if not create:
         check_there(text)
     new = OWNER_ONLY if mode is None else checked_mode(mode)
-    store = SqliteStore(text, durable=durable, mode=new)
+    store = SqliteStore(text, durable=durable, mode=new, busy_s=busy_s)
     clock = clock or wall_clock_ms
     adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
-    return Database(store, clock, WriterSettings(store.is_identity, lambda: store.identity, adopt), name=text)
+    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, busy_s=busy_s)
+    return Database(store, clock, settings, text, text)
 
 
-def _open_postgres(url: str, *, create: bool, durable: bool, clock: Callable[[], int] | None) -> "Database":
+def _open_postgres(
+    url: str, *, create: bool, durable: bool, clock: Callable[[], int] | None, busy_s: float
+) -> "Database":
     try:
         from inturn.store.postgres import PostgresStore
     except ImportError as error:
         raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
-    store = PostgresStore(url, durable=durable, create=create)
+    store = PostgresStore(url, durable=durable, create=create, busy_s=busy_s)
     adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
-    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, store.listen)
-    return Database(store, clock or store.clock, settings, shown(url))
+    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, store.listen, busy_s)
+    return Database(store, clock or store.clock, settings, shown(url), url)
 
 
 class Database:
@@ -102,6 +108,7 @@ class Database:
 
     Attributes:
         name: the file, or the address without its password; it names the database in metrics.
+        target: the file, or the address with its password, by which it was opened; empty if it was made of a store.
     """
 
     def __init__(
@@ -110,9 +117,11 @@ class Database:
         clock: Callable[[], int] = wall_clock_ms,
         settings: WriterSettings | None = None,
         name: str = "",
+        target: str = "",
     ) -> None:
         self.store = store
         self.name = name
+        self.target = target
         self.writer = Writer(store, clock, settings or WriterSettings(store.is_identity, lambda: store.identity))
 
     def __enter__(self) -> Self:
@@ -205,13 +214,14 @@ class Database:
 
     @operation
     def figures(self) -> Command[Figures]:
-        """Return the figures of all queues and pipelines, as metrics show them."""
+        """Return the figures of all queues, pipelines and sources, as metrics show them."""
 
         def look(_store: Store, now_ms: int) -> Figures:
             pipelines = self.store.pipelines
             infos = [info for name in pipelines.names() if (info := pipelines.info(name)) is not None]
             servers = self.store.servers
-            return Figures(servers.figures(now_ms), [servers.pipeline_figures(info, now_ms) for info in infos])
+            of_pipelines = [servers.pipeline_figures(info, now_ms) for info in infos]
+            return Figures(servers.figures(now_ms), of_pipelines, self.store.sources.figures(now_ms))
 
         return Ask("", look)
 

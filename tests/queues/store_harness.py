@@ -7,8 +7,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol
 
-from inturn.core.errors import InturnError, QueueFull
+from inturn.core.errors import InputError, InturnError, QueueFull, RevisionMismatch, WriterHeld
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.kept_log import LogSpan
 from inturn.core.queue.messages import (
     Content,
     Delivery,
@@ -23,14 +24,16 @@ from inturn.core.queue.messages import (
     StoredMessage,
 )
 from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.core.queue.writers import WriterAnswer, WriterRequest, WriterVerb
 from inturn.store.commands import Ask
 from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
+from inturn.store.producers import ProducerStore
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.sqlite import SqliteStore
 
 
-class QueueStore(Store, SessionStore, Protocol):
+class QueueStore(Store, SessionStore, ProducerStore, Protocol):
     """What every store of queues can do."""
 
 
@@ -146,11 +149,42 @@ class StoreHarness:
             return self.store.send(self.store.queues[queue], drafts, self.now)
 
     def offer(self, *texts: str, **more: Any) -> list[Sent] | str:
-        """Send, or return why there is no room."""
+        """Send, or return why it was refused."""
         try:
             return self.send(*texts, **more)
-        except QueueFull as error:
+        except (QueueFull, RevisionMismatch, WriterHeld, InputError) as error:
             return str(error)
+
+    def offer_each(self, *drafts: Draft, queue: str = "q") -> list[Sent] | str:
+        """Send different messages at once, or return why they were refused."""
+        try:
+            with self.store.transaction():
+                return self.store.send(self.store.queues[queue], drafts, self.now)
+        except (QueueFull, RevisionMismatch, WriterHeld, InputError) as error:
+            return str(error)
+
+    def last_revision(self, group: str, *, queue: str = "q") -> int | None:
+        with self.store.transaction():
+            return self.store.last_revision(self.store.queues[queue], group)
+
+    def begin_numbering(self, group: str, revision: int, *, queue: str = "q") -> str | None:
+        """Begin, or return why it was refused."""
+        try:
+            with self.store.transaction():
+                self.store.begin_numbering(self.store.queues[queue], group, revision)
+        except RevisionMismatch as error:
+            return str(error)
+        return None
+
+    def writer(self, group: str, verb: WriterVerb, name: str = "", *, queue: str = "q", **more: Any) -> WriterAnswer:
+        """Ask for something about the lease of a group's writer."""
+        with self.store.transaction():
+            return self.store.writer(self.store.queues[queue], group, WriterRequest(verb, name, **more), self.now)
+
+    def prioritize(self, group: str, priority: int, *, queue: str = "q") -> int:
+        with self.store.transaction():
+            self.store.set_priority(self.store.queues[queue], group, priority, self.now)
+            return self.store.priority(self.store.queues[queue], group)
 
     def room(self, queue: str = "q") -> int | None:
         with self.store.transaction():
@@ -252,6 +286,16 @@ class StoreHarness:
     def read(self, after: int = 0, limit: int = 100, *, queue: str = "q", **which: Any) -> list[StoredMessage]:
         with self.store.transaction():
             return self.store.read(self.store.queues[queue], after, limit, **which)
+
+    def log(self, limit: int = 100, *, queue: str = "q", **span: Any) -> list[tuple[str, bool]]:
+        """The bodies of the log, and whether each message has left the queue."""
+        with self.store.transaction():
+            found = self.store.log(self.store.queues[queue], LogSpan(**span), limit)
+        return [(str(each.entry.body), each.is_done) for each in found]
+
+    def log_time(self, at_ms: int, *, queue: str = "q") -> int:
+        with self.store.transaction():
+            return self.store.log_time(self.store.queues[queue], at_ms)
 
     def bodies(self, **more: Any) -> list[str]:
         return [str(entry.body) for entry in self.read(**more)]

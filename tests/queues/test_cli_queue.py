@@ -166,7 +166,7 @@ def test_all_parts_of_a_message(payments: Queue) -> None:
     options = ["--group", "acct-1", "--revision", 7, "--dedup-id", "tx-1", "--attributes", '{"source": "shop"}']
     sent = json.loads(out("send", Q, "{}", *options, "--json"))
     (message,) = payments.peek()
-    assert sent == {"sequence_number": message.sequence_number, "duplicate": False}
+    assert sent == {"sequence_number": message.sequence_number, "duplicate": False, "revision": 7}
     assert (message.group, message.revision, message.dedup_id) == ("acct-1", 7, "tx-1")
     assert message.attributes == {"source": "shop"}
     assert out("send", Q, "{}", *options).endswith("nothing was added.")
@@ -360,6 +360,21 @@ def test_peek_by_pages(payments: Queue) -> None:
     assert all("leased_until" not in each for each in lines(out("peek", Q, "--json")))
 
 
+def test_a_kept_log_is_made_changed_and_printed() -> None:
+    out("queue", "create", Q, "--keep-for", "30 days", "--keep-bytes", 1000)
+    settings = json.loads(out("queue", "configure", Q, "keep_for=90 days", "keep_bytes=null", "--json"))["settings"]
+    assert (settings["keep_for"], settings["keep_bytes"]) == (90 * 86_400, None)
+    assert json.loads(out("queue", "configure", Q, "keep_for=60", "--json"))["settings"]["keep_for"] == 60
+    assert "keep_for is '3 parsecs'; write it as '10 minutes'" in told("queue", "configure", Q, "keep_for=3 parsecs")
+    for group in ("a", "b"):
+        out("send", Q, f"of {group}", "--group", group)
+    out("receive", Q, "--ack")
+    assert [each["body"] for each in lines(out("peek", Q, "--json"))] == ["of b"]
+    assert [each["body"] for each in lines(out("peek", Q, "--log", "--json"))] == ["of a", "of b"]
+    assert [each["body"] for each in lines(out("peek", Q, "--log", "--group", "a", "--json"))] == ["of a"]
+    assert json.loads(out("queue", "configure", Q, "keep_for=null", "--json"))["settings"]["keep_for"] is None
+
+
 # --- groups and redrive ---
 
 
@@ -477,3 +492,16 @@ def test_a_bound_is_set_changed_and_respected() -> None:
     for wrong in ("max_depth", "max-depth=3", "extra={}"):
         expected = f"'{wrong}' is no setting; expected is SETTING=VALUE, where SETTING is one of visibility_timeout_s"
         assert expected in told("queue", "configure", "shop.db#small", wrong)
+
+
+def test_send_with_the_next_revision(payments: Queue) -> None:
+    first = out("send", Q, "one", "--group", "a", "--revision", "next")
+    assert first.endswith(", revision 1.")
+    sent = json.loads(out("send", Q, "two", "--group", "a", "--revision", "next", "--expected-revision", 1, "--json"))
+    assert (sent["revision"], sent["duplicate"]) == (2, False)
+    refused = told("send", Q, "three", "--group", "a", "--revision", "next", "--expected-revision", 1)
+    assert "expected_revision is 1, and the last revision of the group 'a' is 2" in refused
+    assert "--revision is 'nxt'; it is a whole number, or next" in told("send", Q, "x", "--revision", "nxt")
+    line = '{"body": "four", "group": "a", "revision": "next"}\n'
+    out("send", Q, "--from", "-", typed=line)
+    assert [(each.body, each.revision) for each in payments.peek(group="a")] == [("one", 1), ("two", 2), ("four", 3)]

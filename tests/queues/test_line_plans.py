@@ -29,6 +29,9 @@ NAMES = [
     "is_anything",
     "keep_desk",
     "mark_back",
+    "list_by_priority",
+    "refresh_by_priority",
+    "take_off",
 ]
 
 

@@ -7,19 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from store_harness import STORES, OnCallersConnection, Shared, StoreHarness, with_table
 
+from inturn.core import limits
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
-from inturn.core.queue.messages import Delivery, ReceiveRequest
+from inturn.core.queue.messages import Content, Delivery, Draft, Numbering, ReceiveRequest
 from inturn.core.queue.sessions import SessionAnswer, SessionVerb
+from inturn.core.queue.writers import WriterVerb
 from inturn.store.sqlite import SqliteStore
 
 GROUPS = st.sampled_from(["a", "b", "c", None])
 QUEUES = st.sampled_from(["q", "dead"])
 SHARED = "sqlite, of three processes"
 CALLERS = "sqlite, of two processes and a caller's own connection"
-CHANGES = {"ack", "nack", "extend", "defer", "settle", "move", "cancel", "ask", "hold", "lock"}
+CHANGES = {"ack", "nack", "extend", "defer", "settle", "move", "cancel", "ask", "hold", "lock", "prioritize"}
 KINDS: dict[str, Any] = {
     **STORES,
     SHARED: lambda path, url: Shared(
@@ -49,6 +51,7 @@ class Stores(RuleBasedStateMachine):
         self._directory = tempfile.TemporaryDirectory()
         path = Path(self._directory.name)
         self.harnesses = [StoreHarness(KINDS[kind](path, self.url)) for kind in ("memory", self.kind)]
+        self.epochs: dict[str, int] = {}
         self.both("make", "dead")
         self.both("make", "q", dead_letter=self.dead_letter, max_receives=2, visibility_timeout_s=3, dedup_window_s=7)
 
@@ -86,6 +89,82 @@ class Stores(RuleBasedStateMachine):
     )
     def send(self, group: str | None, texts: list[str], queue: str, dedup_id: str | None, delay_ms: int | None) -> None:
         self.both("offer", *texts, group=group, queue=queue, dedup_id=dedup_id, delay_ms=delay_ms)
+
+    @initialize(lead=st.sampled_from([None, 1, 4, 100]), priority=st.integers(-1, 2))
+    def begin_with_priorities(self, lead: int | None, priority: int) -> None:
+        self.configure(None, 0, None, single_writer=False, priority_lead=lead, keep_for=None, keep_bytes=None)
+        self.both("prioritize", "b", priority)
+
+    @rule(
+        numbering=st.sampled_from([None, Numbering(), Numbering(), Numbering(0), Numbering(2)]),
+        group=st.sampled_from(["a", "b", "c"]),
+        revision=st.sampled_from([None, None, 1, 3]),
+        many=st.integers(1, 3),
+        dedup_id=st.sampled_from([None, None, "1", "2"]),
+        queue=QUEUES,
+    )
+    def number(
+        self, numbering: Numbering | None, group: str, revision: int | None, many: int, dedup_id: str | None, queue: str
+    ) -> None:
+        revision = None if numbering else revision
+        self.both(
+            "offer",
+            *"xyz"[:many],
+            group=group,
+            revision=revision,
+            numbering=numbering,
+            dedup_id=dedup_id,
+            epoch=self.epochs.get(group),
+            queue=queue,
+        )
+
+    @rule(
+        each=st.lists(
+            st.tuples(
+                st.sampled_from(["a", "b"]),
+                st.sampled_from([None, Numbering(), Numbering(), Numbering(1)]),
+                st.sampled_from([None, None, 4]),
+                st.sampled_from([None, None, None, "1", "3"]),
+            ),
+            min_size=2,
+            max_size=5,
+        )
+    )
+    def number_each(self, each: list[tuple[str, Numbering | None, int | None, str | None]]) -> None:
+        drafts = [
+            Draft(
+                "m",
+                Content.TEXT,
+                group,
+                None if numbering else revision,
+                dedup_id,
+                numbering=numbering,
+                epoch=self.epochs.get(group),
+            )
+            for group, numbering, revision, dedup_id in each
+        ]
+        self.both("offer_each", *drafts)
+
+    @rule(group=st.sampled_from(["a", "b"]), revision=st.sampled_from([1, 3]))
+    def begin_numbering(self, group: str, revision: int) -> None:
+        self.both("begin_numbering", group, revision)
+
+    @rule(
+        group=st.sampled_from(["a", "b"]),
+        verb=st.sampled_from(WriterVerb),
+        name=st.sampled_from(["one", "two"]),
+        by_force=st.sampled_from([False, False, True]),
+        ms=st.sampled_from([1_000, 5_000]),
+    )
+    def writer(self, group: str, verb: WriterVerb, name: str, by_force: bool, ms: int) -> None:
+        epoch = self.epochs.get(group, 0)
+        answer = self.both("writer", group, verb, name, epoch=epoch, ms=ms, by_force=by_force)
+        if verb is WriterVerb.TAKE and answer.done and name == "one":  # the epochs of "two" are never used to send
+            self.epochs[group] = answer.lease.epoch
+
+    @rule(group=st.sampled_from(["a", "b", "c"]), priority=st.sampled_from([-1, 0, 1, 2]))
+    def prioritize(self, group: str, priority: int) -> None:
+        self.both("prioritize", group, priority)
 
     @rule(target=deliveries, limit=st.integers(1, 5), queue=QUEUES, group=st.sampled_from([None, None, None, "a"]))
     def receive(self, limit: int, queue: str, group: str | None) -> Any:
@@ -232,8 +311,21 @@ class Stores(RuleBasedStateMachine):
         retention_s=st.sampled_from([None, 10]),
         retry_delay_s=st.sampled_from([0, 0, 1]),
         max_depth=st.sampled_from([None, None, 4, 8]),
+        single_writer=st.sampled_from([False, False, True]),
+        priority_lead=st.sampled_from([None, 1, 4, 100]),
+        keep_for=st.sampled_from([None, 3, 10]),
+        keep_bytes=st.sampled_from([None, None, 3]),
     )
-    def configure(self, retention_s: float | None, retry_delay_s: float, max_depth: int | None) -> None:
+    def configure(
+        self,
+        retention_s: float | None,
+        retry_delay_s: float,
+        max_depth: int | None,
+        single_writer: bool,
+        priority_lead: int | None,
+        keep_for: float | None,
+        keep_bytes: int | None,
+    ) -> None:
         self.both(
             "make",
             "q",
@@ -244,7 +336,36 @@ class Stores(RuleBasedStateMachine):
             retention_s=retention_s,
             retry_delay_s=retry_delay_s,
             max_depth=max_depth,
+            single_writer=single_writer,
+            priority_lead=priority_lead,
+            keep_for=keep_for,
+            keep_bytes=keep_bytes,
         )
+
+    @rule(at=st.integers(0, 3), queue=QUEUES)
+    def erase(self, at: int, queue: str) -> None:
+        """Whoever has it."""
+        numbers = [entry.sequence_number for entry in self.both("read", queue=queue)[at : at + 2]]
+        changes = [Settlement(number, None, SettleAction.ERASE, any_holder=True) for number in numbers]
+        self.both("settle", *changes, queue=queue)
+
+    @rule(queue=QUEUES)
+    def keep_all(self, queue: str) -> None:
+        self.both("make", queue, keep_for=1_000)
+
+    @rule(queue=QUEUES, group=st.sampled_from(["a", "b", None]), at=st.integers(0, 5), to=st.integers(0, 5))
+    def look_into_the_log(self, queue: str, group: str | None, at: int, to: int) -> None:
+        numbers = [entry.sequence_number for entry in self.both("read", queue=queue)] or [0]
+        after, up_to = numbers[min(at, len(numbers) - 1)], numbers[min(to, len(numbers) - 1)]
+        self.both("log", queue=queue, group=group)
+        self.both("log", queue=queue, group=group, after=after)
+        self.both("log", queue=queue, group=group, after=after, up_to=up_to)
+
+    @rule(queue=QUEUES, ago_s=st.sampled_from([0, 1, 3, 8]))
+    def seek(self, queue: str, ago_s: int) -> None:
+        at_ms = self.harnesses[0].now - ago_s * 1_000
+        number = self.both("log_time", at_ms, queue=queue)
+        self.both("readers", queue, sought=number)
 
     @rule(queue=QUEUES, group=st.sampled_from(["a", "b"]))
     def look_at_groups(self, queue: str, group: str) -> None:
@@ -259,6 +380,7 @@ class Stores(RuleBasedStateMachine):
             self.both("read", queue=queue)
             self.both("read", queue=queue, pending=True)
             self.both("read", queue=queue, deferred=True)
+            self.both("log", queue=queue)
             self.both("parked", queue=queue)
             self.both("depth", queue=queue)
             self.both("room", queue=queue)
@@ -273,7 +395,11 @@ class Stores(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if "," in kind else ()) for kind in KINDS if kind != "memory"]
 )
-def test_like_the_oracle(kind: str, dead_letter: str, request: pytest.FixtureRequest) -> None:
+def test_like_the_oracle(
+    kind: str, dead_letter: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_LOOK_MS", 0)  # a store looks at every receive for what it may remove
+    monkeypatch.setattr(limits, "LOG_BLOCK", 4)
     url = request.getfixturevalue("postgres_schemas").next if kind == "postgres" else None
     own = {"kind": kind, "url": staticmethod(url) if url else None, "dead_letter": dead_letter}
     machine = type("Stores", (Stores,), own)

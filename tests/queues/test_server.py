@@ -324,17 +324,15 @@ def test_who_waited_for_a_slow_transaction_is_before_those_who_came_later(db: Da
     assert numbers == sorted(numbers)
 
 
-def test_who_waits_too_long_for_a_lock_is_told(
-    db: Database, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BUSY_S", 0.3)
-    queue = db.queue("q")
-    with psycopg.connect(postgres_url) as connection:
-        queue.send("slow", tx=connection)
-        with pytest.raises(StoreError, match="another transaction has held a lock for more than"):
-            queue.send("x")
-        connection.rollback()
-    assert queue.send("y")
+def test_who_waits_too_long_for_a_lock_is_told(postgres_url: str) -> None:
+    with inturn.open(postgres_url, busy_s=0.3) as db:
+        queue = db.queue("q")
+        with psycopg.connect(postgres_url) as connection:
+            queue.send("slow", tx=connection)
+            with pytest.raises(StoreError, match="another transaction has held a lock for too long"):
+                queue.send("x")
+            connection.rollback()
+        assert queue.send("y")
 
 
 # --- what it keeps ---

@@ -1,4 +1,4 @@
-"""What pipelines, idempotency keys and the log ask of PostgreSQL looks through no table, whatever is in it."""
+"""What pipelines, keys, producers and the log ask of PostgreSQL looks through no table, whatever is in it."""
 
 import re
 from importlib.resources import files
@@ -16,15 +16,15 @@ from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, MadeOutp
 HERE = files("inturn.store.postgres")
 NAMES = [
     name
-    for each in ("pipelines", "keys", "log")
+    for each in ("pipelines", "keys", "log", "kept_log", "producers")
     for name in re.findall(r"^-- name: (\w+)$", (HERE / f"{each}.sql").read_text(), re.MULTILINE)
     # all of a few; what has no table to look through; what counts all, for a person; what ends at the first row that
     # is not refused, and is asked only while a worker drains its queue
     if name not in {"pipelines", "add_pipeline", "key_token", "summary", "has_unsent"}
 ]
 
-SHORT = "inturn_posted_pkey|inturn_outbox_failing|inturn_decision_new"
-"""What is read from its beginning, as far as is asked for."""
+SHORT = "inturn_posted_pkey|inturn_outbox_failing|inturn_decision_new|inturn_decision_pkey|inturn_rejected_of"
+"""What is read from its beginning or its end, as far as is asked for."""
 
 
 def fill(url: str, rows: int) -> None:

@@ -562,7 +562,7 @@ def test_what_is_cancelled_is_known_as_sent(harness: StoreHarness) -> None:
     (first,) = harness.send("a1", delay_ms=5_000, dedup_id="1")
     harness.cancel(first.sequence_number)
     assert harness.bodies() == [], "no reader reads it"
-    assert harness.send("a1", dedup_id="1") == [(first.sequence_number, True)]
+    assert harness.send("a1", dedup_id="1") == [(first.sequence_number, True, None)]
 
 
 # --- the rules alone ---

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine as async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 import inturn
-from inturn.core.errors import InputError, StoreConflict, StoreError
+from inturn.core.errors import InputError, RevisionMismatch, StoreConflict, StoreError
 from inturn.database import Database
 from inturn.idempotency import Completed, Locked
 
@@ -215,6 +215,30 @@ def test_all_of_it_or_nothing(db: Database, begun: Begun) -> None:
     assert [each.body for each in receipts.receive(10)] == ["paid"]
     assert receipts.send("paid", group="a", dedup_id="tx-1").duplicate
     assert isinstance(keys.try_lock("tx-1", payload=5), Completed)
+
+
+@in_each
+def test_numbers_are_given_with_the_callers_rows_or_not_at_all(db: Database, begun: Begun) -> None:
+    queue = db.queue("q")
+    for fails in (False, True, False):
+        with suppress(RollBack), begun() as (tx, book):
+            inturn.outbox(tx).create()
+            number = queue.last_revision("a", tx=tx) + 1
+            assert queue.send(number, group="a", revision="next", tx=tx).revision == number
+            assert inturn.outbox(tx).send({"n": number}, group="a") == number
+            assert inturn.outbox(tx).send_many([("b", 1), ("a", 2)]) == [(number + 1) // 2, number + 1]
+            with pytest.raises(RevisionMismatch):
+                inturn.outbox(tx).send({}, group="a", expected_revision=77)
+            queue.send(0, group="a", revision="next", tx=tx)
+            book(f"a{number}", number)
+            if fails:
+                roll_back()
+    assert rows(db) == [("a1", 1), ("a3", 3)]
+    assert [each.revision for each in queue.peek(group="a")] == [1, 2, 3, 4]
+    with db.transaction() as tx:
+        found = tx.execute("select group_name, revision from outbox order by id").fetchall()
+    assert [revision for group, revision in found if group == "a"] == [1, 2, 3, 4]
+    assert [revision for group, revision in found if group == "b"] == [1, 2]
 
 
 @in_each

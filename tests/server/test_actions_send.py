@@ -555,3 +555,13 @@ def test_a_full_queue_throttles_and_an_sdk_sends_again(sqs: Endpoint) -> None:
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumQueueDepth": "0"})
     sqs.client.send_message(QueueUrl=url, MessageBody="b")
     assert "MaximumQueueDepth" not in sqs.attributes(url)
+
+
+def test_an_attribute_keeps_acknowledged_messages(sqs: Endpoint) -> None:
+    url = sqs.queue("q", KeepAcknowledgedSeconds="3600", KeepAcknowledgedBytes="1000000")
+    assert sqs.attributes(url)["KeepAcknowledgedSeconds"] == "3600"
+    assert sqs.attributes(url)["KeepAcknowledgedBytes"] == "1000000"
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"KeepAcknowledgedBytes": "0"})
+    assert "KeepAcknowledgedBytes" not in sqs.attributes(url)
+    code, _ = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"KeepAcknowledgedSeconds": "x"})
+    assert code == "InvalidAttributeValue"

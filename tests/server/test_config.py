@@ -276,7 +276,8 @@ def test_other_addresses_need_keys(host: str) -> None:
 
 def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-    text, webhooks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    text, console, webhooks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert load(written(tmp_path, console)).console is not None
     (tmp_path / "mailer.secret").write_text("s")
     config = load(written(tmp_path, text + webhooks), {"SHOP_SECRET": "s", "OPS_SECRET": "s", "STRIPE_SECRETS": "s"})
     assert [(each.name, each.secrets) for each in config.webhooks] == [("billing", ("s",))]

@@ -1,5 +1,6 @@
 """Secrets of access keys sealed in PostgreSQL: none is in a dump, and sealing keys change under load."""
 
+import asyncio
 import base64
 import json
 import subprocess
@@ -22,6 +23,7 @@ from inturn.server.config import AccessKey, Config, ServerConfig, load
 from inturn.server.run import Endpoint
 from inturn.server.saved_keys import keys, save_key
 from inturn.server.sealing import SealedSecretError, SealingKeys, SealingKeySource, sealed_with
+from inturn.server.shared import Shared
 
 ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 
@@ -204,6 +206,26 @@ def test_a_key_that_cannot_be_opened_is_refused_until_it_can(
         until(lambda: code(client(one, "new", "s2").list_queues) == "")
 
     during(databases[:1], [sealed_config(file)], use)
+
+
+def test_keys_are_not_taken_with_a_file_that_is_in_the_middle_of_a_write(databases: list[Database], file: Path) -> None:
+    save_key(databases[0], SHOP, sealing(ONE))
+    server = Shared(databases[0], sealed_config(file))
+
+    async def looks() -> None:
+        assert [key.secret for key in (await server.start()).keys] == [SHOP.secret]
+        save_key(databases[1], SHOP, sealing(TWO))
+        file.write_text("")
+        assert await server.changed() is None, "the file may be whole at the next look"
+        file.write_text(TWO)
+        assert [key.secret for key in await server.changed() or ()] == [SHOP.secret]
+        save_key(databases[1], SHOP, sealing(ONE))
+        file.write_text("")
+        assert await server.changed() is None
+        kept = [key.secret for key in await server.changed() or ()]
+        assert kept not in ([], [SHOP.secret]), "it stays so, and requests of the key are refused"
+
+    asyncio.run(looks())
 
 
 def test_a_row_that_was_changed_is_refused_and_the_others_stay(

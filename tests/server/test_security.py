@@ -126,7 +126,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def client(url: str, key: Key = ALL, **options: Any) -> Any:
-    given = Options(retries={"total_max_attempts": 1}, **options)
+    given = Options(**{"retries": {"total_max_attempts": 1}, **options})
     return boto3.Session(aws_access_key_id=key.id, aws_secret_access_key=key.secret, region_name="us-east-1").client(
         "sqs", endpoint_url=url, config=given
     )
@@ -285,7 +285,9 @@ class Process:
         found = re.search(rb"http://127\.0\.0\.1:(\d+)", self.first)
         assert found, self.first
         self.port = int(found[1])
-        self.client = client(f"http://127.0.0.1:{self.port}", max_pool_connections=1)
+        # It tries again, as clients do: a connection may be closed for idleness just when it is used again.
+        again = {"total_max_attempts": 4, "mode": "standard"}
+        self.client = client(f"http://127.0.0.1:{self.port}", max_pool_connections=1, retries=again)
 
     def works(self) -> None:
         url = self.client.create_queue(QueueName="q")["QueueUrl"]

@@ -16,6 +16,8 @@ InturnError
 │   ├── NoSuchQueue    no queue has that name
 │   ├── QueueExists    a queue of that name exists, with other settings
 │   ├── LeaseExpired   the lease is over: another receiver may have the message, or may have processed it
+│   ├── RevisionMismatch the group's last revision is another than expected_revision says
+│   ├── WriterHeld     another producer has the group's writer's lease
 │   ├── QueueFull      the queue has max_depth messages; of a QueueBroker: the limit of waiting tasks is reached
 │   └── TransactionOver the caller's transaction took too long and was rolled back
 ├── KeyRefused         the operation of an idempotency key was not run, or was not settled
@@ -94,6 +96,38 @@ class QueueExists(QueueError):
 
 class LeaseExpired(QueueError):
     """A lease that is over; nothing was changed. Another receiver may have the message, or may have processed it."""
+
+
+class RevisionMismatch(QueueError):
+    """A send that expected another last revision of its group; nothing was sent.
+
+    Attributes:
+        expected: last revision that the sender expected.
+        last: last revision that the queue gave; 0: none.
+    """
+
+    def __init__(self, message: str, expected: int, last: int) -> None:
+        super().__init__(message, expected, last)
+        self.expected = expected
+        self.last = last
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class WriterHeld(QueueError):
+    """A send, or a request for the writer's lease, in a group whose writer is another producer; nothing was changed.
+
+    Attributes:
+        holder: name of the group's writer; None: nobody has ever been it.
+    """
+
+    def __init__(self, message: str, holder: str | None) -> None:
+        super().__init__(message, holder)
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class TransactionOver(QueueError):

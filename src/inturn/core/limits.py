@@ -87,6 +87,12 @@ MAX_RECEIVES: Final = 1_000
 MAX_DEPTH: Final = 2**SEQUENCE_BITS
 """The greatest ``max_depth`` of a queue: no queue can give out more sequence numbers."""
 
+PRIORITY: Final = 100
+"""The highest priority of a group, and with a minus sign the lowest."""
+
+PRIORITY_LEAD: Final = 2**32
+"""The greatest ``priority_lead`` of a queue, so that the lead of the highest priority is a sequence number."""
+
 BODY_BYTES: Final = 1_048_576
 """The longest body, with its attributes, as in SQS."""
 
@@ -114,8 +120,26 @@ READ_MESSAGES: Final = 10_000
 RESULT_ROWS: Final = 1_000
 """Number of rows of a pipeline's results in memory at a time."""
 
+DECISION_FILES: Final = 20
+"""Number of a Spark store's last files of decisions among which those of a group are found."""
+
+HISTORY_ROWS: Final = 10_000
+"""Number of a pipeline's last decisions, and of its last rejected messages, among which those of a group are found."""
+
+BRIEFS_AT_ONCE: Final = 10_000
+"""Number of groups that are not open in memory at a time, to sum them up."""
+
 EXPIRE_AT_ONCE: Final = 1_000
 """Number of expired leases, and of messages past their retention, that one command clears away; the next goes on."""
+
+LOG_BLOCK: Final = 4_096
+"""Number of sequence numbers of a kept log that are measured, and indexed by group, together."""
+
+LOG_LOOK_MS: Final = 1_000
+"""The longest time after which a receive looks again for messages to remove from a log."""
+
+KEPT_BYTES: Final = 2**62
+"""The greatest ``keep_bytes`` of a queue."""
 
 NOTED_SPANS: Final = 100_000
 """Number of leases, delays and locks beginning in the future of its clock that a process notes at a time."""
@@ -366,12 +390,8 @@ INCARNATIONS: Final = 1_000
 """Number of a queue's newest incarnations that are kept in any case; older ones are kept only as far as a reader is
 behind them."""
 
-WEBHOOK_TOLERANCE_S: Final = 300.0
-"""How old the time of a webhook's signature may be, by default, as Standard Webhooks and Stripe have it."""
+CONSOLE_ANSWER_S: Final = 3.0
+"""Time for which a page of the console waits for a database that is locked or does not answer."""
 
-WEBHOOK_RETRIES_S: Final = 345_600
-"""Least time for which a webhook's queue remembers ids: four days. The schedule of Standard Webhooks ends after 75 h 35
-min, Stripe's after three days."""
-
-WEBHOOK_RETRY_AFTER_S: Final = 1
-"""Seconds after which the sender of a webhook that could not be stored should send it again."""
+CONSOLE_LISTENERS: Final = 200
+"""The most open pages that a console tells of changes."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from inturn.core import limits
 from inturn.core.errors import InputError, PipelineError
-from inturn.core.pipeline.order import Duration, duration_us
+from inturn.core.values.duration import Duration, duration_us
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,20 @@ class Peeked(MessageProperties):
         return f"Peeked({self.sequence_number}, group={self.group!r})"
 
 
+class NamedQueue(Protocol):
+    """The queue that has the verbs below."""
+
+    @property
+    def writer(self) -> Writer:
+        """The runner of its operations."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
 class LeaseNumbers(Protocol):
     """The two numbers that name a lease; a received message or a :class:`Receipt`."""
 

@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue
@@ -24,6 +24,7 @@ from inturn.core.queue.messages import (
     checked_name,
 )
 from inturn.queue.drafts import draft, traced
+from inturn.queue.log import log
 from inturn.queue.message import (
     LeaseNumbers,
     Message,
@@ -38,23 +39,35 @@ from inturn.queue.message import (
     visibility,
 )
 from inturn.queue.operation import operation
+from inturn.queue.producing import last_revision, number_from, prioritize, priority, single_writer
 from inturn.queue.reader import Reader
+from inturn.queue.redrive import redrive
 from inturn.queue.session import park, parked, resume, session
 from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, WaitingSend, queue_of
 from inturn.store.protocols import Store
-from inturn.store.rooms import Rooms
 from inturn.store.writer.group_commit import Writer
 
 T = TypeVar("T")
 
 
 class Queue:
-    """One queue of a database, as returned by ``db.queue(name)``. The verbs about whole groups are in session.py."""
+    """One queue of a database, as returned by ``db.queue(name)``.
+
+    The verbs about whole groups are in session.py, those for producers in producing.py, those about the log
+    in log.py and reader.py.
+    """
 
     session = session
     park = park
     resume = resume
     parked = parked
+    last_revision = last_revision
+    number_from = number_from
+    single_writer = single_writer
+    prioritize = prioritize
+    priority = priority
+    log = log
+    redrive = redrive
 
     def __init__(self, writer: Writer, name: str) -> None:
         self.writer = writer
@@ -66,12 +79,13 @@ class Queue:
     # --- sending and receiving ---
 
     @operation
-    def send(
+    def send(  # noqa: PLR0913 - options by name, each with a default
         self,
         body: Any,
         *,
         group: object = None,
-        revision: int | None = None,
+        revision: int | Literal["next"] | None = None,
+        expected_revision: int | None = None,
         dedup_id: str | None = None,
         delay_s: float | None = None,
         attributes: Mapping[str, Any] | None = None,
@@ -83,14 +97,24 @@ class Queue:
         In a queue that has ``max_depth`` messages it waits for room, for at most ``wait_s`` seconds; not with ``tx``.
 
         Returns:
-            The sequence number; for a duplicate, that of the first message.
+            The sequence number and the revision; for a duplicate, those of the first message.
 
         Raises:
-            InputError: if an argument is invalid.
+            InputError: if an argument is invalid, or a revision is given in a group that the queue numbers.
             NoSuchQueue: if the queue was deleted.
             QueueFull: if the queue has ``max_depth`` messages.
+            RevisionMismatch: if ``expected_revision`` is not the group's last one.
+            WriterHeld: if the queue has ``single_writer``, and this is not the group's writer; see single_writer.
         """
-        one = draft(body, group=group, revision=revision, dedup_id=dedup_id, delay_s=delay_s, attributes=attributes)
+        one = draft(
+            body,
+            group=group,
+            revision=revision,
+            expected_revision=expected_revision,
+            dedup_id=dedup_id,
+            delay_s=delay_s,
+            attributes=attributes,
+        )
         return _sending(self.name, _first, [one], wait_s).within(tx)
 
     @operation
@@ -112,7 +136,7 @@ class Queue:
         *,
         at: dt.datetime,
         group: object = None,
-        revision: int | None = None,
+        revision: int | Literal["next"] | None = None,
         dedup_id: str | None = None,
         attributes: Mapping[str, Any] | None = None,
         tx: Transaction | None = None,
@@ -306,52 +330,6 @@ class Queue:
             store.save(self.name, None)
 
         return Ask(self.name, remove).within(tx)
-
-    @operation
-    def redrive(
-        self, limit: int = limits.READ_MESSAGES, *, to: str | None = None, tx: Transaction | None = None
-    ) -> Command[int]:
-        """Move messages out of this dead-letter queue: each back to where it came from, or all to one queue.
-
-        A message that returns to the queue of its first send takes its old place there, ahead of all that was sent
-        after it. Leased messages stay, and those for whose queue has ``max_depth`` messages.
-
-        Args:
-            limit: the maximum number of messages, the oldest first.
-            to: the target queue; None: the queue that each message came from.
-            tx: the caller's transaction.
-
-        Returns:
-            How many were moved; messages that were sent here directly stay, unless ``to`` is given.
-
-        Raises:
-            InputError: if ``to`` is this queue.
-            NoSuchQueue: if the target does not exist.
-        """
-        check_limit(limit)
-        if to == self.name:
-            msg = f"the messages of {to!r} are in it already; name another queue, or none: each back to its own"
-            raise InputError(msg)
-
-        def move(store: Store, now_ms: int) -> int:
-            info = queue_of(store, self.name)
-            if to is not None:
-                queue_of(store, to)
-            moved = after = 0
-            while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
-                after = entries[-1].sequence_number
-                rooms = Rooms(store)
-                changes = [
-                    Settlement(entry.sequence_number, None, SettleAction.MOVE, to=target)
-                    for entry in entries
-                    if (target := to or entry.came_from or self.name) != self.name
-                    and target in store.queues
-                    and rooms.take(target)
-                ]
-                moved += sum(verdict is SettleResult.DONE for verdict in store.settle(info, changes, now_ms))
-            return moved
-
-        return Ask(self.name, move).within(tx)
 
     def reader(self, name: str) -> Reader:
         """Return a named reader over everything sent to the queue, independent of receives."""

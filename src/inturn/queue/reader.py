@@ -1,9 +1,13 @@
 """Named readers over the log of a queue."""
 
+import datetime as dt
+
 from inturn.core.errors import InputError, StoreMismatch
 from inturn.core.queue.incarnation import QueuePosition, is_valid
+from inturn.core.queue.kept_log import LogSpan
 from inturn.core.queue.messages import QueueInfo
-from inturn.queue.message import Peeked, check_limit
+from inturn.queue.log import time_ms
+from inturn.queue.message import Peeked, check_limit, group_name
 from inturn.queue.operation import operation
 from inturn.store.commands import Ask, Command, Transaction, queue_of
 from inturn.store.protocols import Store
@@ -83,13 +87,46 @@ class Reader:
         return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number, forth=True)).within(tx)
 
     @operation
-    def seek(self, sequence_number: int | QueuePosition, tx: Transaction | None = None) -> Command[None]:
-        """Set the position to a number or place, even an older one if its messages are still there; 0: the start.
+    def seek(
+        self,
+        sequence_number: int | QueuePosition | None = None,
+        *,
+        time: dt.datetime | None = None,
+        group: object = None,
+        revision: int | None = None,
+        tx: Transaction | None = None,
+    ) -> Command[None]:
+        """Set the position, even to an older one if its messages are still there; give one of the three.
+
+        Args:
+            sequence_number: a number or place, after which the next read begins; 0: the start.
+            time: the next read begins with the first message that was sent at this time or later.
+            group: group of the revision.
+            revision: the next read begins with the first message of the group that has this revision.
+            tx: the caller's transaction.
 
         Raises:
+            InputError: if not exactly one of the three is given, or the log has no such revision.
             StoreMismatch: if the place is not in the queue's history.
         """
-        return Ask(self.queue, lambda store, _now_ms: self._set(store, sequence_number)).within(tx)
+        if [sequence_number, time, revision].count(None) != 2 or (group is None) != (revision is None):
+            raise InputError("give one to seek(): a sequence number or place, a time, or a group with a revision")
+        at_ms, named = time_ms("time", time), None if group is None else group_name(group)
+
+        def find(store: Store, _now_ms: int) -> None:
+            info = queue_of(store, self.queue)
+            if named is not None:
+                found = store.log(info, LogSpan(0, None, named, revision, revision), 1)
+                if not found:
+                    raise InputError(
+                        f"the log of {info.name!r} has no message of the group {named!r} with revision {revision}: it "
+                        "was never sent, or is not kept any more"
+                    )
+                self._set(store, found[0].entry.sequence_number - 1)
+            else:
+                self._set(store, sequence_number if at_ms is None else store.log_time(info, at_ms))  # type: ignore[arg-type]  # one is given
+
+        return Ask(self.queue, find).within(tx)
 
     @operation
     def delete(self, tx: Transaction | None = None) -> Command[None]:

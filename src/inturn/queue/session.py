@@ -15,7 +15,7 @@ no messages of the group; a receiver that was there first keeps its lease.
 import datetime as dt
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, LeaseExpired, QueueError
@@ -25,6 +25,7 @@ from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVer
 from inturn.core.texts import note
 from inturn.queue.message import (
     Message,
+    NamedQueue,
     Peeked,
     check_limit,
     check_messages,
@@ -203,20 +204,6 @@ class Session:
                 "closed; somebody else may have the group. Take it again, and renew in time"
             )
         return found
-
-
-class NamedQueue(Protocol):
-    """The queue that has the verbs below."""
-
-    @property
-    def writer(self) -> Writer:
-        """The runner of its operations."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
 
 
 @operation

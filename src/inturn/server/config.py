@@ -35,6 +35,7 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.server import limits
+from inturn.server.console_config import ConsoleTable
 from inturn.server.misfits import misfit, misfit_text
 from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address
@@ -202,6 +203,7 @@ class Config(Table, frozen=True, kw_only=True):
     keys: tuple[AccessKey, ...] = ()
     queues: tuple[QueueConfig, ...] = ()
     webhooks: tuple[WebhookConfig, ...] = ()
+    console: ConsoleTable | None = None
 
     def __post_init__(self) -> None:
         """Check that no key, queue or webhook is listed twice, and that each queue is reachable."""
@@ -245,6 +247,7 @@ _TABLES: Final[dict[str, type[Table]]] = {
     "keys": AccessKey,
     "queues": QueueConfig,
     "webhooks": WebhookConfig,
+    "console": ConsoleTable,
 }
 
 
@@ -275,6 +278,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
         limits=config.limits,
         queues=config.queues,
         webhooks=tuple(with_secrets(each, path, environ) for each in config.webhooks),
+        console=None if config.console is None else config.console.beside(path.parent),
         said=frozenset(data.get("server", {})),
     )
 

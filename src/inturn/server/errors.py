@@ -272,6 +272,7 @@ _TOLD: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] 
     (core.QueueExists, queue_name_exists),
     (core.LeaseExpired, lambda _: invalid_parameter_value("The receipt handle has expired.")),
     (core.InputError, invalid_parameter_value),
+    (core.WriterHeld, invalid_parameter_value),
     (core.QueueFull, lambda _: request_throttled()),
     (core.StoreError, lambda _: service_unavailable()),
     (core.TransactionOver, lambda _: service_unavailable()),

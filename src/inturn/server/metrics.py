@@ -25,7 +25,7 @@ from inturn.server import limits
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
 from inturn.telemetry.collector import buckets, metric
-from inturn.telemetry.families import of_pipelines
+from inturn.telemetry.families import of_pipelines, of_sources
 from inturn.telemetry.figures import Figures, QueueFigures
 
 if TYPE_CHECKING:
@@ -141,8 +141,9 @@ class Metrics:
         for gone in self._traffic.keys() - there:
             del self._traffic[gone]
         registry = CollectorRegistry()
-        pipelines = map(metric, of_pipelines({self._db.name: figures}))
-        registry.register(_Families([*self._families(figures.queues), *pipelines]))
+        ours = {self._db.name: figures}
+        others = map(metric, [*of_pipelines(ours), *of_sources(ours)])
+        registry.register(_Families([*self._families(figures.queues), *others]))
         ProcessCollector(registry=registry)
         return await asyncio.to_thread(generate_latest, registry)  # takes long with many queues
 

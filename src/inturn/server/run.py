@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from msgspec.structs import replace
 
@@ -28,6 +28,7 @@ from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
 from inturn.server.app import App
 from inturn.server.config import Config, QueueConfig, check_exposure
+from inturn.server.console import console_server
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
@@ -42,6 +43,9 @@ from inturn.server.webhooks import WebhookRoutes
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
+
+if TYPE_CHECKING:
+    from inturn.console.serving import ConsoleServer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -95,11 +99,17 @@ class Endpoint:
         self._pages = Pages(config, self.metrics, self._failures)
         self._app.show = self._pages.show
         self._server: http.HttpServer
+        self._console: ConsoleServer | None = None
 
     @property
     def url(self) -> str:
         """The endpoint URL for clients."""
         return self._place.base_url
+
+    @property
+    def console_url(self) -> str | None:
+        """The address of the console; None: there is none."""
+        return None if self._console is None else self._console.url
 
     @property
     def port(self) -> int:
@@ -142,6 +152,8 @@ class Endpoint:
             is_vital=self._pages.is_vital,
             failures=self._failures,
         )
+        if self._config.console is not None:
+            self._console = console_server(self._db, self._config.console, server)
         await self._app.start()
         try:
             self._find_home()
@@ -152,10 +164,10 @@ class Endpoint:
             ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
         except OSError as error:
-            await self._app.stop()
+            await self._end()
             raise InputError(_not_listening(server.host, server.port, error)) from error
         except BaseException:
-            await self._app.stop()
+            await self._end()
             raise
         if server.base_url is None:
             self._place.base_url = EndpointNaming.at(self._config, self._server.port)
@@ -170,8 +182,16 @@ class Endpoint:
             "port": self._server.port,
         }
         _LOG.info("inturn serves %s", self.url, extra=told)
+        if self._console is not None:
+            self._console.start()
+            _LOG.info("its console is at %s", self._console.url)
         if ruled and isinstance(self._app.gate, Local):
             self._app.gate.tell_of_policies()
+
+    async def _end(self) -> None:
+        if self._console is not None:
+            await asyncio.to_thread(self._console.stop)
+        await self._app.stop()
 
     def _admit(self, head: http.Request) -> http.Response | None:
         return self._webhooks.admit(head) if self._webhooks.takes(head) else self._app.admit(head)
@@ -236,7 +256,7 @@ class Endpoint:
         """
         self._pages.is_stopping = True
         self._looking.cancel()
-        await self._app.stop()
+        await self._end()
         self._db.writer.end_waits()
         await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)
         self._failures.look(is_last=True)

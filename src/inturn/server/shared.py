@@ -68,29 +68,32 @@ class Shared:
         if not self._db.store.servers.is_shared:
             return None
         version, facts = await self._db.writer.arun(Ask("", self._look))
-        while await self._has_other_sealing_keys():  # with which the keys may have been sealed since they were read
-            self._version = -1
+        while (found := await self._sealing_now()) != self._sealing:  # the keys may have been sealed with them since
+            if found is None:
+                return None
+            _LOG.info("the sealing keys were changed", extra={"newest": found.newest})
+            self._sealing, self._version = found, -1
             version, facts = await self._db.writer.arun(Ask("", self._look))
         if version == self._version:
             return None
         self._version = version
         return keys_in(facts, self._sealing)
 
-    async def _has_other_sealing_keys(self) -> bool:
-        """Read the sealing keys again, and return whether they changed; they stay as they are if that fails."""
+    async def _sealing_now(self) -> SealingKeys | None:
+        """Return the sealing keys as they are now; if they cannot be read, those from before.
+
+        The first failure returns None, and the caller waits for its next look: the file may be in the middle of a
+        write, and the keys may be sealed already with what it is going to contain.
+        """
         try:
             found = await asyncio.to_thread(self._source.read)
         except InputError as error:
-            if str(error) != self._trouble:
+            is_new, self._trouble = str(error) != self._trouble, str(error)
+            if is_new:
                 _LOG.error("the sealing keys stay as they were: %s", error)
-            self._trouble = str(error)
-            return False
+            return None if is_new else self._sealing
         self._trouble = ""
-        if found == self._sealing:
-            return False
-        _LOG.info("the sealing keys were changed", extra={"newest": found.newest})
-        self._sealing = found
-        return True
+        return found
 
     def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
         servers: ServerStore = store.servers

@@ -13,7 +13,7 @@ from inturn.core.queue import sessions
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
 from inturn.core.rate import RateLimits
-from inturn.store.protocols import KeyStore, SessionStore, Store, no_such_queue
+from inturn.store.protocols import SessionStore, Store, no_such_queue
 from inturn.store.rates import receive_within
 
 T = TypeVar("T")
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     import psycopg
     import sqlalchemy.ext.asyncio
     import sqlalchemy.orm
+
+    from inturn.store.key_store import KeyStore
 
     class DjangoConnection(Protocol):
         """A connection of Django, such as ``django.db.connection``."""

@@ -44,6 +44,20 @@ def adopted(tx: Any, adopt: Adopt) -> Joined:
     return _AsyncSession(tx, adopt) if _ASYNC_SESSION in names else adopt(_driver_connection(tx, names))
 
 
+def driver_connection(tx: Any) -> Any:
+    """Return the driver's connection of a caller's transaction, which begins if it has not.
+
+    Raises:
+        InputError: if it is for tasks, or Django has begun no transaction.
+    """
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(tx).__mro__}
+    if names & _SCOPED:
+        return driver_connection(tx())
+    if names & {_ASYNC_SESSION, _ASYNC_CONNECTION}:
+        raise InputError(f"tx is {tx!r:.200}, which is for tasks; use `await session.run_sync(…)` to get a plain one")
+    return _driver_connection(tx, names)
+
+
 def _driver_connection(tx: Any, names: set[str]) -> Any:
     if _SESSION in names:
         return _of_sqlalchemy(tx.connection())

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from inturn.core.errors import NoSuchQueue, StoreError
-from inturn.core.idempotency_keys import KeyAnswer, KeyRequest
+from inturn.core.errors import NoSuchQueue
 from inturn.core.queue import sessions
 from inturn.core.queue.delivery import Settlement, SettleResult
+from inturn.core.queue.kept_log import LogEntry, LogSpan
 from inturn.core.queue.messages import (
     Delivery,
     Depth,
@@ -24,20 +24,10 @@ from inturn.core.queue.messages import (
     Sent,
     StoredMessage,
 )
-from inturn.store.records import (
-    AppliedMark,
-    Claim,
-    Decided,
-    GroupRecord,
-    GroupUpdate,
-    HeldMessage,
-    MadeOutput,
-    Outgoing,
-    PipelineInfo,
-    PipelineSummary,
-    RejectedMessage,
-    Spot,
-)
+from inturn.store.erasure import ErasureStore
+from inturn.store.key_store import KeyStore
+from inturn.store.pipeline_store import PipelineStore
+from inturn.store.producers import ProducerStore
 from inturn.store.servers import ServerStore
 from inturn.store.sources import SourceStore
 
@@ -45,21 +35,6 @@ from inturn.store.sources import SourceStore
 def no_such_queue(name: str, there: Iterable[str]) -> NoSuchQueue:
     """Return the error for a queue name that is not among the existing ones."""
     return NoSuchQueue(f"there is no queue {name!r}; there are: {', '.join(sorted(there)) or 'none'}")
-
-
-class RunAgain(StoreError):
-    """A conflict with another transaction: this one was rolled back and may succeed when run again."""
-
-
-class Busy(StoreError):
-    """A lock held by a possibly long transaction: this one was rolled back and should be retried later.
-
-    Other commands need not wait for it.
-    """
-
-
-class NoRoom(StoreError):
-    """A disk that is too full to send; operations that free space still work."""
 
 
 class Store(Protocol):
@@ -140,6 +115,14 @@ class Store(Protocol):
         """
         ...
 
+    def log(self, queue: QueueInfo, span: LogSpan, limit: int) -> list[LogEntry]:
+        """Return messages of a queue's log, acknowledged or not, in the order of their numbers."""
+        ...
+
+    def log_time(self, queue: QueueInfo, at_ms: int) -> int:
+        """Return the number before the first message sent at a time or later; see :mod:`inturn.core.queue.kept_log`."""
+        ...
+
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first; only those in ``names`` if any are named."""
         ...
@@ -166,21 +149,6 @@ class SessionStore(Protocol):
         ...
 
 
-class KeyStore(Protocol):
-    """A store of idempotency keys; the rules are in :mod:`inturn.core.idempotency_keys`."""
-
-    def decide(self, space: str, key: str, request: KeyRequest, now_ms: int) -> KeyAnswer:
-        """Read the record of a key, decide, and write the new record, atomically.
-
-        Args:
-            space: namespace; keys of different spaces are different keys.
-            key: the key.
-            request: the requested change.
-            now_ms: the time; ignored by a store that has a clock of its own.
-        """
-        ...
-
-
 class RateStore(Protocol):
     """The stored points of rate limits, by queue and key; the rule is in :mod:`inturn.core.rate`."""
 
@@ -193,148 +161,6 @@ class RateStore(Protocol):
         ...
 
 
-class GroupStore(Protocol):
-    """The groups of pipelines. A pipeline is identified by its number."""
-
-    def names(self) -> list[str]:
-        """Return the names of all pipelines."""
-        ...
-
-    def info(self, name: str) -> PipelineInfo | None:
-        """Return the info of a pipeline; changes to it are written by :meth:`save` and :meth:`keep`."""
-        ...
-
-    def save(self, info: PipelineInfo) -> None:
-        """Create a pipeline (if its number is 0) or change it."""
-        ...
-
-    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
-        """Return the records of those of the groups that exist."""
-        ...
-
-    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
-        """Return groups in the order of their names.
-
-        Args:
-            pipeline: number of the pipeline.
-            after: the name before the first one.
-            limit: maximum number of groups.
-            parked: only groups whose status is not open.
-        """
-        ...
-
-    def summary(self, pipeline: int) -> PipelineSummary:
-        """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
-        ...
-
-    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Return the groups whose wait has ended, earliest end first."""
-        ...
-
-    def held(
-        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
-    ) -> list[HeldMessage]:
-        """Return the held messages of a group: all, or only those with one of these turns or ids."""
-        ...
-
-    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """Return the held messages of a group from a spot on, in the order of epoch, turn and id."""
-        ...
-
-    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        """Return the first held message of each of these groups, in the order of epoch, turn and id."""
-        ...
-
-    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
-        """Return the times and spots of the messages that a group has held longest, longest first."""
-        ...
-
-    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
-        """Return the stored marks of a group among these marks, in their order."""
-        ...
-
-    def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
-    ) -> list[str]:
-        """Write the results of turns, and the counts.
-
-        Returns:
-            The groups that another worker has changed meanwhile; if there is one, nothing is written.
-        """
-        ...
-
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
-        """Return rejected messages after a number, with their numbers, in order."""
-        ...
-
-
-class OutboxStore(Protocol):
-    """Outputs that are not delivered yet; those of a group are delivered in order."""
-
-    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Return outputs after a number, in the order in which they were made."""
-        ...
-
-    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        """Claim the first outputs of unclaimed groups, until ``until_ms``."""
-        ...
-
-    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
-        """Extend claims."""
-        ...
-
-    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
-        """End a claim and remove its first outputs, which were delivered.
-
-        Args:
-            pipeline: number of the pipeline.
-            claim: the claim.
-            count: number of delivered outputs.
-            until_ms: earliest time of the next attempt for the others.
-            error: why the next output could not be delivered; None: no failure.
-
-        Returns:
-            Whether the claim was still valid; if not, nothing is changed.
-        """
-        ...
-
-    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
-        """Return groups with undelivered outputs: those named or, for None, those of which one failed, after a name."""
-        ...
-
-    def has_unsent(self, pipeline: int) -> bool:
-        """Return whether a group has undelivered outputs that were not refused."""
-        ...
-
-    def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
-        """Let refused outputs of these groups, or of all, be claimed again; return the number of groups."""
-        ...
-
-
-class DecisionStore(Protocol):
-    """Decisions of people about groups, kept for ever."""
-
-    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
-        """Append decisions."""
-        ...
-
-    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Return the decisions that are not taken yet, in order."""
-        ...
-
-    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Mark decisions as taken, with the verdict on each by its name."""
-        ...
-
-    def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
-        """Return the verdicts on those of the named decisions that are taken, by name."""
-        ...
-
-
-class PipelineStore(GroupStore, OutboxStore, DecisionStore, Protocol):
-    """All stored data of pipelines. All methods are called inside a transaction of the store."""
-
-
 class PipelineKeeper(Store, Protocol):
     """A store of queues and pipelines, so that both change in one transaction."""
 
@@ -344,7 +170,7 @@ class PipelineKeeper(Store, Protocol):
         ...
 
 
-class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
+class SqlStore(PipelineKeeper, SessionStore, KeyStore, ProducerStore, Protocol):
     """A store in an SQL database, which may contain tables of the caller too."""
 
     @property
@@ -374,6 +200,19 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
         ...
 
     @property
+    def erasure(self) -> ErasureStore:
+        """The rows of a group, to be removed for good."""
+        ...
+
+    def clean(self) -> None:
+        """Rewrite the files of the database, outside any transaction, so that what was removed is gone from them.
+
+        Raises:
+            StoreError: if others use the database for too long, or it is not permitted; nothing was lost.
+        """
+        ...
+
+    @property
     def rates(self) -> RateStore:
         """The rate limits of the queues."""
         ...
@@ -385,6 +224,10 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, Protocol):
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """Run an SQL statement of the caller; return a cursor over its rows."""
+        ...
+
+    def attempt(self, sql: str, rows: Sequence[Sequence[Any]]) -> bool:
+        """Run a statement of the caller for each row, all or none; return False if one was refused or met a lock."""
         ...
 
     def backup(self, target: str) -> None:

@@ -22,10 +22,12 @@ class RememberedSend(NamedTuple):
     Attributes:
         sequence_number: sequence number of the first send.
         until_ms: end of the deduplication window; None: for ever.
+        revision: revision of the first message, if it had one.
     """
 
     sequence_number: int
     until_ms: int | None
+    revision: int | None = None
 
 
 def known_by(draft: Draft, settings: QueueSettings) -> DedupKey | None:
@@ -75,7 +77,7 @@ def numbered(
         if key is not None:
             first = new.get(key) or find(key)
             if first is not None and is_same(first, now_ms):
-                sent.append(Sent(first.sequence_number, duplicate=True))
+                sent.append(Sent(first.sequence_number, duplicate=True, revision=first.revision))
                 continue
             new[key] = remembered(last + 1, settings, now_ms)
         last += 1

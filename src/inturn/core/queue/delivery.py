@@ -69,6 +69,8 @@ class SettleAction(IntEnum):
     """Set it aside, to be received by its number only."""
     CANCEL = 5
     """Cancel it before its scheduled time."""
+    ERASE = 6
+    """Remove it for good, from the log too."""
 
 
 class Settlement(NamedTuple):

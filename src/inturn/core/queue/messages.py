@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, PipelineError
+from inturn.core.values.duration import duration_us
 
 
 class Content(IntEnum):
@@ -44,6 +45,14 @@ class QueueSettings:
         retry_jitter: largest part of a delay, from 0 to 1, by which it is shortened at random, so that messages that
             failed together do not come back together.
         max_depth: most messages that the queue takes; None: any number. See back_pressure.py.
+        single_writer: whether the messages of a group come from one producer at a time, which has the group's lease;
+            see writers.py.
+        priority_lead: number of messages by which one level of priority goes ahead; None: no priorities. See
+            ready_groups.py.
+        keep_for: how long an acknowledged message stays in the log, counted from its send: a duration such as
+            ``"30 days"``, or seconds; None: no limit by time. See kept_log.py.
+        keep_bytes: how many bytes of bodies the log keeps, its newest messages; None: no limit by size. Without both,
+            an acknowledged message is removed once every reader has passed it.
         extra: plain values that others keep with the queue, such as the SQS endpoint its tags; stored as JSON.
     """
 
@@ -60,6 +69,10 @@ class QueueSettings:
     retry_max_s: float = 60
     retry_jitter: float = 0.2
     max_depth: int | None = None
+    single_writer: bool = False
+    priority_lead: int | None = None
+    keep_for: float | str | None = None  # in seconds once it is checked
+    keep_bytes: int | None = None
     extra: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +94,14 @@ class QueueSettings:
         _in_range("retry_jitter", self.retry_jitter, 0, 1)
         if self.max_depth is not None:
             _in_range("max_depth", self.max_depth, 1, limits.MAX_DEPTH, whole=True)
+        if not isinstance(self.single_writer, bool):
+            raise InputError(f"single_writer is {self.single_writer!r}; it is True or False")
+        if self.priority_lead is not None:
+            _in_range("priority_lead", self.priority_lead, 1, limits.PRIORITY_LEAD, whole=True)
+        if self.keep_for is not None:
+            object.__setattr__(self, "keep_for", _seconds("keep_for", self.keep_for))
+        if self.keep_bytes is not None:
+            _in_range("keep_bytes", self.keep_bytes, 1, limits.KEPT_BYTES, whole=True)
 
     @cached_property
     def visibility_ms(self) -> int:
@@ -97,6 +118,27 @@ class QueueSettings:
         """Time for which a deduplication id is remembered, in milliseconds; None: for ever."""
         return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
 
+    @property
+    def keeps_log(self) -> bool:
+        """True if acknowledged messages stay in the log, even if no reader has yet to read them."""
+        return self.keep_for is not None or self.keep_bytes is not None
+
+    @cached_property
+    def keep_ms(self) -> int | None:
+        """Time for which an acknowledged message stays in the log, in milliseconds; None: no limit by time."""
+        return None if self.keep_for is None else round(_seconds("keep_for", self.keep_for) * 1000)
+
+
+def _seconds(name: str, value: float | str) -> float:
+    """Return a duration in seconds, written as text or as seconds."""
+    if not isinstance(value, int | float):
+        try:
+            value = duration_us(value, what=name) / 1e6
+        except PipelineError as error:
+            raise InputError(f"{error}, or in seconds") from error
+    _in_range(name, value, 0, limits.KEPT_S)
+    return value
+
 
 def _in_range(name: str, value: float, least: float, most: float, *, whole: bool = False) -> None:
     kinds = int if whole else int | float
@@ -111,6 +153,16 @@ def checked_name(name: str) -> str:
     return name
 
 
+class Numbering(NamedTuple):
+    """A request that the queue gives the message the next revision of its group; see numbering.py.
+
+    Attributes:
+        expected: the group's last revision, as the sender knows it; None: any.
+    """
+
+    expected: int | None = None
+
+
 class Draft(NamedTuple):
     """A message to be sent.
 
@@ -121,6 +173,8 @@ class Draft(NamedTuple):
         dedup_id: deduplication id; None: never a duplicate.
         delay_ms: how long it is hidden at first; None: the queue's setting.
         attributes: message attributes, as JSON.
+        numbering: whether the queue gives the revision; None: it does not.
+        epoch: epoch of the writer's lease under which it is sent; see writers.py.
     """
 
     body: str | bytes
@@ -130,6 +184,8 @@ class Draft(NamedTuple):
     dedup_id: str | None = None
     delay_ms: int | None = None
     attributes: str | None = None
+    numbering: Numbering | None = None
+    epoch: int | None = None
 
 
 class Sent(NamedTuple):
@@ -139,10 +195,12 @@ class Sent(NamedTuple):
         sequence_number: the message's place in its queue.
         duplicate: whether an earlier message had the same deduplication id; the number is that message's, and nothing
             was added.
+        revision: revision that its producer or the queue gave it; for a duplicate that of the first message.
     """
 
     sequence_number: int
     duplicate: bool
+    revision: int | None = None
 
 
 class StoredMessage(NamedTuple):
@@ -327,6 +385,11 @@ class QueueInfo:
     def read_to(self) -> int:
         """The number up to which every reader has read; acknowledged messages are kept only beyond it."""
         return min(self.readers.values(), default=self.last)
+
+    @property
+    def removed_to(self) -> int:
+        """The number up to which an acknowledged message is removed at once; 0 where the log is kept."""
+        return 0 if self.settings.keeps_log else self.read_to
 
     def has_given(self, sequence_number: int) -> bool:
         """Return whether a sequence number is one of this queue's."""

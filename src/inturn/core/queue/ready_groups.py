@@ -14,6 +14,13 @@ own:
 5. Groups whose messages are only acknowledged, in one call, join in the order of their new first messages. Of a group
    that several changes make ready, the last change counts.
 
+6. In a queue with a ``priority_lead`` a group may have a priority. It then joins that many messages ahead of the place
+   that these rules give, for each level; below zero, behind it. So it passes those that have joined up to so many
+   messages before, and no others: a group that waits is passed only by messages sent up to so many numbers after its
+   first one, and none is left behind for ever. A group that was given back has no lead, so that a failing group does
+   not come again and again. A new priority holds for a group in the line as if the group became ready then, unless it
+   was given back.
+
 So a group that fails is retried after all groups that were ready then, and waits for none that became ready later.
 """
 
@@ -21,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, blocks_all, is_deferred, is_hidden
-from inturn.core.queue.messages import QueueSettings
+from inturn.core.queue.messages import QueueSettings, first_number
 
 T = TypeVar("T")
 
@@ -31,7 +38,8 @@ class LinePlace(NamedTuple):
 
     Attributes:
         number: sequence number given out before the group joined.
-        turn: twice the number of groups given back, for such a group itself; one more for the groups behind it.
+        turn: twice the number of groups given back, for such a group itself; one more for the groups behind it; never 0
+            for one that goes ahead.
     """
 
     number: int
@@ -71,6 +79,18 @@ def joined(back: LinePlace, head: int, last: int, *, is_back: bool) -> tuple[Lin
     if head > back.number:
         return LinePlace(head), back
     return LinePlace(back.number, back.turn + 1), back
+
+
+def ahead(place: LinePlace, lead: int, queue: int) -> LinePlace:
+    """Return the place of a group that goes ahead of its place by so many messages of the queue, its number."""
+    if not lead:
+        return place
+    return LinePlace(max(place.number - lead, first_number(queue) + 1), max(place.turn, 1))
+
+
+def lead_of(priority: int, settings: QueueSettings) -> int:
+    """Return the number of messages by which a group of this priority goes ahead."""
+    return priority * (settings.priority_lead or 0)
 
 
 def by_turn(touched: Sequence[T]) -> list[T]:

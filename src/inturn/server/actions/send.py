@@ -164,7 +164,7 @@ def _checked(
             group = None
     more = properties.kept_text(attributes, ours) if attributes or ours else None
     return _Checked(
-        _draft((body, _TEXT, group, None, dedup_id, delay_ms, more)),
+        _draft((body, _TEXT, group, None, dedup_id, delay_ms, more, None, None)),
         size,
         md5_of(data),
         md5_of_attributes(attributes) if attributes else None,

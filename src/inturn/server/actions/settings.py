@@ -30,6 +30,10 @@ RETRY: Final = "RetryDelaySeconds"
 """The delay of a message whose lease expires, after its first attempt, in seconds; an attribute of inturn's own."""
 DEPTH: Final = "MaximumQueueDepth"
 """The most messages that a queue takes, 0 for any number; an attribute of inturn's own."""
+KEEP: Final = "KeepAcknowledgedSeconds"
+"""How long acknowledged messages stay in the log, 0 for not at all; an attribute of inturn's own."""
+KEEP_BYTES: Final = "KeepAcknowledgedBytes"
+"""How many bytes of bodies the log keeps, 0 for no such limit; an attribute of inturn's own."""
 _MESSAGE_SIZE: Final = 1_024
 _DATA_KEY_S: Final = (60, 86_400)
 _USUAL_DATA_KEY_S: Final = "300"
@@ -39,6 +43,8 @@ _NUMBERS: Final = {
     "DelaySeconds": (0, limits.SEND_DELAY_S),
     "KmsDataKeyReusePeriodSeconds": _DATA_KEY_S,
     DEPTH: (0, core_limits.MAX_DEPTH),
+    KEEP: (0, core_limits.KEPT_S),
+    KEEP_BYTES: (0, core_limits.MAX_DEPTH),
     "MaximumMessageSize": (_MESSAGE_SIZE, core_limits.BODY_BYTES),
     "MessageRetentionPeriod": limits.RETENTION_S,
     "ReceiveMessageWaitTimeSeconds": (0, limits.RECEIVE_WAIT_S),
@@ -196,10 +202,7 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
     }
     if settings.retention_s is not None:
         has["MessageRetentionPeriod"] = _seconds(settings.retention_s)
-    if settings.retry_delay_s:  # not an SQS attribute: shown only if it is set
-        has[RETRY] = _seconds(settings.retry_delay_s)
-    if settings.max_depth is not None:  # likewise
-        has[DEPTH] = str(settings.max_depth)
+    has.update(_own(settings))
     if settings.dead_letter is not None:
         policy = {"deadLetterTargetArn": context.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
         has["RedrivePolicy"] = _compact(policy)
@@ -218,6 +221,20 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
     elif has.get("KmsDataKeyReusePeriodSeconds") == _USUAL_DATA_KEY_S:
         del has["KmsDataKeyReusePeriodSeconds"]  # as the service does
     has.setdefault("SqsManagedSseEnabled", "false")  # nothing is encrypted here
+    return has
+
+
+def _own(settings: QueueSettings) -> dict[str, str]:
+    """Return the attributes of inturn's own that are set: SQS has none of these, so they are shown only then."""
+    has = {}
+    if settings.retry_delay_s:
+        has[RETRY] = _seconds(settings.retry_delay_s)
+    if settings.max_depth is not None:
+        has[DEPTH] = str(settings.max_depth)
+    if settings.keep_ms is not None:
+        has[KEEP] = _seconds(settings.keep_ms / 1000)
+    if settings.keep_bytes is not None:
+        has[KEEP_BYTES] = str(settings.keep_bytes)
     return has
 
 
@@ -283,6 +300,8 @@ _FIELDS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "DelaySeconds": lambda value: {"delay_s": int(value)},
     "MessageRetentionPeriod": lambda value: {"retention_s": int(value)},
     DEPTH: lambda value: {"max_depth": int(value) or None},
+    KEEP: lambda value: {"keep_for": int(value) or None},
+    KEEP_BYTES: lambda value: {"keep_bytes": int(value) or None},
     RETRY: lambda value: {"retry_delay_s": int(value)},
     "VisibilityTimeout": lambda value: {"visibility_timeout_s": int(value)},
     WINDOW: lambda value: {"dedup_window_s": None if value == FOREVER else int(value)},

@@ -81,6 +81,11 @@ class MemoryPipelines:
         lines = [line for _, line in sorted(self._of(pipeline).lines.items())]
         return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
 
+    def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
+        """Return the same of those that are not open, in brief."""
+        lines = self.listed(pipeline, after, limit, parked=True)
+        return [(line.group, line.status, line.timeline, line.held, line.oldest_us) for line in lines]
+
     def summary(self, pipeline: int) -> PipelineSummary:
         """Return the numbers of groups, held messages and undelivered outputs."""
         mine = self._of(pipeline)
@@ -155,9 +160,18 @@ class MemoryPipelines:
         """Return rejected messages with their numbers."""
         return list(enumerate(self._of(pipeline).rejected, 1))[after : after + limit]
 
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
+        """Return the last rejected messages of a group, the last first."""
+        latest = self._of(pipeline).rejected[-limits.HISTORY_ROWS :]
+        return [each for each in reversed(latest) if each.group == group][:limit]
+
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
         """Return outputs in the order in which they were made."""
         return [each for each in self._of(pipeline).outputs if each.number > after][:limit]
+
+    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
+        """Return the undelivered outputs of a group, the last first."""
+        return [each for each in reversed(self._of(pipeline).outputs) if each.group == group][:limit]
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
         """Claim the first outputs of unclaimed groups."""
@@ -228,6 +242,11 @@ class MemoryPipelines:
         every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
         return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
 
+    def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
+        """Return the last decisions about a group, taken or not, the last first."""
+        latest = sorted(self._of(pipeline).decisions.items(), reverse=True)[: limits.HISTORY_ROWS]
+        return [each for _, each in latest if each.group == group][:limit]
+
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         """Mark decisions as taken."""
         decisions = self._of(pipeline).decisions
@@ -240,3 +259,8 @@ class MemoryPipelines:
         decisions = self._of(pipeline).decisions
         found = {name: decisions[name].verdict for name in names if name in decisions}
         return {name: verdict for name, verdict in found.items() if verdict is not None}
+
+    def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        """Return the groups of those of the named decisions that exist."""
+        decisions = self._of(pipeline).decisions
+        return {name: decisions[name].group for name in names if name in decisions}

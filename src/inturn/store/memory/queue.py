@@ -4,14 +4,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from inturn.core.queue import delivery, ready_groups, redelivery, sessions
+from inturn.core import limits
+from inturn.core.queue import delivery, kept_log, ready_groups, redelivery, sessions
 from inturn.core.queue.clock_skew import Over, Span
 from inturn.core.queue.deduplication import DedupKey, RememberedSend
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.incarnation import Began
+from inturn.core.queue.kept_log import LogBlock, LogEntry, LogSpan, Removable
 from inturn.core.queue.messages import QueueInfo, StoredMessage
 from inturn.core.queue.ready_groups import LinePlace
 from inturn.core.queue.sessions import OPEN, GroupLock
+from inturn.core.queue.writers import WriterLease
 
 Key: TypeAlias = int | str
 """A group: its name, or the sequence number of a message without a group."""
@@ -50,6 +53,10 @@ class MemoryQueue:
     states: dict[str, bytes | None] = field(default_factory=dict)
     history: list[Began] = field(default_factory=list)
     line: dict[int, LinePlace] = field(default_factory=dict)
+    revisions: dict[str, int] = field(default_factory=dict)
+    writers: dict[str, WriterLease] = field(default_factory=dict)
+    priorities: dict[str, int] = field(default_factory=dict)
+    blocks: list[LogBlock] = field(default_factory=list)
 
     def gate(self, group: str | None) -> GroupLock:
         """Return the gate of a group."""
@@ -94,7 +101,7 @@ class MemoryQueue:
         number = message.entry.sequence_number
         self.messages[number] = message
         if any(free[0] is message for free in self._free(now_ms)):
-            self.line[number] = LinePlace(number)
+            self.line[number] = self._ahead(LinePlace(number), message)
 
     def line_up(self, touched: Iterable[Key], now_ms: int) -> None:
         """Add those of the changed groups that are ready now to the line, in this order."""
@@ -104,9 +111,25 @@ class MemoryQueue:
         for key in ready_groups.by_turn(list(touched)):
             head = free.get(key)
             if head is not None and (number := head.entry.sequence_number) not in self.line:
-                self.line[number], self.info.back = ready_groups.joined(
-                    LinePlace(*self.info.back), number, self.info.last, is_back=ready_groups.was_tried(head.hold)
+                is_back = ready_groups.was_tried(head.hold)
+                place, self.info.back = ready_groups.joined(
+                    LinePlace(*self.info.back), number, self.info.last, is_back=is_back
                 )
+                self.line[number] = place if is_back else self._ahead(place, head)
+
+    def _ahead(self, place: LinePlace, head: MemoryMessage) -> LinePlace:
+        """Return the place of a group that was not given back, by its priority."""
+        lead = ready_groups.lead_of(self.priorities.get(head.entry.group or "", 0), self.info.settings)
+        return ready_groups.ahead(place, lead, self.info.number)
+
+    def set_priority(self, group: str, priority: int, now_ms: int) -> None:
+        """Set the priority of a group, and its place if it is in the line and was not given back."""
+        self.priorities[group] = priority
+        for head, *_ in self._free(now_ms):
+            number = head.entry.sequence_number
+            if head.key == group and number in self.line and not ready_groups.was_tried(head.hold):
+                del self.line[number]
+                self.line_up([group], now_ms)
 
     # --- what ends by itself ---
 
@@ -176,21 +199,17 @@ class MemoryQueue:
         )
 
     def done(self, message: MemoryMessage) -> None:
-        """Remove a message that was acknowledged or moved, once every reader has passed it."""
+        """Remove a message that was acknowledged or moved, unless the log keeps it."""
         self.info.depth -= 1
         message.done, message.hold = True, None
-        self.forget_read()
+        number = message.entry.sequence_number
+        if number <= self.info.removed_to:
+            del self.messages[number]
 
     def remove(self, number: int) -> None:
         """Remove a message, even if a reader has yet to read it."""
         self.info.depth -= not self.messages[number].done
         del self.messages[number]
-
-    def forget_read(self) -> None:
-        """Remove the acknowledged messages that every reader has passed."""
-        read_to = self.info.read_to
-        for number in [number for number, each in self.messages.items() if each.done and number <= read_to]:
-            del self.messages[number]
 
     def set_gate(self, group: str | None, gate: GroupLock) -> None:
         """Set the gate of a group; the leases under its lock end with the lock."""
@@ -198,3 +217,34 @@ class MemoryQueue:
         for message in self.all_of(group):
             if message.hold and message.hold.token is not None and message.hold.token == gate.token:
                 message.hold = sessions.within(gate, message.hold)
+
+    # --- the log ---
+
+    def log(self, span: LogSpan, limit: int) -> list[LogEntry]:
+        """Return the messages of a part of the log."""
+        every = [self.messages[number] for number in sorted(self.messages)]
+        return [LogEntry(each.entry, each.done) for each in every if span.has(each.entry)][:limit]
+
+    def trim_log(self, now_ms: int) -> None:
+        """Measure the next full block, and remove acknowledged messages that may be removed."""
+        if self.info.settings.keeps_log:
+            block = kept_log.next_block(
+                self.info, self.blocks[-1].last if self.blocks else None, min(self.messages, default=None)
+            )
+            if block is not None and block[1] <= self.info.last:
+                after, last = block
+                entries = [each.entry for number, each in self.messages.items() if after < number <= last]
+                self.blocks.append(LogBlock(last, sum(len(_bytes(entry.body)) for entry in entries)))
+        self.remove_done(kept_log.removable(self.info, self.blocks, now_ms))
+
+    def remove_done(self, removable: Removable) -> None:
+        """Remove the oldest acknowledged messages of the log, as far as they may be removed."""
+        done = [number for number in sorted(self.messages) if self.messages[number].done]
+        for number in done[: limits.EXPIRE_AT_ONCE]:
+            if not removable.has(number, self.messages[number].entry.sent_ms):
+                break
+            del self.messages[number]
+
+
+def _bytes(body: str | bytes) -> bytes:
+    return body.encode() if isinstance(body, str) else body

@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from inturn.core.queue import back_pressure, deduplication, delivery, ready_groups, sessions
+from inturn.core.queue import back_pressure, deduplication, delivery, numbering, ready_groups, sessions, writers
 from inturn.core.queue.clock_skew import ClockSkew, Span
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.incarnation import begin, incarnation_of
+from inturn.core.queue.kept_log import LogEntry, LogSpan, Removable, find_time
 from inturn.core.queue.messages import (
     Delivery,
     Depth,
@@ -75,8 +76,9 @@ class MemoryStore:
             queue.messages.clear()
             queue.known.clear()
             queue.line.clear()
+            queue.blocks.clear()
             info.depth = 0
-        queue.forget_read()
+        queue.remove_done(Removable(info.removed_to))
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
         """Return the incarnation in which a number was given."""
@@ -101,6 +103,9 @@ class MemoryStore:
         to = self._queues[queue.name]
         keys = [deduplication.known_by(draft, queue.settings) for draft in drafts]
         sent, _ = deduplication.numbered(keys, to.known.get, queue.last, queue.settings, now_ms)
+        if queue.settings.single_writer:
+            writers.check(queue.name, drafts, to.writers)
+        numbering.numbered(drafts, sent, to.revisions)
         back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
         return [self._send_one(to, draft, now_ms) for draft in drafts]
 
@@ -112,13 +117,15 @@ class MemoryStore:
         info = queue.info
         keys = [deduplication.known_by(draft, info.settings)]
         (sent,), new = deduplication.numbered(keys, queue.known.get, info.last, info.settings, now_ms)
+        (sent,), last = numbering.numbered([draft], [sent], queue.revisions)
         if sent.duplicate:
             return sent
-        queue.known |= new
+        queue.known |= numbering.with_revisions(new, [sent])
+        queue.revisions |= last
         self._give_number(queue)
         info.depth += 1
-        body, content, group, revision, dedup_id, delay_ms, attributes = draft
-        fields = (info.last, body, content, group, revision, dedup_id, attributes, now_ms)
+        body, content, group, _, dedup_id, delay_ms, attributes, *_ = draft
+        fields = (info.last, body, content, group, sent.revision, dedup_id, attributes, now_ms)
         entry = StoredMessage(*fields, origin=None, came_from=None, note=None)
         delay_ms = info.settings.delay_ms if delay_ms is None else delay_ms
         queue.add(MemoryMessage(entry, hold=delivery.delayed(delay_ms, now_ms) if delay_ms else None), now_ms)
@@ -132,6 +139,7 @@ class MemoryStore:
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
+        self._queues[queue.name].trim_log(now_ms)
         return [self._receive_one(self._queues[queue.name], want, now_ms) for want in wants]
 
     def _receive_one(self, queue: MemoryQueue, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
@@ -232,7 +240,7 @@ class MemoryStore:
             queue.give_back(message, change.ms, now_ms)
         elif change.act is SettleAction.DEFER:
             message.hold = delivery.deferred(message.hold)
-        elif change.act is SettleAction.CANCEL:
+        elif change.act in {SettleAction.CANCEL, SettleAction.ERASE}:
             queue.remove(change.sequence_number)
         elif change.to is not None:
             self._move(queue, message, self._queues[change.to], change.note, now_ms)
@@ -283,6 +291,33 @@ class MemoryStore:
         found = [(gate.parked_ms or 0, group or "", gate.note) for group, gate in gates if gate.note is not None]
         return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in sorted(found)[:limit]]
 
+    # --- producers ---
+
+    def last_revision(self, queue: QueueInfo, group: str) -> int | None:
+        """Return the last revision that the queue gave in a group; None: it does not number the group."""
+        return self._queues[queue.name].revisions.get(group)
+
+    def begin_numbering(self, queue: QueueInfo, group: str, revision: int) -> None:
+        """Let the queue number a group, whose next message gets this revision."""
+        revisions = self._queues[queue.name].revisions
+        revisions[group] = numbering.begun(revisions.get(group), revision, group)
+
+    def writer(self, queue: QueueInfo, group: str, request: writers.WriterRequest, now_ms: int) -> writers.WriterAnswer:
+        """Apply a request about the lease of a group's writer."""
+        kept = self._queues[queue.name].writers
+        answer = writers.decide(kept.get(group), request, now_ms)
+        if answer.lease is not None:
+            kept[group] = answer.lease
+        return answer
+
+    def priority(self, queue: QueueInfo, group: str) -> int:
+        """Return the priority of a group."""
+        return self._queues[queue.name].priorities.get(group, 0)
+
+    def set_priority(self, queue: QueueInfo, group: str, priority: int, now_ms: int) -> None:
+        """Set the priority of a group."""
+        self._queues[queue.name].set_priority(group, priority, now_ms)
+
     # --- reads ---
 
     def read(
@@ -306,6 +341,16 @@ class MemoryStore:
             and (not deferred or delivery.is_deferred(each.hold))
             and group in {None, each.entry.group}
         ][:limit]
+
+    def log(self, queue: QueueInfo, span: LogSpan, limit: int) -> list[LogEntry]:
+        """Return messages of the log, acknowledged or not, in order."""
+        return self._queues[queue.name].log(span, limit)
+
+    def log_time(self, queue: QueueInfo, at_ms: int) -> int:
+        """Return the number before the first message that was sent at a time or later."""
+        messages = self._queues[queue.name].messages
+        places = [(number, messages[number].entry.sent_ms) for number in sorted(messages)]
+        return find_time(queue, at_ms, lambda after: next((each for each in places if each[0] > after), None))
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
         """Return the message counts of a queue."""

@@ -7,9 +7,9 @@ from psycopg.errors import UniqueViolation
 
 from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
+from inturn.store.failures import RunAgain
 from inturn.store.postgres.migrate import check
 from inturn.store.postgres.statements import PostgresStatements, Wire
-from inturn.store.protocols import RunAgain
 
 _REMOVALS: Final = (
     "remove_sessions",
@@ -19,6 +19,9 @@ _REMOVALS: Final = (
     "remove_desk",
     "remove_incarnations",
     "remove_rates",
+    "remove_revisions",
+    "remove_writers",
+    "remove_priorities",
     "remove_queue",
 )
 
@@ -121,10 +124,9 @@ class PostgresCatalog(PostgresStatements):
             self._do("save_queue", info.number, settings, readers)
             if purge:
                 self._purge(info)
-        if info.readers:
-            self._do("forget_read", first_number(info.number), info.read_to)
-        else:
-            self._do("forget_read", first_number(info.number), first_number(info.number + 1))
+        if not info.settings.keeps_log:
+            read_to = min(info.readers.values(), default=first_number(info.number + 1))
+            self._do("forget_read", first_number(info.number), read_to, limits.EXPIRE_AT_ONCE)  # receives go on
 
     def _add(self, info: QueueInfo, settings: str, readers: str) -> None:
         (info.number,) = self._one("make_number")
@@ -146,3 +148,4 @@ class PostgresCatalog(PostgresStatements):
         for table in ("purge_ready", "purge_holds"):
             self._do(table, *every)
         self._do("purge_dedup", number)
+        self._do("purge_log_blocks", number)

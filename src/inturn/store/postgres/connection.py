@@ -39,13 +39,16 @@ PLANNING: Final = {name: value for name, value in _SETTINGS.items() if name.star
 """The planner settings, which apply only to statements of inturn."""
 
 
-def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[psycopg.Connection[Any], dict[str, str]]":
+def connect(
+    url: str, *, durable: bool = True, create: bool = True, timeout_s: float | None = None
+) -> "tuple[psycopg.Connection[Any], dict[str, str]]":
     """Connect to a database and migrate its tables.
 
     Args:
         url: ``postgresql://user@host/database``, or another form that libpq accepts.
         durable: whether a commit waits until it is on disk.
         create: whether to create the tables if there are none.
+        timeout_s: as for :func:`plainly`.
 
     Returns:
         The connection, and its original values of the ``PLANNING`` settings, for statements of the caller.
@@ -54,7 +57,7 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
         StoreError: if there is no such database, or it cannot be used.
         StoreMismatch: if a newer version of inturn has changed its tables so that this one cannot use them.
     """
-    connection = plainly(url)
+    connection = plainly(url, timeout_s)
     with _closed_if_not(connection, url):
         settings = _SETTINGS if durable else {**_SETTINGS, "synchronous_commit": "off"}
         questions = ", ".join(f"current_setting('{name}')" for name in PLANNING)
@@ -65,24 +68,34 @@ def connect(url: str, *, durable: bool = True, create: bool = True) -> "tuple[ps
     return connection, dict(zip(PLANNING, usual, strict=True))
 
 
-def plainly(url: str) -> "psycopg.Connection[Any]":
-    """Connect in autocommit mode, without settings or migrations."""
+def plainly(url: str, timeout_s: float | None = None) -> "psycopg.Connection[Any]":
+    """Connect in autocommit mode, without settings or migrations.
+
+    Args:
+        url: the address.
+        timeout_s: time for which a server that does not answer is waited for, 2 seconds at least; None: as
+            the address says.
+    """
     try:
         said_there = conninfo_to_dict(url)
         usual = {name: value for name, value in _LINE.items() if name not in said_there}
+        if timeout_s is not None:
+            usual["connect_timeout"] = max(2, round(timeout_s))
         return psycopg.connect(url, autocommit=True, **usual)
     except psycopg.Error as error:
         raise store_error(error, url) from error
 
 
-def connect_to_look(url: str) -> "psycopg.Connection[Any]":
+def connect_to_look(url: str, timeout_s: float | None = None) -> "psycopg.Connection[Any]":
     """Connect read-only to a database whose tables exist; it may be a standby server.
+
+    ``timeout_s`` is as for :func:`plainly`.
 
     Raises:
         StoreError: if there is no such database, it cannot be used, or it has no queues.
         StoreMismatch: if another version of inturn has made its tables.
     """
-    connection = plainly(url)
+    connection = plainly(url, timeout_s)
     with _closed_if_not(connection, url):
         _set(connection, {**PLANNING, "default_transaction_read_only": "on"})
         check_there(connection)
@@ -113,7 +126,7 @@ def _closed_if_not(connection: "psycopg.Connection[Any]", url: str) -> Iterator[
 _TOLD: Final = {
     "53100": "the server's disk is full: nothing of the transaction was kept; make room and try again",
     "25006": "the server does not let this connection write: it is a standby, or set to read only",
-    "55P03": f"another transaction has held a lock for more than {limits.BUSY_S} s; nothing was changed",
+    "55P03": "another transaction has held a lock for too long; nothing was changed",
     "42501": "the user may not do this in the database; grant it the right to make and write tables in its schema",
 }
 """Texts by SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html."""

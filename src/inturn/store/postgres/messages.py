@@ -62,10 +62,10 @@ class PostgresMessages(PostgresStatements):
             self._do("set_holds", queue.number, *map(list, zip(*rows, strict=True)))
 
     def leave(self, queue: QueueInfo, numbers: Sequence[int]) -> None:
-        """Remove messages that are done and have no hold; mark those that a reader has yet to read as done."""
+        """Remove messages that are done and have no hold; mark those that the log keeps as done."""
         kept: list[int] = []
-        if queue.readers:
-            read_to = queue.read_to
+        if queue.readers or queue.settings.keeps_log:
+            read_to = queue.removed_to
             kept = [number for number in numbers if number > read_to]
             numbers = [number for number in numbers if number <= read_to]
         if kept:

@@ -20,26 +20,28 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.override import override
+from inturn.store.failures import RunAgain
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.statements import Wire
 from inturn.store.postgres.texts import read, written
-from inturn.store.protocols import RunAgain
 from inturn.store.records import AppliedMark, Claim, HeldMessage, MadeOutput, PipelineInfo
 from inturn.store.sql.pipelines import Row, SqlPipelines
 
 _OUTPUTS: Final = "outputs"
 """The kind of count for outputs; messages are counted under other names."""
 _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
-    **dict.fromkeys(("lines", "lines_after", "parked_lines", "due_groups"), ((0,), ())),
+    **dict.fromkeys(("lines", "lines_after", "parked_lines", "briefs", "due_groups"), ((0,), ())),
     **dict.fromkeys(("held_of", "held_turns", "held_ids", "held_from"), ((2,), ())),
-    **dict.fromkeys(("decisions", "decisions_of"), ((1,), ())),
+    **dict.fromkeys(("decisions", "decisions_of", "decided_of"), ((1,), (3,))),
     **dict.fromkeys(("outgoing", "failing"), ((0,), (3,))),
     "pipelines": ((), (0,)),
     "verdicts": ((), (1,)),
+    "decided_groups": ((1,), ()),
     "heads": ((0, 3), ()),
     "held_longest": ((3,), ()),
     "rejections": ((), (1, 3, 4)),
-    "outputs": ((1,), (4,)),
+    "rejections_of": ((), (0, 2, 3)),
+    **dict.fromkeys(("outputs", "outputs_of"), ((1,), (4,))),
     "claim": ((4,), (7,)),
 }
 """The columns of each statement's result that have names, see names.py, and those that have other encoded texts."""

@@ -36,6 +36,10 @@ where pipeline = $1 and grp > $2 order by grp limit $3;
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
 
+-- name: briefs
+select grp, status, timeline, held, oldest_us from inturn_group
+where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
+
 -- name: summary
 select count(*), count(*) filter (where status = 'waiting'), count(*) filter (where status not in ('open', 'waiting')),
     coalesce(sum(held), 0)::bigint, (select count(*) from inturn_output where pipeline = $1)
@@ -123,6 +127,12 @@ select $1, * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::big
 select number, grp, reason, detail, message, at_ms from inturn_rejected
 where pipeline = $1 and number > $2 order by number limit $3;
 
+-- name: rejections_of
+select grp, reason, detail, message, at_ms from (
+    select number, grp, reason, detail, message, at_ms from inturn_rejected
+    where pipeline = $1 order by number desc limit $3
+) latest where grp = $2 order by number desc limit $4;
+
 -- name: add_outputs
 insert into inturn_output (pipeline, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
 select $1, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace, o.made_ms
@@ -136,6 +146,10 @@ insert into inturn_posted (pipeline, grp, at_ms) select $1, * from unnest($2::te
 -- name: outputs
 select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
 where pipeline = $1 and number > $2 order by number limit $3;
+
+-- name: outputs_of
+select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
+where pipeline = $1 and grp = $2 order by number desc limit $3;
 
 -- name: draw_posted
 with noted as materialized (
@@ -237,9 +251,17 @@ where pipeline = $1 and verdict is null order by name limit $2;
 select name, grp, decision, verdict from inturn_decision
 where pipeline = $1 and verdict is null and grp = $2 order by name limit $3;
 
+-- name: decided_of
+select name, grp, decision, verdict from (
+    select name, grp, decision, verdict from inturn_decision where pipeline = $1 order by name desc limit $3
+) latest where grp = $2 order by name desc limit $4;
+
 -- name: take_decisions
 update inturn_decision d set verdict = v.verdict from unnest($2::text[], $3::text[]) v (name, verdict)
 where d.pipeline = $1 and d.name = v.name and d.verdict is null;
 
 -- name: verdicts
 select name, verdict from inturn_decision where pipeline = $1 and name = any($2::text[]) and verdict is not null;
+
+-- name: decided_groups
+select name, grp from inturn_decision where pipeline = $1 and name = any($2::text[]);

@@ -30,10 +30,20 @@ h.grp is null or h.deferred or not exists (
           and e.sequence_number + 0 >= $2 and e.sequence_number + 0 < h.sequence_number offset 0
 )
 
--- part: numbering
+-- part: numbering_row
 update inturn_numbering set last = last + $2
 where queue = $1 and last >= (select max(last) from inturn_numbering where queue = $1)
+
+-- part: numbering
+{numbering_row}
 returning last - $2 as before
+
+-- part: add_messages
+insert into inturn_message
+    (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
+select n.before + m.place, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $3
+from numbering n, unnest($4::bytea[], $5::smallint[], $6::text[], $7::bigint[], $8::text[], $9::text[])
+     with ordinality m (body, content, grp, revision, dedup_id, attributes, place)
 
 -- part: messages_of_heads
 {message}, {hold}
@@ -47,6 +57,74 @@ left join lateral (
 ) m on true
 {hold_of_message}
 limit $6
+
+-- part: firsts
+chunk as materialized (
+    select m.sequence_number, m.grp, m.done from inturn_message m
+    where m.sequence_number > (select listed from inturn_desk where queue = $1 and version = $5)
+          and m.sequence_number <= $2
+    order by m.sequence_number limit $3
+), firsts as (
+    select min(sequence_number) as sequence_number, grp from chunk where done = 0 and grp is not null group by grp
+    union all
+    select sequence_number, null from chunk where done = 0 and grp is null
+)
+
+-- part: are_free
+not exists (
+        select from inturn_message e
+        where e.queue = $1 and e.grp = f.grp and e.done = 0
+              and e.sequence_number + 0 >= $4 and e.sequence_number + 0 < f.sequence_number offset 0
+    ) and not exists (
+        select from inturn_session s where s.queue = $1 and s.grp = f.grp offset 0
+    ) and not exists (
+        select from inturn_hold h where h.sequence_number = f.sequence_number and coalesce(h.until_ms, -1) >= 0 offset 0
+    ) and not exists (
+        select from inturn_hold h
+        where h.queue = $1 and h.grp = f.grp and h.sequence_number + 0 >= f.sequence_number and not h.deferred
+              and h.token is not null and not h.extended offset 0
+    )
+
+-- part: ready_again
+found as materialized (
+    select t.nth, t.grp, m.sequence_number, h.is_back,
+           case when not h.is_back then null
+                when t.place is null then (
+                     select last from inturn_numbering where queue = $1 order by last desc limit 1
+                 )
+                else t.place end as place
+    from unnest($2::text[], $3::bigint[], $4::bigint[]) with ordinality t (grp, number, place, nth)
+    cross join lateral (
+        (select m.sequence_number from inturn_message m
+         where t.grp is null and m.sequence_number = t.number and m.done + 0 = 0)
+        union all
+        (select m.sequence_number from inturn_message m
+         where m.queue = $1 and m.grp = t.grp and m.done = 0 and m.sequence_number + 0 >= $5
+         order by m.sequence_number + 0 limit 1)
+    ) m
+    cross join lateral (
+        select coalesce(bool_or(h.until_ms is not null and (h.sequence_number = m.sequence_number
+                                                            or (h.token is not null and not h.extended))), false),
+               coalesce(bool_or(h.sequence_number = m.sequence_number and h.attempts > 0), false)
+        from (
+            (select * from inturn_hold where t.grp is null and sequence_number = t.number offset 0)
+            union all
+            (select * from inturn_hold
+             where queue = $1 and grp = t.grp and sequence_number + 0 >= m.sequence_number and not deferred offset 0)
+        ) h
+    ) h (is_held, is_back)
+    where not h.is_held
+    and not exists (
+        select from inturn_session s where s.queue = $1 and s.grp = t.grp offset 0
+    ) and not (h.is_back and exists (
+        select from inturn_ready r where r.sequence_number = m.sequence_number offset 0
+    ))
+), numbered as (
+    select f.sequence_number, f.grp, d.listed, d.back_turn + 2 * count(*) filter (where f.is_back) over w as turn,
+           greatest(d.back_place, max(f.place) over w) as behind, f.is_back
+    from found f cross join inturn_desk d where d.queue = $1 and d.version = $6
+    window w as (order by f.nth rows unbounded preceding)
+)
 
 -- part: acknowledged
 held as materialized (
@@ -133,35 +211,75 @@ delete from inturn_dedup where queue = $1;
 delete from inturn_touched where queue = $1;
 
 -- name: forget_read
-delete from inturn_message where done = 1 and sequence_number > $1 and sequence_number <= $2;
+delete from inturn_message where sequence_number = any(array(
+    select sequence_number from inturn_message
+    where done = 1 and sequence_number > $1 and sequence_number <= $2 order by sequence_number limit $3
+));
 
 -- name: send
 with numbering as (
     {numbering}
 ), added as (
-    insert into inturn_message
-        (sequence_number, queue, body, content, grp, revision, dedup_id, attributes, sent_ms)
-    select n.before + m.place, $1, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, $3
-    from numbering n, unnest($4::bytea[], $5::smallint[], $6::text[], $7::bigint[], $8::text[], $9::text[])
-         with ordinality m (body, content, grp, revision, dedup_id, attributes, place)
+    {add_messages}
 )
 select before from numbering;
 
+-- name: send_given
+-- As send, unless a revision is given in a group that the queue numbers: rule 5 of core/queue/numbering.py.
+with numbering as (
+    {numbering_row} and not exists (
+        select from unnest($6::text[], $7::bigint[]) m (grp, revision) cross join lateral (
+            select from inturn_revision where queue = $1 and grp = m.grp and m.revision is not null offset 0
+        ) r
+    )
+    returning last - $2 as before
+), added as (
+    {add_messages}
+)
+select before from numbering;
+
+-- name: send_next
+-- As send, with the revisions of rules 1 and 2 of core/queue/numbering.py. The numbering row is locked before that of a
+-- group, which comes from it.
+with numbering as (
+    {numbering}
+), given as materialized (
+    select m.*, count(*) filter (where m.is_next) over (partition by m.grp order by m.place) as nth
+    from unnest($4::bytea[], $5::smallint[], $6::text[], $7::boolean[], $8::text[])
+         with ordinality m (body, content, grp, is_next, attributes, place)
+), counted as materialized (
+    select grp, max(nth) as number from given where is_next group by grp
+), revised as (
+    insert into inturn_revision (queue, grp, last)
+    select $1, c.grp, c.number from numbering n cross join counted c
+    on conflict (queue, grp) do update set last = inturn_revision.last + excluded.last
+    returning grp, last
+), added as (
+    insert into inturn_message (sequence_number, queue, body, content, grp, revision, attributes, sent_ms)
+    select n.before + m.place, $1, m.body, m.content, m.grp,
+           case when m.is_next then r.last - c.number + m.nth end, m.attributes, $3
+    from numbering n cross join given m
+    left join counted c on c.grp = m.grp
+    left join revised r on r.grp = m.grp
+)
+select n.before, r.grp, r.last from numbering n left join revised r on true;
+
 -- name: known
-select n.last, d.place, d.sequence_number, d.until_ms
+select n.last, d.place, d.sequence_number, d.until_ms, d.revision
 from (select last from inturn_numbering where queue = $1 order by last desc limit 1) n left join lateral (
-    select w.place, k.sequence_number, k.until_ms
+    select w.place, k.sequence_number, k.until_ms, k.revision
     from unnest($2::text[], $3::text[]) with ordinality w (scope, id, place)
     cross join lateral (
-        select k.sequence_number, k.until_ms from inturn_dedup k
+        select k.sequence_number, k.until_ms, k.revision from inturn_dedup k
         where k.queue = $1 and k.scope = w.scope and k.id = w.id offset 0
     ) k
 ) d on true;
 
 -- name: remember
-insert into inturn_dedup (queue, scope, id, sequence_number, until_ms)
-select $1, * from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[])
-on conflict (queue, scope, id) do update set sequence_number = excluded.sequence_number, until_ms = excluded.until_ms;
+insert into inturn_dedup (queue, scope, id, sequence_number, until_ms, revision)
+select $1, * from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+on conflict (queue, scope, id) do update
+set sequence_number = excluded.sequence_number, until_ms = excluded.until_ms, revision = excluded.revision;
 
 -- name: forget
 with outdated as materialized (
@@ -248,34 +366,29 @@ set tokens = $2, gone = $3, floor = $4, ready_from = coalesce($5::bigint, ready_
 where queue = $1 and version = $10;
 
 -- name: list
-with chunk as materialized (
-    select m.sequence_number, m.grp, m.done from inturn_message m
-    where m.sequence_number > (select listed from inturn_desk where queue = $1 and version = $5)
-          and m.sequence_number <= $2
-    order by m.sequence_number limit $3
-), firsts as (
-    select min(sequence_number) as sequence_number, grp from chunk where done = 0 and grp is not null group by grp
-    union all
-    select sequence_number, null from chunk where done = 0 and grp is null
-), added as (
+with {firsts}, added as (
     insert into inturn_ready (sequence_number, grp)
-    select f.sequence_number, f.grp from firsts f
-    where not exists (
-        select from inturn_message e
-        where e.queue = $1 and e.grp = f.grp and e.done = 0
-              and e.sequence_number + 0 >= $4 and e.sequence_number + 0 < f.sequence_number offset 0
-    ) and not exists (
-        select from inturn_session s where s.queue = $1 and s.grp = f.grp offset 0
-    ) and not exists (
-        select from inturn_hold h where h.sequence_number = f.sequence_number and coalesce(h.until_ms, -1) >= 0 offset 0
-    ) and not exists (
-        select from inturn_hold h
-        where h.queue = $1 and h.grp = f.grp and h.sequence_number + 0 >= f.sequence_number and not h.deferred
-              and h.token is not null and not h.extended offset 0
-    )
+    select f.sequence_number, f.grp from firsts f where {are_free}
     on conflict do nothing
 )
 update inturn_desk set listed = (select max(sequence_number) from chunk)
+where queue = $1 and version = $5 and exists (select from chunk) returning listed, (select count(*) from chunk);
+
+-- name: list_by_priority
+-- As list, with the places of `ahead` in core/queue/ready_groups.py.
+with {firsts}, added as (
+    insert into inturn_ready (sequence_number, grp, place, turn)
+    select f.sequence_number, f.grp, case when p.lead <> 0 then greatest(f.sequence_number - p.lead, $6::bigint + 1) end,
+           case when p.lead <> 0 then 1 else 0 end
+    from firsts f
+    left join lateral (
+        select priority * $7::bigint as lead from inturn_priority where queue = $1 and grp = f.grp offset 0
+    ) p on true
+    where {are_free}
+    on conflict do nothing
+)
+update inturn_desk
+set listed = (select max(sequence_number) from chunk), line_place = $6, line_turn = 0, line_number = 0
 where queue = $1 and version = $5 and exists (select from chunk) returning listed, (select count(*) from chunk);
 
 -- name: refresh_fresh
@@ -319,45 +432,7 @@ where queue = $1 and version = $3 and exists (select from added);
 
 -- name: refresh
 -- The rules are those of `joined` in core/queue/ready_groups.py: `behind` and `backs` say of each head what `back` is there.
-with found as materialized (
-    select t.nth, t.grp, m.sequence_number, h.is_back,
-           case when not h.is_back then null
-                when t.place is null then (
-                     select last from inturn_numbering where queue = $1 order by last desc limit 1
-                 )
-                else t.place end as place
-    from unnest($2::text[], $3::bigint[], $4::bigint[]) with ordinality t (grp, number, place, nth)
-    cross join lateral (
-        (select m.sequence_number from inturn_message m
-         where t.grp is null and m.sequence_number = t.number and m.done + 0 = 0)
-        union all
-        (select m.sequence_number from inturn_message m
-         where m.queue = $1 and m.grp = t.grp and m.done = 0 and m.sequence_number + 0 >= $5
-         order by m.sequence_number + 0 limit 1)
-    ) m
-    cross join lateral (
-        select coalesce(bool_or(h.until_ms is not null and (h.sequence_number = m.sequence_number
-                                                            or (h.token is not null and not h.extended))), false),
-               coalesce(bool_or(h.sequence_number = m.sequence_number and h.attempts > 0), false)
-        from (
-            (select * from inturn_hold where t.grp is null and sequence_number = t.number offset 0)
-            union all
-            (select * from inturn_hold
-             where queue = $1 and grp = t.grp and sequence_number + 0 >= m.sequence_number and not deferred offset 0)
-        ) h
-    ) h (is_held, is_back)
-    where not h.is_held
-    and not exists (
-        select from inturn_session s where s.queue = $1 and s.grp = t.grp offset 0
-    ) and not (h.is_back and exists (
-        select from inturn_ready r where r.sequence_number = m.sequence_number offset 0
-    ))
-), numbered as (
-    select f.sequence_number, f.grp, d.listed, d.back_turn + 2 * count(*) filter (where f.is_back) over w as turn,
-           greatest(d.back_place, max(f.place) over w) as behind, f.is_back
-    from found f cross join inturn_desk d where d.queue = $1 and d.version = $6
-    window w as (order by f.nth rows unbounded preceding)
-), placed as (
+with {ready_again}, placed as (
     select sequence_number, grp, listed, behind, turn as back_turn,
            case when is_back or sequence_number <= behind then behind end as place,
            case when is_back then turn when sequence_number <= behind then turn + 1 else 0 end as turn
@@ -375,6 +450,43 @@ set ready_from = least(ready_from, (select min(sequence_number) from added where
         select min(a.sequence_number) - 1 from added a where a.place = line_place and a.turn = line_turn
     ))
 where queue = $1 and version = $6 and exists (select from added);
+
+-- name: refresh_by_priority
+-- As refresh, with the places of `ahead` in core/queue/ready_groups.py. What goes ahead may come before what a receiver
+-- has looked through, so the line is read from its beginning.
+with {ready_again}, placed as (
+    select n.sequence_number, n.grp, n.listed, n.behind, n.turn as back_turn,
+           case when n.is_back then n.behind
+                when p.lead <> 0 then greatest(greatest(n.sequence_number, n.behind) - p.lead, $7::bigint + 1)
+                when n.sequence_number <= n.behind then n.behind end as place,
+           case when n.is_back then n.turn
+                when n.sequence_number <= n.behind then n.turn + 1
+                when p.lead <> 0 then 1 else 0 end as turn
+    from numbered n
+    left join lateral (
+        select priority * $8::bigint as lead from inturn_priority where queue = $1 and grp = n.grp offset 0
+    ) p on true
+), added as (
+    insert into inturn_ready (sequence_number, grp, place, turn)
+    select sequence_number, grp, place, turn from placed where place is not null or sequence_number <= listed
+    on conflict do nothing returning sequence_number, place, turn
+)
+update inturn_desk
+set ready_from = least(ready_from, (select min(sequence_number) from added where place is null)),
+    back_place = greatest(back_place, (select max(behind) from placed)),
+    back_turn = greatest(back_turn, (select max(back_turn) from placed)),
+    line_place = $7, line_turn = 0, line_number = 0
+where queue = $1 and version = $6 and exists (select from added);
+
+-- name: take_off
+delete from inturn_ready where sequence_number = (
+    select m.sequence_number from inturn_message m
+    where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3
+    order by m.sequence_number + 0 limit 1
+) and not exists (
+    select from inturn_hold h where h.sequence_number = inturn_ready.sequence_number and h.attempts > 0 offset 0
+)
+returning sequence_number;
 
 -- name: not_ready
 delete from inturn_ready where sequence_number = any($1::bigint[]);

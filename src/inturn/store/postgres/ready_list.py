@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from inturn.core import limits
-from inturn.core.queue import delivery, redelivery
+from inturn.core.queue import delivery, ready_groups, redelivery
 from inturn.core.queue.delivery import DeliveryState
 from inturn.core.queue.messages import QueueInfo, first_number
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages, Row
+from inturn.store.postgres.producers import PostgresProducers
 from inturn.store.postgres.receiver_lock import ReceiverLock, ReceiverLocks, Touch
 from inturn.store.postgres.statements import PostgresStatements, QueuedStatement
 
@@ -29,6 +30,7 @@ class ReadyList(PostgresStatements):
     _group_locks: PostgresGroupLocks
     _messages: PostgresMessages
     _spans: PostgresFutureSpans
+    _producers: PostgresProducers
     _idle: set[int] = field(default_factory=set)  # the queues in which the last receive found nothing
     _drawn: set[int] = field(default_factory=set)  # the queues whose notes this connection has scanned in full once
 
@@ -70,6 +72,9 @@ class ReadyList(PostgresStatements):
                 lock.touched.append(Touch(group, None if group is not None else number, place, at_ms))
             if at_ms is not None:
                 self.mark_back(queue, lock)
+        if queue.settings.priority_lead is not None:
+            self.mark_back(queue, lock)
+            lock.lead = ready_groups.lead_of(self._producers.highest_priority(queue), queue.settings)
         self._tidy(queue, lock, now_ms)
         return lock
 
@@ -95,12 +100,19 @@ class ReadyList(PostgresStatements):
             ends = (self._spans.skew.next_ms(queue.number), lock.due_ms if is_ahead else None)
             queue.due_ms = min((each for each in ends if each is not None), default=None)
         if lock.row != lock.kept or lock.is_changed or lock.line is not None or lock.has_ended:
-            line = lock.line or (None, None, None)
-            self._do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, lock.has_ended)
+            # With priorities a group may join before what was looked through, so that is not remembered.
+            is_in_order = queue.settings.priority_lead is None
+            line = (lock.line if is_in_order else None) or (None, None, None)
+            has_ended = lock.has_ended and is_in_order
+            self._do("keep_desk", queue.number, *lock.row, *lock.drawn, lock.version, *line, has_ended)
 
     def list_later(self, queue: QueueInfo, lock: ReceiverLock, count: int) -> QueuedStatement:
         """Queue the listing of the next messages of the log; :meth:`see_listed` takes its result."""
-        return self._do("list", queue.number, first_number(queue.number + 1), count, lock.floor, lock.version)
+        asked = queue.number, first_number(queue.number + 1), count, lock.floor, lock.version
+        lead = queue.settings.priority_lead
+        if lead is None:
+            return self._do("list", *asked)
+        return self._do("list_by_priority", *asked, first_number(queue.number), lead)
 
     def see_listed(self, lock: ReceiverLock, listing: QueuedStatement, count: int) -> None:
         """Record the result of a listing."""
@@ -123,9 +135,25 @@ class ReadyList(PostgresStatements):
                 self._do("refresh_fresh_singles", queue.number, numbers, lock.version)
         elif touched:
             groups, numbers, places, _ = map(list, zip(*touched.values(), strict=True))
-            self._do("refresh", queue.number, groups, numbers, places, lock.floor, lock.version)
+            asked = queue.number, groups, numbers, places, lock.floor, lock.version
+            lead = queue.settings.priority_lead
+            if lead is None:
+                self._do("refresh", *asked)
+            else:
+                self._do("refresh_by_priority", *asked, first_number(queue.number), lead)
         lock.is_changed |= bool(touched)
         lock.touched = []
+
+    def set_priority(self, queue: QueueInfo, group: str, priority: int, now_ms: int) -> None:
+        """Set the priority of a group, and its place if it is in the line and was not given back."""
+        lock = self.open(queue, now_ms)
+        group = self._producers.save_priority(queue, group, priority)
+        taken = self._one("take_off", queue.number, group, lock.floor)
+        if taken:
+            lock.lead = max(lock.lead, ready_groups.lead_of(priority, queue.settings))
+            lock.touch(None, group)
+            self.refresh(queue, lock)
+        self.close(queue, lock, now_ms, has_found=True)
 
     def mark_back(self, queue: QueueInfo, lock: ReceiverLock) -> None:
         """Record in the lock that a message of the queue was given back."""

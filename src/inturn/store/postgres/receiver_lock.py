@@ -62,6 +62,7 @@ class ReceiverLock:
     ready_kept: int  # `ready_from` in the database
     has_back: bool  # whether any message of the queue was ever given back; if not, simpler statements suffice
     is_at_end: bool  # whether the row in the database says that no group with a place of its own is left
+    lead: int = 0  # number of messages by which a group may go ahead of its place at most; see ready_groups.py
     has_ended: bool = False  # whether none is left now
     is_changed: bool = False  # whether another statement of the transaction has changed the row or the list
     left: int | None = None  # first head that was skipped and stays listed
@@ -87,6 +88,10 @@ class ReceiverLock:
         elif is_left and self.left is None:
             self.left = head
         self.ready_from = self.left or min(number, self.listed) + 1
+
+    def is_early(self, number: int) -> bool:
+        """Return whether a message that is not listed yet may have a place before one of this number."""
+        return number > self.listed - self.lead and not self.ran_out
 
     def see_end(self) -> None:
         """Record that only skipped groups are left in the line, so that dead rows are not scanned again."""

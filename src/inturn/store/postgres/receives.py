@@ -115,7 +115,7 @@ class PostgresReceives(PostgresStatements):
             if is_cut and len(heads) > 1:  # the last group may have more rows
                 heads.pop()
             for (number, turn, head, group), those in heads:
-                if number > lock.listed and not lock.ran_out:  # messages before it are not listed yet
+                if lock.is_early(number):  # messages before it are not listed yet
                     is_cut = False
                     break
                 after, begin = (number, turn, head), max(begin, min(number, lock.listed) + 1)

@@ -115,7 +115,7 @@ class PostgresSessions(PostgresStatements):
             seen = after or (None, None, None)
             rows = self._all("next_group", queue.number, first_number(queue.number + 1), *seen, count, lock.version)
             for place, turn, number, group in rows:
-                if place > lock.listed and not lock.ran_out:  # messages before it are not listed yet
+                if lock.is_early(place):  # messages before it are not listed yet
                     break
                 after = place, turn, number
                 if not self._is_held(queue, group):

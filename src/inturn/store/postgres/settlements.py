@@ -6,6 +6,7 @@ messages that are not leased takes the receiver lock.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from inturn.core.queue import delivery, redelivery, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleAction, Settlement, SettleResult
@@ -16,6 +17,9 @@ from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Move, PostgresMessages
 from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements
+
+_REMOVES: Final = (SettleAction.CANCEL, SettleAction.ERASE)
+"""What leaves nothing in the log."""
 
 
 @dataclass
@@ -79,8 +83,8 @@ class PostgresSettlements(PostgresStatements):
         self, queue: QueueInfo, numbers: list[int], tokens: list[int | None], now_ms: int
     ) -> list[SettleResult]:
         """Acknowledge messages with one statement, the usual case."""
-        if queue.readers:
-            rows = self._all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.read_to)
+        if queue.readers or queue.settings.keeps_log:
+            rows = self._all("acknowledge_for_readers", queue.number, numbers, tokens, now_ms, queue.removed_to)
         else:
             rows = self._all("acknowledge", queue.number, numbers, tokens, now_ms)
         if rows:
@@ -152,7 +156,7 @@ class PostgresSettlements(PostgresStatements):
             move = Move(number, message.group, message.origin, change.note)
             work.moves.setdefault(change.to, []).append(move)
             return
-        (work.removed if change.act is SettleAction.CANCEL else work.left).append(number)
+        (work.removed if change.act in _REMOVES else work.left).append(number)
         work.note(number, message, gone=1)
 
     def _extends_lock(self, queue: QueueInfo, work: _Work, change: Settlement, message: _Message, now_ms: int) -> bool:

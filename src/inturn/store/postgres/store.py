@@ -16,13 +16,14 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreError
 from inturn.faults import reach
 from inturn.store.drivers import refuse_driver
+from inturn.store.failures import Busy, RunAgain
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
+from inturn.store.postgres.cleaning import clean
 from inturn.store.postgres.connection import PLANNING, connect, plainly, store_error
 from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
 from inturn.store.postgres.statements import Wire
-from inturn.store.protocols import Busy, RunAgain
 from inturn.telemetry.events import EventLogger
 
 BACKUP = (
@@ -46,6 +47,7 @@ class PostgresStore(PostgresQueues):
         url: ``postgresql://user@host/database``.
         durable: whether a commit waits until it is on the server's disk.
         create: whether to create the tables if there are none.
+        busy_s: time for which a transaction of the caller waits for locks, and a connection for the server.
 
     Raises:
         StoreError: if the database cannot be used; the text says why.
@@ -54,10 +56,11 @@ class PostgresStore(PostgresQueues):
 
     identity: str
 
-    def __init__(self, url: str, *, durable: bool = True, create: bool = True) -> None:
+    def __init__(self, url: str, *, durable: bool = True, create: bool = True, busy_s: float = limits.BUSY_S) -> None:
         self._url = url
-        self._durable = durable
-        self._connection, self._planning = connect(url, durable=durable, create=create)
+        self._durable, self._busy_s = durable, busy_s
+        timeout_s = None if busy_s == limits.BUSY_S else busy_s
+        self._connection, self._planning = connect(url, durable=durable, create=create, timeout_s=timeout_s)
         super().__init__(Wire(self._connection.pgconn), ends_spans=True)
         self.servers = PostgresServers(self.wire)
         self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
@@ -106,7 +109,7 @@ class PostgresStore(PostgresQueues):
             self.locks.begin()
             self._look()
             if self._is_lasting:
-                self.wire.say(f"set local lock_timeout = '{limits.BUSY_S}s'")
+                self.wire.say(f"set local lock_timeout = '{round(self._busy_s * 1000)}ms'")
             reach("in transaction")
         except BaseException as error:
             self.roll_back(error)
@@ -223,6 +226,7 @@ class PostgresStore(PostgresQueues):
         """
         self.wire.forget()
         self.catalog.forget()
+        self.kept.look()
         self.sends.look_again()
         self.spans.skew.lost()
         self.incarnations.begun.clear()
@@ -254,6 +258,19 @@ class PostgresStore(PostgresQueues):
             self._plan_as(connection, PLANNING)
         return cursor
 
+    def attempt(self, sql: str, rows: Sequence[Sequence[Any]]) -> bool:
+        """Run a statement of the caller for each row, all or none; return False if one was refused or met a lock."""
+        self.wire.flush()
+        connection = self._connection
+        try:
+            with connection.transaction(), connection.cursor() as cursor:  # a savepoint
+                cursor.executemany(sql.encode(), rows)
+        except psycopg.Error:
+            if connection.broken:
+                raise
+            return False
+        return True
+
     @staticmethod
     def _plan_as(connection: "psycopg.Connection[Any]", settings: Mapping[str, str]) -> None:
         calls = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
@@ -266,6 +283,14 @@ class PostgresStore(PostgresQueues):
             InputError: always.
         """
         raise InputError(BACKUP)
+
+    def clean(self) -> None:
+        """Rewrite the tables with messages and results, so that what was removed is gone from their files.
+
+        Raises:
+            StoreError: if others use a table for too long, or the role may not; nothing was lost.
+        """
+        clean(self._url)
 
     def close(self) -> None:
         """Stop the listener and close the connection."""

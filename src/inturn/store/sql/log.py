@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, cast
 
 from inturn.core.queue.incarnation import ORIGIN
+from inturn.core.queue.kept_log import find_time
 from inturn.core.queue.messages import QueueInfo, first_number
 from inturn.store.protocols import no_such_queue
 
@@ -54,6 +55,11 @@ class SqlLog(ABC):
         """Return the incarnation in which a sequence number was given."""
         row = self._one("incarnation", self.info().number, number)
         return str(row[0]) if row else ORIGIN
+
+    def time(self, at_ms: int) -> int:
+        """Return the number before the first message that was sent at a time or later."""
+        info = self.info()
+        return find_time(info, at_ms, lambda after: self._one("log_place_time", after, info.every[1]))
 
     def place(self, after: int, up_to: int, count: int) -> int | None:
         """Return the sequence number of the count-th message after ``after``; None if fewer are up to ``up_to``."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from inturn.core import limits
 from inturn.core.override import override
-from inturn.store.protocols import PipelineStore
+from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     Claim,
     Decided,
@@ -99,6 +99,10 @@ class SqlPipelines(PipelineStore):
         return [*map(GroupRecord._make, rows)]
 
     @override
+    def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
+        return self._read("briefs", pipeline, self._key(after), limit)
+
+    @override
     def summary(self, pipeline: int) -> PipelineSummary:
         return PipelineSummary._make(self._read("summary", pipeline)[0])
 
@@ -168,11 +172,20 @@ class SqlPipelines(PipelineStore):
     def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
         return [(at, RejectedMessage._make(row)) for at, *row in self._read("rejections", pipeline, after, limit)]
 
+    @override
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
+        rows = self._read("rejections_of", pipeline, self._text(group), limits.HISTORY_ROWS, limit)
+        return [*map(RejectedMessage._make, rows)]
+
     # --- outputs ---
 
     @override
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
         return [*map(MadeOutput._make, self._read("outputs", pipeline, after, limit))]
+
+    @override
+    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
+        return [*map(MadeOutput._make, self._read("outputs_of", pipeline, self._key(group), limit))]
 
     @override
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
@@ -209,6 +222,11 @@ class SqlPipelines(PipelineStore):
         return [*map(Decided._make, self._read("decisions_of", pipeline, self._key(group), limit))]
 
     @override
+    def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
+        rows = self._read("decided_of", pipeline, self._key(group), limits.HISTORY_ROWS, limit)
+        return [*map(Decided._make, rows)]
+
+    @override
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
         rows = [(pipeline, name, self._text(verdict)) for name, verdict in verdicts.items()]
         self._write("take_decisions", rows)
@@ -216,3 +234,7 @@ class SqlPipelines(PipelineStore):
     @override
     def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
         return dict(self._read("verdicts", pipeline, self._list(names)))
+
+    @override
+    def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        return dict(self._read("decided_groups", pipeline, self._list(names)))

@@ -5,6 +5,7 @@ table and can be counted there, so a send need not write the row.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,16 @@ from inturn.core import limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.store.sqlite.connection import check_not_newer
 from inturn.store.sqlite.statements import SQL, SqliteStatements
+
+_REMOVALS: Final = (
+    "remove_sessions",
+    "remove_incarnations",
+    "remove_rates",
+    "remove_revisions",
+    "remove_writers",
+    "remove_priorities",
+    "remove_queue",
+)
 
 
 @dataclass(eq=False)
@@ -81,7 +92,7 @@ class SqliteCatalog(SqliteStatements):
             self._purge(self.queues[name])
         if info is None:
             number = self.queues.pop(name).number
-            for statement in ("remove_sessions", "remove_incarnations", "remove_rates", "remove_queue"):
+            for statement in _REMOVALS:
                 self._do(statement, number)
             return
         if info.number == 0:
@@ -92,7 +103,7 @@ class SqliteCatalog(SqliteStatements):
         settings, readers = msgspec.json.encode(info.settings).decode(), msgspec.json.encode(info.readers).decode()
         counts = info.depth, info.last, info.tokens, self.indexed[info.number]
         self._do("save_queue", info.number, name, settings, readers, info.created_ms, *counts)
-        self._do("forget_read", first_number(info.number), info.read_to)
+        self._do("forget_read", first_number(info.number), info.removed_to, limits.EXPIRE_AT_ONCE)  # receives go on
 
     def _next_number(self) -> int:
         """Return a queue number that was never used, so that sequence numbers of a removed queue never recur."""
@@ -103,7 +114,7 @@ class SqliteCatalog(SqliteStatements):
     def _purge(self, info: QueueInfo) -> None:
         for table in ("purge_messages", "purge_ready", "purge_line", "purge_holds"):
             self._do(table, *info.every)
-        for table in ("purge_pending", "purge_leases", "purge_dedup"):
+        for table in ("purge_pending", "purge_leases", "purge_dedup", "purge_log_blocks", "purge_log_groups"):
             self._do(table, info.number)
         info.depth = 0
 

@@ -23,7 +23,7 @@ _TOLD = {
     "SQLITE_READONLY": "the file, or its directory, cannot be written; open it as a user who may write both",
     "SQLITE_CORRUPT": "the file is damaged; copy it away, and see https://www.sqlite.org/recovery.html",
     "SQLITE_NOTADB": "this is no SQLite database; name another file, or move this one away",
-    "SQLITE_BUSY": f"another connection has held the write lock for more than {limits.BUSY_S} s; nothing was changed",
+    "SQLITE_BUSY": "another connection has held the write lock for too long; nothing was changed",
     "SQLITE_IOERR": "the disk failed: nothing of the transaction was kept",
     "SQLITE_CANTOPEN": "the file cannot be opened; see that its directory exists and may be read and written",
 }
@@ -35,13 +35,16 @@ def queries() -> dict[str, str]:
     return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite3.Connection, Files]:
+def connect(
+    path: str, *, durable: bool, mode: int = OWNER_ONLY, busy_s: float = limits.BUSY_S
+) -> tuple[sqlite3.Connection, Files]:
     """Open a file, creating and migrating it as needed.
 
     Args:
         path: the file; ``:memory:`` for none.
         durable: whether a commit waits until it is on the disk.
         mode: permissions of the file, if it is created.
+        busy_s: time for which another connection that holds the write lock is waited for.
 
     Returns:
         The connection, and the files that it has open.
@@ -58,7 +61,7 @@ def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite
     try:
         connection = sqlite3.connect(
             path,
-            timeout=limits.BUSY_S,
+            timeout=busy_s,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=limits.STATEMENTS,
@@ -66,7 +69,7 @@ def connect(path: str, *, durable: bool, mode: int = OWNER_ONLY) -> tuple[sqlite
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     with _closed_if_not(connection, path):
-        _write_ahead(connection)
+        _write_ahead(connection, busy_s)
         connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
         connection.execute(f"pragma journal_size_limit = {limits.WAL_BYTES}")
         connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
@@ -88,9 +91,9 @@ def _closed_if_not(connection: sqlite3.Connection, path: str) -> Iterator[None]:
         raise
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _write_ahead(connection: sqlite3.Connection, busy_s: float) -> None:
     """Turn on the write-ahead log, and retry while busy: SQLite's busy timeout does not apply to this switch."""
-    until = time.monotonic() + limits.BUSY_S
+    until = time.monotonic() + busy_s
     while True:
         try:
             connection.execute("pragma journal_mode = wal")
@@ -129,6 +132,11 @@ def connect_to_look(path: str) -> sqlite3.Connection:
     with _closed_if_not(connection, path):
         _check_version(connection, path)
     return connection
+
+
+def is_outdated(connection: sqlite3.Connection) -> bool:
+    """Return whether an older version of inturn has made the tables, which a migration brings up to date."""
+    return _version(connection) < _NEWEST
 
 
 def _check_version(connection: sqlite3.Connection, path: str) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.core.queue.messages import Draft
-from inturn.store.protocols import NoRoom
+from inturn.store.failures import NoRoom
 
 OWNER_ONLY: Final = 0o600
 """Default permissions of a new file: owner only, as it may hold anything."""

@@ -50,7 +50,10 @@ delete from inturn_lease where queue = ?;
 delete from inturn_dedup where queue = ?;
 
 -- name: forget_read
-delete from inturn_message where done = 1 and sequence_number between ? and ?;
+delete from inturn_message where sequence_number in (
+    select sequence_number from inturn_message indexed by inturn_done
+    where done = 1 and sequence_number between ? and ? order by sequence_number limit ?
+);
 
 -- name: add_message
 insert into inturn_message
@@ -63,19 +66,25 @@ insert into inturn_message (sequence_number, queue, body, content, grp, sent_ms)
 -- name: add_known
 insert into inturn_message (sequence_number, queue, body, content, grp, dedup_id, sent_ms) values (?, ?, ?, ?, ?, ?, ?);
 
+-- name: add_numbered
+insert into inturn_message (sequence_number, queue, body, content, grp, revision, sent_ms) values (?, ?, ?, ?, ?, ?, ?);
+
 -- name: add_moved
 insert or replace into inturn_message
     (sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, queue)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: known
-select sequence_number, until_ms from inturn_dedup where queue = ? and scope = ? and id = ?;
+select sequence_number, until_ms, revision from inturn_dedup where queue = ? and scope = ? and id = ?;
 
 -- name: remember
-insert or replace into inturn_dedup (queue, scope, id, sequence_number, until_ms) values (?, ?, ?, ?, ?);
+insert or replace into inturn_dedup (queue, scope, id, sequence_number, until_ms, revision) values (?, ?, ?, ?, ?, ?);
 
 -- name: remember_if_new
 insert or ignore into inturn_dedup (queue, scope, id, sequence_number, until_ms) values (?, ?, ?, ?, ?);
+
+-- name: remember_revision_if_new
+insert or ignore into inturn_dedup (queue, scope, id, sequence_number, until_ms, revision) values (?, ?, ?, ?, ?, ?);
 
 -- name: forget_new
 delete from inturn_dedup where queue = ? and scope = ? and id = ? and sequence_number > ?;
@@ -91,6 +100,15 @@ where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and unt
 -- As is_ready() in core/queue/ready_groups.py, of a group whose only message that may be its first is not delayed.
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
+    select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
+) and not exists (
+    select 1 from inturn_session where queue = ?2 and grp = ?3 and (token is not null or note is not null)
+);
+
+-- name: in_line_if_first
+-- As ready_if_first, of a group that has a priority.
+insert into inturn_line (place, turn, sequence_number, grp)
+select ?4, ?5, ?1, ?3 where not exists (
     select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
 ) and not exists (
     select 1 from inturn_session where queue = ?2 and grp = ?3 and (token is not null or note is not null)
@@ -520,6 +538,10 @@ where pipeline = ? and grp > ? order by grp limit ?;
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = ? and grp > ? and status <> 'open' order by grp limit ?;
 
+-- name: briefs
+select grp, status, timeline, held, oldest_us from inturn_group
+where pipeline = ? and grp > ? and status <> 'open' order by grp limit ?;
+
 -- name: summary
 select count(*), count(*) filter (where status = 'waiting'), count(*) filter (where status not in ('open', 'waiting')),
     coalesce(sum(held), 0), (select count(*) from inturn_output where pipeline = ?1)
@@ -583,6 +605,12 @@ insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms) valu
 select number, grp, reason, detail, message, at_ms from inturn_rejected
 where pipeline = ? and number > ? order by number limit ?;
 
+-- name: rejections_of
+select grp, reason, detail, message, at_ms from (
+    select number, grp, reason, detail, message, at_ms from inturn_rejected
+    where pipeline = ?1 order by number desc limit ?3
+) latest where grp = ?2 order by number desc limit ?4;
+
 -- name: add_outputs
 insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -593,6 +621,10 @@ insert or ignore into inturn_outbox (pipeline, grp, until_ms, token, attempts) v
 -- name: outputs
 select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
 where pipeline = ? and number > ? order by number limit ?;
+
+-- name: outputs_of
+select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
+where pipeline = ?1 and grp = ?2 order by number desc limit ?3;
 
 -- name: group_outputs
 select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
@@ -653,12 +685,20 @@ where pipeline = ? and verdict is null order by name limit ?;
 select name, grp, decision, verdict from inturn_decision
 where pipeline = ? and verdict is null and grp = ? order by name limit ?;
 
+-- name: decided_of
+select name, grp, decision, verdict from (
+    select name, grp, decision, verdict from inturn_decision where pipeline = ?1 order by name desc limit ?3
+) latest where grp = ?2 order by name desc limit ?4;
+
 -- name: take_decisions
 update inturn_decision set verdict = ?3 where pipeline = ?1 and name = ?2 and verdict is null;
 
 -- name: verdicts
 select name, verdict from inturn_decision
 where pipeline = ? and name in (select value from json_each(?)) and verdict is not null;
+
+-- name: decided_groups
+select name, grp from inturn_decision where pipeline = ? and name in (select value from json_each(?));
 
 -- name: standing
 select status, count(*), sum(held), min(oldest_us) from (
@@ -744,17 +784,53 @@ delete from inturn_rate where queue = ?1 and grp in (
 -- name: remove_rates
 delete from inturn_rate where queue = ?;
 
+-- name: revision
+select last from inturn_revision where queue = ? and grp = ?;
+
+-- name: revisions
+select grp, last from inturn_revision where queue = ? and grp in (select value from json_each(?));
+
+-- name: save_revision
+insert or replace into inturn_revision (queue, grp, last) values (?, ?, ?);
+
+-- name: remove_revisions
+delete from inturn_revision where queue = ?;
+
+-- name: writer
+select name, epoch, until_ms, since_ms from inturn_writer where queue = ? and grp = ?;
+
+-- name: writers
+select grp, name, epoch, until_ms, since_ms from inturn_writer
+where queue = ? and grp in (select value from json_each(?));
+
+-- name: save_writer
+insert or replace into inturn_writer (queue, grp, name, epoch, until_ms, since_ms) values (?, ?, ?, ?, ?, ?);
+
+-- name: remove_writers
+delete from inturn_writer where queue = ?;
+
+-- name: priorities
+select grp, priority from inturn_priority where queue = ? and grp in (select value from json_each(?));
+
+-- name: save_priority
+insert or replace into inturn_priority (queue, grp, priority) values (?, ?, ?);
+
+-- name: remove_priorities
+delete from inturn_priority where queue = ?;
+
 -- Sources; see store/sql/sources.py.
 
 -- name: source_names
 select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
-select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
+    record_ms
 from inturn_source_partition where source = ? order by name;
 
 -- name: source_partition
-select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
+    record_ms
 from inturn_source_partition where source = ? and name = ?;
 
 -- name: add_source_partition
@@ -762,8 +838,9 @@ insert into inturn_source_partition (source, name) values (?, ?) on conflict do 
 
 -- name: save_source_partition
 insert or replace into inturn_source_partition
-    (source, name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    (source, name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note,
+     lag, record_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: remove_source_partition
 delete from inturn_source_partition where source = ? and name = ?;
@@ -795,3 +872,137 @@ select id, digest from inturn_source_id where source = ? and id in (select value
 -- name: add_source_ids
 insert into inturn_source_id (source, id, digest)
 select ?, json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(?);
+
+-- name: add_source_groups
+insert into inturn_source_group (source, group_name, name, position)
+select ?, json_extract(value, '$[0]'), ?, json_extract(value, '$[1]') from json_each(?) where true
+on conflict do nothing;
+
+-- name: save_source_groups
+insert or replace into inturn_source_group (source, group_name, name, position)
+select ?, json_extract(value, '$[0]'), ?, json_extract(value, '$[1]') from json_each(?);
+
+-- name: source_groups
+select group_name, name, position from inturn_source_group
+where source = ? and group_name in (select value from json_each(?));
+
+-- name: add_source_moved
+insert into inturn_source_moved (source, group_name, name, position, home, home_position, queue_name, draft, moved_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: source_moved
+select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
+from inturn_source_moved where source = ? and number > ? order by number limit ?;
+
+-- name: source_moved_of
+select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
+from inturn_source_moved where source = ? and group_name = ? order by number;
+
+-- name: source_moved_groups
+select distinct group_name from inturn_source_moved where source = ? order by group_name;
+
+-- name: source_moved_counts
+select name, count(*) from inturn_source_moved where source = ? group by name;
+
+-- name: remove_source_moved
+delete from inturn_source_moved where number in (select value from json_each(?));
+
+-- name: source_figures
+select p.source, p.name, p.received, p.rejected, p.lag, p.record_ms, (
+    select count(*) from inturn_source_moved m where m.source = p.source and m.name = p.name
+)
+from inturn_source_partition p order by p.source, p.name;
+
+-- The kept log; see kept_log.py.
+
+-- name: log_messages
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, done
+from inturn_message
+where sequence_number > ?1 and sequence_number <= ?2 and (?4 is null or revision >= ?4) and (?5 is null or revision <= ?5)
+order by sequence_number limit ?3;
+
+-- name: log_of_group
+select m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes, m.sent_ms, m.origin,
+       m.came_from, m.note, m.done
+from inturn_log_group g join inturn_message m on m.sequence_number = g.sequence_number
+where g.queue = ?1 and g.grp = ?2 and g.sequence_number > ?3 and g.sequence_number <= ?4
+    and (?6 is null or m.revision >= ?6) and (?7 is null or m.revision <= ?7)
+order by g.sequence_number limit ?5;
+
+-- name: log_newest_of_group
+select sequence_number, body, content, grp, revision, dedup_id, attributes, sent_ms, origin, came_from, note, done
+from inturn_message
+where sequence_number > ?1 and sequence_number <= ?2 and grp = ?6
+    and (?4 is null or revision >= ?4) and (?5 is null or revision <= ?5)
+order by sequence_number limit ?3;
+
+-- name: log_place_time
+select sequence_number, sent_ms from inturn_message
+where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1;
+
+-- name: log_done
+select sequence_number, sent_ms, grp from inturn_message indexed by inturn_done
+where done = 1 and sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
+
+-- name: log_measured
+select last from inturn_log_block where queue = ? order by last desc limit 1;
+
+-- name: log_blocks
+select last, bytes from inturn_log_block where queue = ? order by last;
+
+-- name: measure_log
+insert or ignore into inturn_log_block (queue, last, bytes)
+select ?1, ?3, coalesce(sum(length(cast(body as blob))), 0) from inturn_message
+where sequence_number > ?2 and sequence_number <= ?3;
+
+-- name: index_log
+insert or ignore into inturn_log_group (queue, grp, sequence_number)
+select ?1, grp, sequence_number from inturn_message
+where sequence_number > ?2 and sequence_number <= ?3 and grp is not null order by grp, sequence_number;
+
+-- name: add_log_group
+insert or ignore into inturn_log_group (queue, grp, sequence_number) values (?, ?, ?);
+
+-- name: remove_log_group
+delete from inturn_log_group where queue = ? and grp = ? and sequence_number = ?;
+
+-- name: remove_log_blocks
+delete from inturn_log_block
+where queue = ?1 and last <= ?2
+    and last < (select b.last from inturn_log_block b where b.queue = ?1 order by b.last desc limit 1);
+
+-- name: purge_log_blocks
+delete from inturn_log_block where queue = ?;
+
+-- name: purge_log_groups
+delete from inturn_log_group where queue = ?;
+
+-- The erasure of a group; see store/sql/erasure.py.
+
+-- name: erase_held
+delete from inturn_held where pipeline = ? and grp = ?;
+
+-- name: erase_outputs
+delete from inturn_output where pipeline = ? and grp = ?;
+
+-- name: erase_outbox
+delete from inturn_outbox where pipeline = ? and grp = ?;
+
+-- name: erase_rejected
+delete from inturn_rejected where pipeline = ? and grp = ?;
+
+-- name: group_decisions
+select name, decision from inturn_decision where pipeline = ? and grp = ? order by name;
+
+-- name: rewrite_decision
+update inturn_decision set decision = ?3 where pipeline = ?1 and name = ?2;
+
+-- name: erase_session
+update inturn_session set state = null, note = case when note is not null then 'forgotten' end
+where queue = ? and grp = ?;
+
+-- name: erase_source_rejections
+delete from inturn_source_rejection where record_key = ?;
+
+-- name: erase_source_moved
+delete from inturn_source_moved where group_name = ?;

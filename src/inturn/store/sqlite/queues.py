@@ -8,6 +8,7 @@ from inturn.core.queue import back_pressure
 from inturn.core.queue.delivery import Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, Draft, QueueInfo, ReceiveRequest, Sent
 from inturn.core.queue.sessions import SessionAnswer, SessionRequest
+from inturn.store.sql.erasure import SqlErasure
 from inturn.store.sql.sources import SqlSources
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.clock_skew import FutureSpans
@@ -15,9 +16,11 @@ from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
 from inturn.store.sqlite.incarnations import SqliteIncarnations
 from inturn.store.sqlite.inspection import SqliteInspection
+from inturn.store.sqlite.kept_log import SqliteKeptLog
 from inturn.store.sqlite.keys import SqliteKeys
 from inturn.store.sqlite.leases import Leases
 from inturn.store.sqlite.pipelines import SqlitePipelines
+from inturn.store.sqlite.producers import SqliteProducers
 from inturn.store.sqlite.rates import SqliteRates
 from inturn.store.sqlite.ready_groups import ReadyGroups
 from inturn.store.sqlite.receives import Receives
@@ -39,6 +42,8 @@ class SqliteQueues:
         catalog: the queues.
         pending: the pending messages of groups.
         incarnations: the incarnations of queues.
+        producers: what is kept for producers.
+        kept: the logs of queues.
     """
 
     def __init__(self, connection: sqlite3.Connection, index: type[GroupIndex] = GroupIndex) -> None:
@@ -47,24 +52,34 @@ class SqliteQueues:
         self.pending: Final = index(to, self.catalog)
         self._spans = FutureSpans(to)
         self.incarnations: Final = SqliteIncarnations(to)
+        self.kept: Final = SqliteKeptLog(to)
         locks = SqliteGroupLocks(to)
         leases = Leases(to, self.pending)
-        line = ReadyGroups(to, self.pending, locks, leases)
-        removals = Removals(to, self.catalog, self.pending, leases, line, self.incarnations)
-        self._sends = Sends(to, self.catalog, self.pending, self.incarnations)
+        producers = self.producers = SqliteProducers(to)
+        line = ReadyGroups(to, self.pending, locks, leases, producers)
+        removals = Removals(to, self.catalog, self.pending, leases, line, self.incarnations, self.kept)
+        self._sends = Sends(to, self.catalog, self.pending, self.incarnations, producers)
         self._receives = Receives(to, self.catalog, self.pending, locks, leases, line, removals, self._spans)
         self._settlements = Settlements(to, self.catalog, self.pending, locks, leases, line, removals)
         self._sessions = SqliteSessions(to, self.catalog, self.pending, locks, leases, line, self._receives)
         inspection = SqliteInspection(to, self.pending, locks, leases)
         self.read: Final = inspection.read
+        self.log: Final = self.kept.read
+        self.log_time: Final = self.kept.time
         self.depth: Final = inspection.depth
         self.groups: Final = inspection.groups
         self.parked: Final = self._sessions.parked
+        self.last_revision: Final = producers.last_revision
+        self.begin_numbering: Final = producers.begin_numbering
+        self.writer: Final = producers.writer
+        self.priority: Final = producers.priority
+        self.set_priority: Final = line.set_priority
         self.decide: Final = SqliteKeys(to).decide
         self.rates: Final = SqliteRates(to)
         self.pipelines: Final = SqlitePipelines(to)
         statements = NamedStatements(to)
         self.sources: Final = SqlSources(statements.read, statements.do)
+        self.erasure: Final = SqlErasure(statements.read, statements.do, self.kept.remove)
 
     @property
     def queues(self) -> dict[str, QueueInfo]:
@@ -74,6 +89,7 @@ class SqliteQueues:
     def save(self, name: str, info: QueueInfo | None, *, purge: bool = False) -> None:
         """Create, change or remove a queue."""
         self.pending.nonempty.clear()
+        self.producers.forget()
         if name in self.queues and (info is None or purge):
             self.pending.forget(self.queues[name].number)
         self.catalog.save(name, info, purge=purge)
@@ -94,6 +110,7 @@ class SqliteQueues:
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
         self._look_at_clock(now_ms)
+        self.kept.trim(queue, now_ms)
         return self._receives.receive(queue, wants, now_ms)
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:

@@ -19,6 +19,7 @@ from inturn.core.queue.ready_groups import LinePlace
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
 from inturn.store.sqlite.leases import Leases
+from inturn.store.sqlite.producers import SqliteProducers
 from inturn.store.sqlite.statements import SQL, SqliteStatements
 
 Touched: TypeAlias = Sequence[tuple[int, str | None]]
@@ -35,6 +36,7 @@ class ReadyGroups(SqliteStatements):
     _index: GroupIndex
     _locks: SqliteGroupLocks
     _leases: Leases
+    _producers: SqliteProducers
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
         """Return the first heads with their groups, in order; with ``grouped``, only those that have a group."""
@@ -65,16 +67,21 @@ class ReadyGroups(SqliteStatements):
 
     def _join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
         """Add heads, each with its group and whether it was given back, in this order, except those already there."""
-        if not queue.back[1] and not [head for head, _, is_back in heads if is_back]:  # the usual case
+        has_lead = queue.settings.priority_lead is not None
+        if not queue.back[1] and not has_lead and not [head for head, _, is_back in heads if is_back]:  # the usual case
             if len(heads) == 1:
                 self._run(SQL["ready"], heads[0][:2])
             else:
                 self._do_each("ready", [head[:2] for head in heads])
             return
+        priorities = self._producers.priorities(queue, [group for _, group, _ in heads]) if has_lead else {}
         before = back = LinePlace(*queue.back)
         for head, group, is_back in heads:
             if not self.has(queue, head):
                 place, back = ready_groups.joined(back, head, queue.last, is_back=is_back)
+                if not is_back and (lead := ready_groups.lead_of(priorities.get(group, 0), queue.settings)):
+                    place = ready_groups.ahead(place, lead, queue.number)
+                    back = back if back.turn else LinePlace(0, 2)  # so that the line is read
                 if place.turn:
                     self._do("join_line", *place, head, group)
                 else:
@@ -109,6 +116,14 @@ class ReadyGroups(SqliteStatements):
             ready.sort(key=lambda each: each[0])
         if ready:
             self._join(queue, ready)
+
+    def set_priority(self, queue: QueueInfo, group: str, priority: int, now_ms: int) -> None:
+        """Set the priority of a group, and its place if it is in the line and was not given back."""
+        self._producers.save_priority(queue, group, priority)
+        head = self._index.head(queue, group)
+        if head is not None and self.has(queue, head) and not ready_groups.was_tried(self._leases.hold(head)[0]):
+            self.leave(queue, [head])
+            self.refresh(queue, [(0, group)], now_ms)
 
     def _head(self, queue: QueueInfo, group: str) -> tuple[int, int, int] | None:
         """Return a group's head, whether the group has holds, and whether it is locked, parked or leased."""

@@ -1,18 +1,20 @@
 """Sends in SQLite: messages are appended, numbered and deduplicated; first messages of groups join the line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.queue import back_pressure, deduplication, delivery
+from inturn.core.queue import back_pressure, deduplication, delivery, numbering, ready_groups
 from inturn.core.queue.deduplication import DedupKey, RememberedSend
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
+from inturn.core.queue.ready_groups import LinePlace
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.incarnations import SqliteIncarnations
+from inturn.store.sqlite.producers import SqliteProducers
 from inturn.store.sqlite.statements import SQL, SqliteStatements
 
 _IS_NO_DUPLICATE: Final = False
@@ -27,26 +29,33 @@ class Sends(SqliteStatements):
     _catalog: SqliteCatalog
     _index: GroupIndex
     _incarnations: SqliteIncarnations
+    _producers: SqliteProducers
     _swept: tuple[int, str, str] = _FIRST  # the deduplication key up to which rows were swept
     _to_sweep: int = 0
 
-    def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
+    def send(  # noqa: C901 - one loop over all
+        self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int
+    ) -> list[Sent]:
         """Append messages to a queue."""
+        if queue.settings.single_writer:
+            self._producers.check_writers(queue, drafts)
         sent = self._numbers(queue, drafts, now_ms, ahead)
         if queue.number not in self._incarnations.begun:
             self._incarnations.begin(queue, now_ms)
         number, delay_ms = queue.number, queue.settings.delay_ms
-        messages, plain, known, holds = [], [], [], []
+        messages, plain, known, numbered, holds = [], [], [], [], []
         heads: dict[str, int] = {}
         added: list[tuple[int, str | None]] = []
         singles: list[tuple[int, None]] = []
-        for draft, (last, is_duplicate) in zip(drafts, sent, strict=True):
+        for draft, (last, is_duplicate, revision) in zip(drafts, sent, strict=True):
             if is_duplicate:
                 continue
-            body, content, group, revision, dedup_id, delay, attributes = draft
+            body, content, group, _, dedup_id, delay, attributes, _, _ = draft
             added.append((last, group))
-            if revision is not None or attributes is not None:
+            if attributes is not None or (revision is not None and dedup_id is not None):
                 messages.append((last, number, body, int(content), group, revision, dedup_id, attributes, now_ms))
+            elif revision is not None:
+                numbered.append((last, number, body, int(content), group, revision, now_ms))
             elif dedup_id is not None:  # binding None costs as much as a text, so it is omitted
                 known.append((last, number, body, int(content), group, dedup_id, now_ms))
             else:
@@ -63,6 +72,7 @@ class Sends(SqliteStatements):
         self._insert(
             add_plain=plain,
             add_known=known,
+            add_numbered=numbered,
             add_message=messages,
             set_hold=holds,
             ready=singles,
@@ -94,7 +104,22 @@ class Sends(SqliteStatements):
                 nonempty.add((number, group))
                 if head and self._index.first_of_newest(queue, group) is None:
                     firsts.append((head, number, group))
-        return firsts
+        if not firsts or queue.settings.priority_lead is None:  # the usual case
+            return firsts
+        return self._go_ahead(queue, firsts)
+
+    def _go_ahead(self, queue: QueueInfo, firsts: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+        """Put the first messages of groups with a priority into the line; return the others."""
+        priorities = self._producers.priorities(queue, [group for _, _, group in firsts])
+        in_line = []
+        for head, number, group in firsts:
+            if lead := ready_groups.lead_of(priorities.get(group, 0), queue.settings):
+                in_line.append((head, number, group, *ready_groups.ahead(LinePlace(head), lead, number)))
+        if in_line and not queue.back[1]:
+            queue.back = (0, 2)
+            self._do("keep_back", *queue.back, queue.number)
+        self._do_each("in_line_if_first", in_line)
+        return [row for row in firsts if not priorities.get(row[2])]
 
     # --- deduplication ---
 
@@ -109,23 +134,65 @@ class Sends(SqliteStatements):
             deduplication.known_by(draft, settings) if draft.dedup_id is not None or settings.content_dedup else None
             for draft in drafts
         ]
+        revisions: Iterable[int | None] = repeat(None)
+        for each in drafts:
+            if each.revision is not None or each.numbering is not None:
+                lasts = self._producers.last_revisions(queue, drafts)
+                if numbering.are_numbered(drafts) or any(lasts.get(draft.group or "") is not None for draft in drafts):
+                    return self._give_revisions(queue, drafts, keys, lasts, now_ms, ahead)
+                revisions = [draft.revision for draft in drafts]
+                break
         wanted = [(key, number) for number, key in enumerate(keys, last + 1) if key is not None]
         has_room = settings.max_depth is None or back_pressure.fits(queue, len(drafts), ahead)
         if not wanted and not has_room:
             back_pressure.check_room(queue, len(drafts), ahead)
-        if not wanted or (has_room and self._are_new(queue, wanted, now_ms)):
-            return list(map(Sent._make, zip(range(last + 1, last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE))))
-        sent, new = deduplication.numbered(keys, partial(self._known, queue.number), last, settings, now_ms)
+        if not wanted or (has_room and self._are_new(queue, wanted, revisions, now_ms)):
+            numbers = range(last + 1, last + 1 + len(drafts))
+            return list(map(Sent._make, zip(numbers, repeat(_IS_NO_DUPLICATE), revisions)))
+        return self._give_revisions(queue, drafts, keys, {}, now_ms, ahead)
+
+    def _give_revisions(
+        self,
+        queue: QueueInfo,
+        drafts: Sequence[Draft],
+        keys: Sequence[DedupKey | None],
+        lasts: Mapping[str, int | None],
+        now_ms: int,
+        ahead: int,
+    ) -> list[Sent]:
+        """Return the results of drafts, with their revisions; nothing is written before all is checked."""
+        numbers: Iterable[tuple[int, bool, int | None]]
+        numbers = zip(range(queue.last + 1, queue.last + 1 + len(drafts)), repeat(_IS_NO_DUPLICATE), repeat(None))
+        new: dict[DedupKey, RememberedSend] = {}
+        if any(keys):
+            find = partial(self._known, queue.number)
+            numbers, new = deduplication.numbered(keys, find, queue.last, queue.settings, now_ms)
+        sent, given = numbering.numbered(drafts, numbers, lasts)
         back_pressure.check_room(queue, sum(not each.duplicate for each in sent), ahead)
-        self._do_each("remember", [(queue.number, *key, *value) for key, value in new.items()])
-        self._forget(len(new), now_ms)
+        if new:
+            new = numbering.with_revisions(new, sent)
+            self._do_each("remember", [(queue.number, *key, *value) for key, value in new.items()])
+            self._forget(len(new), now_ms)
+        if given:
+            self._producers.save_revisions(queue, given)
         return sent
 
-    def _are_new(self, queue: QueueInfo, wanted: Sequence[tuple[DedupKey, int]], now_ms: int) -> bool:
+    def _are_new(
+        self,
+        queue: QueueInfo,
+        wanted: Sequence[tuple[DedupKey, int]],
+        revisions: Iterable[int | None],
+        now_ms: int,
+    ) -> bool:
         """Remember keys if none of them is known, as is usual; return whether that was so."""
-        _, until_ms = deduplication.remembered(0, queue.settings, now_ms)
+        _, until_ms, _ = deduplication.remembered(0, queue.settings, now_ms)
         before = self.connection.total_changes
-        self._do_each("remember_if_new", [(queue.number, *key, number, until_ms) for key, number in wanted])
+        rows = [(queue.number, *key, number, until_ms) for key, number in wanted]
+        if isinstance(revisions, list):
+            of = dict(enumerate(revisions, queue.last + 1))
+            self._do_each("remember_revision_if_new", [(*row, of[row[3]]) for row in rows])
+        else:
+            self._do_each("remember_if_new", rows)
         if self.connection.total_changes - before == len(wanted):
             self._forget(len(wanted), now_ms)
             return True

@@ -13,6 +13,7 @@ from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
 from inturn.store.sqlite.incarnations import SqliteIncarnations
+from inturn.store.sqlite.kept_log import SqliteKeptLog
 from inturn.store.sqlite.leases import Hold, Leases
 from inturn.store.sqlite.ready_groups import ReadyGroups, Touched
 from inturn.store.sqlite.statements import SQL, SqliteStatements, as_list, entry_of
@@ -30,12 +31,13 @@ class Removals(SqliteStatements):
     _leases: Leases
     _line: ReadyGroups
     _incarnations: SqliteIncarnations
+    _log: SqliteKeptLog
 
     def done(self, queue: QueueInfo, numbers: list[int], groups: Mapping[str, set[int]]) -> None:
-        """Remove messages that are done, also given by group; keep those that a reader has yet to read."""
+        """Remove messages that are done, also given by group; keep those that the log keeps."""
         self._index.leave(queue, groups)
-        if queue.readers:
-            read_to = queue.read_to
+        if queue.readers or queue.settings.keeps_log:
+            read_to = queue.removed_to
             self._do("acknowledge", as_list([number for number in numbers if number > read_to]))
             self._do("remove_messages", as_list([number for number in numbers if number <= read_to]))
         else:
@@ -97,6 +99,7 @@ class Removals(SqliteStatements):
             self._index.sent(to, number - 1, [(number, group)])
         else:
             self._index.come_back(to, number, group)
+            self._log.come_back(to, number, group)
         to.depth += 1
         self._catalog.counted(to)
         if group is not None:
@@ -206,7 +209,7 @@ class Settlements(SqliteStatements):
                 self._index.leave(queue, {group: {number}})
             self._do("set_aside", number)
             self._leases.set_hold(queue, number, group, delivery.deferred(hold))
-        elif change.act is SettleAction.CANCEL:
+        elif change.act in {SettleAction.CANCEL, SettleAction.ERASE}:
             self._removals.remove(queue, number, group)
         elif change.to is not None:
             entry = entry_of(self._one("one_message", number))

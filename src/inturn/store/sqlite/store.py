@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
@@ -13,9 +14,10 @@ from inturn.core.errors import InputError, StoreError
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store.drivers import refuse_driver
-from inturn.store.protocols import RunAgain
+from inturn.store.failures import RunAgain
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.caller_transaction import DiskRoom, SqliteCallerTransaction
+from inturn.store.sqlite.cleaning import clean
 from inturn.store.sqlite.connection import connect, identity_of, store_error
 from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
 from inturn.store.sqlite.queues import SqliteQueues
@@ -32,14 +34,18 @@ class SqliteStore(SqliteQueues):
         durable: whether a commit waits until it is on the disk. If not, a power failure may lose the last commits,
             though never a part of one; the death of the process loses none.
         mode: permissions of the file, if it is created.
+        busy_s: time for which a transaction waits for another process that holds the write lock.
 
     Raises:
         StoreError: if the file cannot be used; the text says why.
     """
 
-    def __init__(self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY) -> None:
-        self._reserve = Reserve(path)
-        connection, self._files, is_full = _opened(path, self._reserve, durable=durable, mode=mode)
+    def __init__(
+        self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY, busy_s: float = limits.BUSY_S
+    ) -> None:
+        self._reserve, self._busy_ms = Reserve(path), round(busy_s * 1000)
+        opening = partial(connect, path, durable=durable, mode=mode, busy_s=busy_s)
+        connection, self._files, is_full = _opened(opening, self._reserve)
         super().__init__(connection)
         self._path = path
         self._waits = True
@@ -83,13 +89,15 @@ class SqliteStore(SqliteQueues):
                 self._files.check()
             self._transactions += 1
             if wait is not self._waits:
-                self.connection.execute(f"pragma busy_timeout = {limits.BUSY_S * 1000 if wait else 0}").fetchone()
+                self.connection.execute(f"pragma busy_timeout = {self._busy_ms if wait else 0}").fetchone()
                 self._waits = wait
             self.connection.execute("begin immediate")
             if faults.is_set:
                 faults.reach("in transaction")
             if self.catalog.look():
                 self.pending.look()
+                self.producers.forget()
+                self.kept.look()
                 if self.catalog.has_lost:
                     self.incarnations.renew()
         except BaseException as error:
@@ -122,6 +130,7 @@ class SqliteStore(SqliteQueues):
             RunAgain: if the disk was full and the reserve was released.
         """
         self.catalog.forget()
+        self.producers.forget()
         self.pending.roll_back()
         self._spans.skew.lost()
         self.incarnations.begun.clear()
@@ -176,11 +185,35 @@ class SqliteStore(SqliteQueues):
             raise StoreError(f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back")
         return self.connection.execute(sql, parameters)
 
+    def attempt(self, sql: str, rows: Sequence[Sequence[Any]]) -> bool:
+        """Run a statement of the caller for each row, all or none; return False if one was refused."""
+        self.connection.execute("savepoint inturn_attempt")
+        try:
+            self.connection.executemany(sql, rows)
+        except sqlite3.Error:
+            if not self.connection.in_transaction:  # as after a full disk
+                raise
+            self.connection.execute("rollback to inturn_attempt")
+            return False
+        finally:
+            if self.connection.in_transaction:
+                self.connection.execute("release inturn_attempt")
+        return True
+
     def backup(self, target: str) -> None:
         """Copy the file while it is in use."""
         if self._path == ":memory:":
             raise InputError("a database in memory has no file to be copied")
         backup(self._path, target)
+
+    def clean(self) -> None:
+        """Rewrite the file and empty its log, so that what was removed is gone from both.
+
+        Raises:
+            StoreError: if others use the file for too long; nothing was lost.
+        """
+        if self._path != ":memory:":
+            clean(self._path)
 
     def close(self) -> None:
         """Close the file."""
@@ -189,14 +222,16 @@ class SqliteStore(SqliteQueues):
             self._reserve.shrink()
 
 
-def _opened(path: str, reserve: Reserve, *, durable: bool, mode: int) -> tuple[sqlite3.Connection, Files, bool]:
+def _opened(
+    opening: Callable[[], tuple[sqlite3.Connection, Files]], reserve: Reserve
+) -> tuple[sqlite3.Connection, Files, bool]:
     """Connect; on a full disk, release the reserve for the log and index, and return True as third."""
     try:
-        return *connect(path, durable=durable, mode=mode), False
+        return *opening(), False
     except StoreError as error:
         if not isinstance(error.__cause__, sqlite3.Error) or not reserve.release():
             raise
-        return *connect(path, durable=durable, mode=mode), True
+        return *opening(), True
 
 
 class _SqliteTransaction:

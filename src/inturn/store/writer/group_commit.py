@@ -25,7 +25,8 @@ from typing import Any, TypeVar
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.commands import Command, Outcome
-from inturn.store.protocols import Busy, RunAgain, Store
+from inturn.store.failures import Busy, RunAgain
+from inturn.store.protocols import Store
 from inturn.store.writer.retry import BUSY, Watch, outcomes_of, until_no_conflict
 from inturn.store.writer.settings import WriterSettings
 from inturn.store.writer.timer import Timer
@@ -70,7 +71,7 @@ class Writer:
         self.clock = clock
         settings = settings or WriterSettings()
         self.is_own, self.identity = settings.is_own, settings.identity
-        self.adopt, self._poll = settings.adopt, settings.poll
+        self.adopt, self._poll, self._busy_s = settings.adopt, settings.poll, settings.busy_s
         self._mutex = threading.Lock()
         self._callers: deque[Waiter] = deque()
         self._parked: list[Waiter] = []  # only the leader changes it
@@ -333,7 +334,7 @@ class Writer:
         with self._mutex:
             for caller, outcome in zip(batch.callers, outcomes, strict=True):
                 if outcome[0] is BUSY:
-                    caller.busy_until = caller.busy_until or now + limits.BUSY_S
+                    caller.busy_until = caller.busy_until or now + self._busy_s
                     if not caller.is_gone and now <= caller.busy_until:
                         put_back.append(caller)
                         continue

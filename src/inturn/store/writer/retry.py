@@ -10,7 +10,8 @@ from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.store.commands import Command, Outcome
 from inturn.store.execution import execute
-from inturn.store.protocols import Busy, NoRoom, RunAgain, Store
+from inturn.store.failures import Busy, NoRoom, RunAgain
+from inturn.store.protocols import Store
 
 T = TypeVar("T")
 Watch = Callable[[Sequence[Command[Any]], Sequence[Outcome]], None]

@@ -18,9 +18,11 @@ class WriterSettings:
         adopt: wraps a caller's connection so that commands run in its transaction; None: not supported by the store.
         poll: called with :meth:`Writer.wake` when receives are parked; returns after how many seconds to retry them if
             nothing calls that.
+        busy_s: time for which a command waits for another process that holds a lock.
     """
 
     is_own: Callable[[str], bool] = lambda _identity: False
     identity: Callable[[], str] = str
     adopt: Callable[[Any], Joined] | None = None
     poll: Callable[[Callable[[], None]], float] = lambda _wake: limits.POLL_S
+    busy_s: float = limits.BUSY_S

@@ -1,0 +1,113 @@
+"""Numbering: revisions that the queue gives to the messages of a group, without gaps.
+
+The memory store runs these rules; every other store is tested against it:
+
+1. A message sent with ``revision="next"`` gets its group's last revision plus one. A group's numbering begins with 1,
+   unless it was set to begin elsewhere before.
+2. The last revision is stored in the transaction of the send. So an abort or a crash leaves no hole, and the order of
+   the revisions is that of the sequence numbers.
+3. A duplicate gets no revision. It answers with the first message's one, whatever last revision it expects.
+4. A send with an expected revision is refused if the group's last revision is another; 0 is that of a group without
+   numbering.
+5. In a group that the queue numbers, a revision given by a producer is refused. A message without one is taken.
+6. The last revision outlives the messages, and a purge. Only the removal of the queue ends it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from inturn.core import limits
+from inturn.core.errors import InputError, RevisionMismatch
+from inturn.core.queue.deduplication import DedupKey, RememberedSend
+from inturn.core.queue.messages import Draft, Sent
+
+_sent: Final[Callable[[tuple[Any, ...]], Sent]] = partial(tuple.__new__, Sent)  # half the cost of the constructor
+
+
+def groups_to_look_up(drafts: Iterable[Draft]) -> list[str]:
+    """Return the groups whose last revisions decide about these drafts, in order of name."""
+    wanted = (each for each in drafts if each.numbering is not None or each.revision is not None)
+    return sorted({each.group for each in wanted if each.group is not None})
+
+
+def are_numbered(drafts: Iterable[Draft]) -> bool:
+    """Return whether the queue is to number any of these messages."""
+    return any(each.numbering is not None for each in drafts)
+
+
+def numbered(
+    drafts: Sequence[Draft], sent: Iterable[tuple[int, bool, int | None]], last: Mapping[str, int | None]
+) -> tuple[list[Sent], dict[str, int]]:
+    """Return the results of messages sent together, with their revisions, and the new last revisions.
+
+    Args:
+        drafts: the messages.
+        sent: the result for each, as a ``Sent`` or a plain tuple.
+        last: the last revisions of those groups that have one.
+
+    Raises:
+        RevisionMismatch: if a group's last revision is another than one of them expects.
+        InputError: if a revision is given in a group that the queue numbers, or the revisions are used up.
+    """
+    new: dict[str, int] = {}
+    answers: list[Sent] = []
+    for draft, (number, is_duplicate, first) in zip(drafts, sent, strict=True):
+        revision = first
+        if is_duplicate:
+            if first is None:  # the first may be among these
+                revision = next((each.revision for each in answers if each.sequence_number == number), None)
+        elif draft.numbering is not None:
+            group = draft.group or ""
+            before = new[group] if group in new else last.get(group) or 0
+            expected = draft.numbering.expected
+            if (expected is not None and expected != before) or before >= limits.REVISION - 1:
+                raise _refusal(expected, before, group)
+            revision = new[group] = before + 1
+        else:
+            revision = draft.revision
+            if revision is not None:
+                _check_given(revision, draft.group, new, last)
+        answers.append(_sent((number, is_duplicate, revision)))
+    return answers, new
+
+
+def begun(last: int | None, revision: int, group: str) -> int:
+    """Return the last revision of a group whose next one is to be ``revision``.
+
+    Raises:
+        RevisionMismatch: if the group is numbered already, and its next revision is another.
+    """
+    if last is not None and last + 1 != revision:
+        raise RevisionMismatch(
+            f"the queue numbers the group {group!r} already: its last revision is {last}, not {revision - 1}",
+            revision - 1,
+            last,
+        )
+    return revision - 1
+
+
+def with_revisions(new: Mapping[DedupKey, RememberedSend], sent: Iterable[Sent]) -> dict[DedupKey, RememberedSend]:
+    """Return what is to be remembered of new messages, with their revisions."""
+    revisions = {each.sequence_number: each.revision for each in sent if not each.duplicate}
+    return {key: each._replace(revision=revisions.get(each.sequence_number)) for key, each in new.items()}
+
+
+def _refusal(expected: int | None, last: int, group: str) -> RevisionMismatch | InputError:
+    if expected is not None and expected != last:
+        return RevisionMismatch(
+            f"expected_revision is {expected}, and the last revision of the group {group!r} is {last}: another "
+            "producer was first; look at the group again",
+            expected,
+            last,
+        )
+    return InputError(f"the revisions of the group {group!r} are used up: its last one is {last}")
+
+
+def _check_given(revision: int, group: str | None, *lasts: Mapping[str, int | None]) -> None:
+    for last in lasts:
+        if group is not None and (there := last.get(group)) is not None:
+            raise InputError(
+                f"revision is {revision}, and the queue numbers the group {group!r} itself: its last revision is "
+                f"{there}; send with revision='next'"
+            )

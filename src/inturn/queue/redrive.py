@@ -1,0 +1,68 @@
+"""Redrive: messages of a dead-letter queue go back to their old places."""
+
+from collections.abc import Callable
+
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import StoredMessage
+from inturn.queue.message import NamedQueue, check_limit
+from inturn.queue.operation import operation
+from inturn.store.commands import Ask, Command, Transaction, queue_of
+from inturn.store.protocols import Store
+from inturn.store.rooms import Rooms
+
+
+@operation
+def redrive(
+    queue: NamedQueue,
+    limit: int = limits.READ_MESSAGES,
+    *,
+    to: str | None = None,
+    where: Callable[[StoredMessage], bool] | None = None,
+    tx: Transaction | None = None,
+) -> Command[int]:
+    """Move messages out of a dead-letter queue: each back to where it came from, or all to one queue.
+
+    A message that returns to the queue of its first send takes its old place there, ahead of all that was sent
+    after it. Leased messages stay, and those for whose queue has ``max_depth`` messages.
+
+    Args:
+        queue: the dead-letter queue.
+        limit: the maximum number of messages, the oldest first.
+        to: the target queue; None: the queue that each message came from.
+        where: returns whether a message is moved; None: all are. It is called in the transaction.
+        tx: the caller's transaction.
+
+    Returns:
+        How many were moved; messages that were sent here directly stay, unless ``to`` is given.
+
+    Raises:
+        InputError: if ``to`` is the queue itself.
+        NoSuchQueue: if the target does not exist.
+    """
+    check_limit(limit)
+    if to == queue.name:
+        msg = f"the messages of {to!r} are in it already; name another queue, or none: each back to its own"
+        raise InputError(msg)
+
+    def move(store: Store, now_ms: int) -> int:
+        info = queue_of(store, queue.name)
+        if to is not None:
+            queue_of(store, to)
+        moved = after = 0
+        while moved < limit and (entries := store.read(info, after, limit - moved, pending=True)):
+            after = entries[-1].sequence_number
+            rooms = Rooms(store)
+            changes = [
+                Settlement(entry.sequence_number, None, SettleAction.MOVE, to=target)
+                for entry in entries
+                if (where is None or where(entry))
+                and (target := to or entry.came_from or queue.name) != queue.name
+                and target in store.queues
+                and rooms.take(target)
+            ]
+            moved += sum(verdict is SettleResult.DONE for verdict in store.settle(info, changes, now_ms))
+        return moved
+
+    return Ask(queue.name, move).within(tx)

@@ -1,0 +1,180 @@
+"""The protocol of a store of pipelines: groups, outputs that are not delivered, and decisions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from inturn.store.records import (
+    AppliedMark,
+    Claim,
+    Decided,
+    GroupRecord,
+    GroupUpdate,
+    HeldMessage,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    PipelineSummary,
+    RejectedMessage,
+    Spot,
+)
+
+
+class GroupStore(Protocol):
+    """The groups of pipelines. A pipeline is identified by its number."""
+
+    def names(self) -> list[str]:
+        """Return the names of all pipelines."""
+        ...
+
+    def info(self, name: str) -> PipelineInfo | None:
+        """Return the info of a pipeline; changes to it are written by :meth:`save` and :meth:`keep`."""
+        ...
+
+    def save(self, info: PipelineInfo) -> None:
+        """Create a pipeline (if its number is 0) or change it."""
+        ...
+
+    def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
+        """Return the records of those of the groups that exist."""
+        ...
+
+    def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
+        """Return groups in the order of their names.
+
+        Args:
+            pipeline: number of the pipeline.
+            after: the name before the first one.
+            limit: maximum number of groups.
+            parked: only groups whose status is not open.
+        """
+        ...
+
+    def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
+        """Return name, status, timeline, held and oldest_us of those that are not open, as :meth:`listed` does."""
+        ...
+
+    def summary(self, pipeline: int) -> PipelineSummary:
+        """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
+        ...
+
+    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
+        """Return the groups whose wait has ended, earliest end first."""
+        ...
+
+    def held(
+        self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
+    ) -> list[HeldMessage]:
+        """Return the held messages of a group: all, or only those with one of these turns or ids."""
+        ...
+
+    def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
+        """Return the held messages of a group from a spot on, in the order of epoch, turn and id."""
+        ...
+
+    def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
+        """Return the first held message of each of these groups, in the order of epoch, turn and id."""
+        ...
+
+    def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
+        """Return the times and spots of the messages that a group has held longest, longest first."""
+        ...
+
+    def marks(self, pipeline: int, group: str, marks: Sequence[bytes]) -> list[AppliedMark]:
+        """Return the stored marks of a group among these marks, in their order."""
+        ...
+
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        """Write the results of turns, and the counts; nothing if another worker has changed one of the groups.
+
+        Returns the groups that another worker has changed.
+        """
+        ...
+
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+        """Return rejected messages after a number, with their numbers, in order."""
+        ...
+
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
+        """Return the rejected messages of a group among the pipeline's last ``limits.HISTORY_ROWS``, the last first."""
+        ...
+
+
+class OutboxStore(Protocol):
+    """Outputs that are not delivered yet; those of a group are delivered in order."""
+
+    def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
+        """Return outputs after a number, in the order in which they were made."""
+        ...
+
+    def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
+        """Return the undelivered outputs of a group, the last first."""
+        ...
+
+    def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
+        """Claim the first outputs of unclaimed groups, until ``until_ms``."""
+        ...
+
+    def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:
+        """Extend claims."""
+        ...
+
+    def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
+        """End a claim and remove its first outputs, which were delivered.
+
+        Args:
+            pipeline: number of the pipeline.
+            claim: the claim.
+            count: number of delivered outputs.
+            until_ms: earliest time of the next attempt for the others.
+            error: why the next output could not be delivered; None: no failure.
+
+        Returns:
+            Whether the claim was still valid; if not, nothing is changed.
+        """
+        ...
+
+    def outgoing(self, pipeline: int, groups: Sequence[str] | None, limit: int, after: str = "") -> list[Outgoing]:
+        """Return groups with undelivered outputs: those named or, for None, those of which one failed, after a name."""
+        ...
+
+    def has_unsent(self, pipeline: int) -> bool:
+        """Return whether a group has undelivered outputs that were not refused."""
+        ...
+
+    def redeliver(self, pipeline: int, groups: Sequence[str] | None) -> int:
+        """Let refused outputs of these groups, or of all, be claimed again; return the number of groups."""
+        ...
+
+
+class DecisionStore(Protocol):
+    """Decisions of people about groups, kept for ever."""
+
+    def decide(self, pipeline: int, decided: Sequence[Decided]) -> None:
+        """Append decisions."""
+        ...
+
+    def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
+        """Return the decisions that are not taken yet, in order."""
+        ...
+
+    def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
+        """Return the decisions about a group among the last ``limits.HISTORY_ROWS``, taken or not, the last first."""
+        ...
+
+    def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
+        """Mark decisions as taken, with the verdict on each by its name."""
+        ...
+
+    def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        """Return the verdicts on those of the named decisions that are taken, by name."""
+        ...
+
+    def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
+        """Return the groups of those of the named decisions that exist, by name."""
+        ...
+
+
+class PipelineStore(GroupStore, OutboxStore, DecisionStore, Protocol):
+    """All stored data of pipelines, inside a transaction of the store."""

@@ -1,0 +1,81 @@
+"""Sixteen producers that give up and are killed leave neither a hole nor a double in the numbers of any group."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import inturn
+from inturn.core import limits
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+PROGRAM = Path(__file__).parent / "programs" / "numbering_writer.py"
+WRITERS = 16
+WAVES = 2
+
+
+def test_writers_that_abort_and_are_killed_leave_no_gap_and_no_double(target: str, soak_seed: int) -> None:
+    chance = random.Random(soak_seed)
+    with inturn.open(target, durable=False) as db, closing(connected(target)) as connection:
+        db.queue("q").reader("log").seek(0)  # all of it stays to be read
+        connection.execute("create table own (grp text, revision bigint)")
+        connection.commit()
+        for wave in range(WAVES):
+            kill_all(target, chance, wave)
+        revisions = defaultdict[str, list[int | None]](list)
+        for group, revision in log(db):
+            revisions[group].append(revision)
+        own = connection.execute("select grp, revision from own").fetchall()
+    assert sum(map(len, revisions.values())) > 20 * WRITERS, "too little was done to say anything"
+    assert own, "no transaction of a caller was committed"
+    for group, found in revisions.items():
+        assert found == list(range(1, len(found) + 1)), group
+    assert len(own) == len(set(own)), "a revision was given to two callers"
+    assert all(revision <= len(revisions[group]) for group, revision in own), "a committed row has lost its message"
+
+
+def kill_all(target: str, chance: random.Random, wave: int) -> None:
+    """Start all writers, and kill each at a random moment; one that ends by itself has failed."""
+    writers = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, target, f"{wave}/{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for n in range(WRITERS)
+    ]
+    try:
+        for each in writers:
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"ready\n", each.communicate()[1].decode()
+        for each in chance.sample(writers, k=WRITERS):
+            time.sleep(chance.uniform(0, 0.2))
+            assert each.poll() is None, each.communicate()[1].decode()
+            each.send_signal(signal.SIGKILL)
+    finally:
+        for each in writers:
+            each.kill()
+            each.communicate()
+
+
+def connected(target: str) -> Any:
+    """The caller's own connection."""
+    return psycopg.connect(target) if target.startswith("postgresql:") else sqlite3.connect(target)
+
+
+def log(db: Any) -> list[tuple[str, int | None]]:
+    """The group and the revision of every message, in order."""
+    found: list[tuple[str, int | None]] = []
+    after = 0
+    while part := db.queue("q").peek(limits.READ_MESSAGES, after=after):
+        after = part[-1].sequence_number
+        found += [(each.group, each.revision) for each in part]
+    return found

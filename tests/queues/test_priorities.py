@@ -1,0 +1,125 @@
+"""Priorities between groups: who goes ahead, of whom, and that nobody is left behind; rule 6 of ready_groups.py."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_harness import StoreHarness
+
+import inturn
+from inturn.core.errors import InputError
+from inturn.queue import QueueSettings
+from inturn.store.memory.store import MemoryStore
+
+LEAD = 4
+
+
+@pytest.fixture
+def ranked(harness: StoreHarness) -> StoreHarness:
+    harness.make("q", priority_lead=LEAD, max_receives=None)
+    harness.send("first")  # so that there is something to go ahead of
+    harness.drain()
+    return harness
+
+
+def test_a_higher_group_goes_ahead_and_keeps_its_own_order(ranked: StoreHarness) -> None:
+    ranked.prioritize("c", 1)
+    ranked.send("a1", "b1", "c1", "c2")
+    assert ranked.drain() == ["c1", "c2", "a1", "b1"]
+
+
+def test_it_passes_only_so_many_messages_so_that_nobody_starves(ranked: StoreHarness) -> None:
+    ranked.prioritize("c", 1)
+    ranked.send("a1")
+    taken = []
+    for number in range(10):
+        ranked.send(f"c{number}")
+        taken += ranked.take()
+        ranked.wait(100)
+        ranked.ack(*[])
+    assert taken.index("a1") <= LEAD + 1, taken
+
+
+def test_a_new_priority_holds_for_groups_that_wait(ranked: StoreHarness) -> None:
+    ranked.send("a1", "b1", "c1", "d1")
+    ranked.prioritize("d", 2)
+    ranked.prioritize("a", -1)
+    assert ranked.drain() == ["d1", "b1", "c1", "a1"]
+    ranked.send("a1", "b1", "d1")
+    ranked.prioritize("d", 0)
+    ranked.prioritize("a", 0)
+    assert sorted(ranked.drain()) == ["a1", "b1", "d1"]
+
+
+def test_a_group_that_fails_has_no_lead(ranked: StoreHarness) -> None:
+    ranked.prioritize("c", 5)
+    ranked.send("a1", "c1", "b1")
+    (failed,) = ranked.receive()
+    assert failed.entry.body == "c1"
+    ranked.nack(failed)
+    ranked.prioritize("c", 6)  # nor by a new priority
+    assert ranked.drain() == ["a1", "b1", "c1"]
+
+
+def test_priorities_are_off_by_default_and_can_be_turned_off_again(harness: StoreHarness) -> None:
+    harness.prioritize("c", 9)
+    harness.send("a1", "b1", "c1")
+    assert harness.drain() == ["a1", "b1", "c1"]
+    harness.make("q", priority_lead=100)
+    harness.send("a1", "a2", "b1", "c1")
+    assert harness.take() == ["c1"]
+    harness.send("d1", "d2")
+    harness.prioritize("d", 3)
+    harness.make("q")
+    assert sorted(harness.drain()) == ["a1", "a2", "b1", "d1", "d2"], "none of those that went ahead is forgotten"
+
+
+def test_a_large_backlog_hides_no_group_that_goes_ahead(ranked: StoreHarness) -> None:
+    """The log is looked through as far as a priority reaches."""
+    ranked.make("q", priority_lead=1_000)
+    ranked.prioritize("z", 1)
+    ranked.send(*(f"{group}{n}" for n in range(60) for group in "abcdef"), "z1")
+    assert ranked.take() == ["z1"]
+
+
+@settings(max_examples=60)
+@given(
+    priorities=st.dictionaries(st.sampled_from("abc"), st.integers(-2, 3)),
+    sent=st.lists(st.sampled_from("abc"), min_size=1, max_size=25),
+    lead=st.integers(1, 5),
+)
+def test_each_message_is_passed_by_few(priorities: dict[str, int], sent: list[str], lead: int) -> None:
+    """By those alone that were sent up to the difference of the priorities after it, in messages."""
+    harness = StoreHarness(MemoryStore())
+    harness.make("q", priority_lead=lead)
+    for group, priority in priorities.items():
+        harness.prioritize(group, priority)
+    numbers = [each.sequence_number for each in harness.send(*sent)]
+    order: list[int] = []
+    while got := harness.receive(1):
+        order += [each.entry.sequence_number for each in got]
+        harness.ack(*got)
+    assert sorted(order) == numbers
+    rank = {number: priorities.get(group, 0) for number, group in zip(numbers, sent, strict=True)}
+    for at, number in enumerate(order):
+        for other in order[:at]:
+            if other > number:
+                head = min(each for each in order[order.index(other) :] if rank[each] == rank[number] or each == number)
+                assert other - min(head, number) <= lead * max(0, rank[other] - rank[number]) or head < number
+
+
+def test_verbs(target: str) -> None:
+    with inturn.open(target, durable=False) as db:
+        queue = db.queue("q", QueueSettings(priority_lead=1_000))
+        queue.send("x", group="x")
+        queue.prioritize("b", 3)
+        assert (queue.priority("b"), queue.priority("a")) == (3, 0)
+        queue.send("a", group="a")
+        queue.send("b", group="b")
+        assert [each.body for each in queue.receive(3)] == ["x", "b", "a"]
+        for wrong in (101, 1.5, True, "high"):
+            with pytest.raises(InputError, match="priority is"):
+                queue.prioritize("b", wrong)
+        with pytest.raises(InputError, match="priority_lead=1000"):
+            db.queue("plain").prioritize("b", 1)
+        with pytest.raises(InputError, match="priority_lead is 0"):
+            QueueSettings(priority_lead=0)
