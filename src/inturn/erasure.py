@@ -1,0 +1,160 @@
+"""Erasure: all content of a group is removed from a database or a store on Spark, and the decision is kept.
+
+It goes in steps, each one transaction. A run that was interrupted is done again from the beginning: what is gone
+already is passed over. First the pipelines give the group up, so that no worker brings back what is removed after that.
+"""
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from inturn.core import limits
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.queue.delivery import SettleAction, Settlement
+from inturn.core.queue.kept_log import LogSpan
+from inturn.core.texts import note
+from inturn.faults import reach
+from inturn.queue.message import group_name
+from inturn.results.place import counts_of, forgotten
+from inturn.store.commands import Ask, queue_of
+from inturn.store.records import Decided, GroupUpdate
+
+if TYPE_CHECKING:
+    from inturn.database import Database
+    from inturn.spark.tables.erasure import ErasedRows
+    from inturn.store.protocols import SqlStore
+
+T = TypeVar("T")
+
+_REASON: Final = "forgotten"
+
+
+class Forgotten(NamedTuple):
+    """The content that an erasure has removed.
+
+    Attributes:
+        messages: messages by queue, acknowledged or not.
+        pipelines: pipelines that knew the group, and have given it up.
+    """
+
+    messages: dict[str, int]
+    pipelines: list[str]
+
+
+def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotten:
+    """Remove all content of a group from a database, and from its files.
+
+    Removed are its messages in all queues and logs, its state, held and rejected messages, outputs that are not
+    delivered, the contents in decisions about it, its session states, and its records in sources. The decision is kept:
+    who, when and why. A pipeline that knew the group has given it up, and rejects what comes for it. What is known of
+    applied messages is kept as digests, so that a late copy is not applied again.
+
+    May be repeated, and must be if it was interrupted.
+
+    Args:
+        db: the database.
+        group: the group.
+        by: who decided.
+        why: the reason; it is kept, so it should have no content.
+
+    Raises:
+        InputError: if the name of the group is invalid.
+        StoreError: if the files cannot be rewritten now, such as while somebody reads; run it again.
+    """
+    name, by, why = group_name(group), note("by", by), note("why", why)
+    reach("before results")
+    known = [each for each in db.pipelines() if _run(db, partial(_give_up, pipeline=each, group=name, by=by, why=why))]
+    reach("before messages")
+    removed: dict[str, int] = {}
+    for queue in db.queues():
+        while count := _run(db, partial(_erase, queue=queue, group=name)):
+            removed[queue] = removed.get(queue, 0) + count
+            reach("between messages")
+    _run(db, lambda store, _now_ms: store.erasure.sources(name))
+    reach("before cleaning")
+    db.store.clean()
+    reach("cleaned")
+    return Forgotten(removed, known)
+
+
+def forget_in_store(store: str | os.PathLike[str], group: object, *, by: str, why: str = "") -> "ErasedRows":
+    """Remove all content of a group from a store on Spark, and from its files; the decision is kept.
+
+    The group is given up in a step of its own. Old steps are vacuumed, so ``read(…, step=n)`` has the last step only,
+    and files with rows of the group are written anew. A writer that is at work fails with ``StoreConflict``. Streams
+    that read the outputs must not run meanwhile. May be repeated, and must be if it was interrupted.
+
+    Args:
+        store: the store.
+        group: the group.
+        by: who decided.
+        why: the reason; it is kept, so it should have no content.
+
+    Raises:
+        InputError: if the name of the group is invalid, or the outputs are a Delta table.
+        StoreConflict: if a writer commits a step meanwhile; run it again.
+        StoreError: if the store cannot be read or written.
+    """
+    from inturn.spark.tables.erasure import erase_group  # it needs pyarrow
+
+    return erase_group(store, group_name(group), by=note("by", by), why=note("why", why))
+
+
+def _run(db: "Database", function: Callable[["SqlStore", int], T]) -> T:
+    """Call a function with the store and the time, in a transaction of its own."""
+    return db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+
+
+def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: str, why: str) -> bool:
+    """Remove the results of a group; return whether the pipeline knows it."""
+    pipelines, erasure = store.pipelines, store.erasure
+    info = pipelines.info(pipeline)
+    if info is None:
+        return False
+    erasure.results(info.number, group)
+    for name, text in erasure.decisions(info.number, group):
+        decided = msgspec.json.decode(text, type=Decision)
+        if decided.old is not None or decided.new is not None:
+            erasure.rewrite(info.number, name, msgspec.json.encode(replace(decided, old=None, new=None)).decode())
+    lines = pipelines.lines(info.number, [group])
+    if not lines:
+        return False
+    (line,) = lines
+    told = f"{_REASON} by {by}" + (f": {why}" if why else "")
+    made = forgotten(line, told)
+    if made == line:  # an earlier run has done it
+        return True
+    counts = counts_of(info)
+    counts.released += line.held
+    if line.held:
+        counts.rejected[_REASON] = counts.rejected.get(_REASON, 0) + line.held
+    info.counts = msgspec.to_builtins(counts)
+    pipelines.keep(info, [GroupUpdate(made, (), (), ())], (), now_ms)
+    why = _REASON + (f": {why}" if why else "")
+    decision = Decision(
+        id=uuid.uuid4().hex, action=DecisionAction.GIVE_UP, group=group, by=by, why=why, at_us=now_ms * 1_000
+    )
+    pipelines.decide(info.number, [Decided(decision.name, group, msgspec.json.encode(decision).decode())])
+    pipelines.take(info.number, {decision.name: ""})
+    return True
+
+
+def _erase(store: "SqlStore", now_ms: int, *, queue: str, group: str) -> int:
+    """Remove some messages of a group from a queue; return their number."""
+    info = queue_of(store, queue)
+    found = store.log(info, LogSpan(group=group), limits.EXPIRE_AT_ONCE)
+    done = [each.entry.sequence_number for each in found if each.is_done]
+    if done:
+        store.erasure.done_messages(done)
+    there = [each.entry.sequence_number for each in found if not each.is_done]
+    if there:
+        changes = [Settlement(number, None, SettleAction.ERASE, any_holder=True) for number in there]
+        store.settle(info, changes, now_ms)
+    if not found:
+        store.erasure.session(info.number, group)
+    return len(found)

@@ -1,0 +1,244 @@
+"""Erasure of a group from a store: its rows are removed from every file, and the files that had them are deleted.
+
+It commits a step in which the group is given up and has no content. So a writer that is at work fails at its commit,
+and takes the group's content from no earlier step. Then old steps are vacuumed, and the files of outputs and of
+rejected messages are written anew. What an interrupted run has not done, another one does.
+"""
+
+import datetime as dt
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inturn.core.errors import InputError
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.timeline import Status
+from inturn.faults import reach
+from inturn.spark.columns.hashing import group_hash
+from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken
+from inturn.spark.tables.out import ArrowOut, ParquetOut
+from inturn.spark.tables.rows import batches_of
+from inturn.spark.tables.steps import manifest_name
+
+_REASON: Final = "forgotten"
+_GOING: Final = (Status.OPEN.value, Status.WAITING.value)
+
+
+class ErasedRows(NamedTuple):
+    """The rows that an erasure has removed from a store.
+
+    Attributes:
+        is_known: whether the store knew the group; it has given the group up then.
+        outputs: outputs, which were delivered or not.
+        rejected: rejected messages.
+        held: held messages.
+    """
+
+    is_known: bool
+    outputs: int
+    rejected: int
+    held: int
+
+
+class _Found(NamedTuple):
+    """A level without the group's content; the status of its row of the group, and how many messages it held."""
+
+    level: Level
+    status: str | None
+    held: int
+
+
+def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: str = "") -> ErasedRows:
+    """Remove a group's content from a store; no stream of its outputs may be at work.
+
+    Args:
+        location: the store.
+        group: text form of the group.
+        by: who decided.
+        why: the reason.
+
+    Raises:
+        InputError: if the store's outputs are a Delta table, whose history has them too.
+        StoreConflict: if a writer commits a step meanwhile; run it again.
+        StoreError: if the store cannot be read or written.
+    """
+    store = SparkStore(location)
+    store.known()
+    if any("/_delta_log/" in name for name in store.files.names("data")):
+        raise InputError(
+            f"the outputs of {store.location} are a Delta table, whose files and history have the group's content too; "
+            "they are not erased. Make a new store from messages without the group, and remove this one"
+        )
+    reach("before results")
+    last = store.latest()
+    is_known, held = (False, 0) if last is None else _give_up(store, last, group, by, why)
+    store.decisions.erase(group)
+    reach("before messages")
+    counts = {"outputs": 0, "rejected": 0}
+    steps = store.steps()
+    for step in steps:
+        manifest = store.manifest(step)
+        if step < steps[-1] and not manifest.vacuumed:
+            store.vacuum(manifest)
+            manifest = store.manifest(step)
+        kept: dict[str, list[File]] = {}
+        for table, files in (("outputs", manifest.outputs), ("rejected", manifest.rejected)):
+            kept[table], gone = _without(store, table, files, group)
+            counts[table] += gone
+        if kept != {"outputs": manifest.outputs, "rejected": manifest.rejected}:
+            store.rewrite(msgspec.structs.replace(manifest, **kept))
+            reach("between messages")
+    reach("before cleaning")
+    _delete_unnamed(store, steps)
+    reach("cleaned")
+    return ErasedRows(is_known, counts["outputs"], counts["rejected"], held)
+
+
+def _give_up(store: SparkStore, last: Manifest, group: str, by: str, why: str) -> tuple[bool, int]:
+    """Commit a step without the group's content; return whether the group is known, and how many messages it held."""
+    levels: list[Level] = []
+    status, held, is_changed = None, 0, False
+    told = f"{_REASON} by {by}" + (f": {why}" if why else "")
+    for level in reversed(last.levels):
+        found = _level_without(store, level, group, told if status is None else None)
+        status, held = status or found.status, held + found.held
+        is_changed |= found.level != level
+        levels.insert(0, found.level)
+    if not is_changed:
+        return status is not None, 0
+    now_us = max(time.time_ns() // 1_000, last.now_us)
+    decision = Decision(
+        id=uuid.uuid4().hex,
+        action=DecisionAction.GIVE_UP,
+        group=group,
+        by=by,
+        why=_REASON + (f": {why}" if why else ""),
+        at_us=now_us,
+    )
+    name = store.decisions.append(decision)
+    files = [file for level in levels for file in level.groups]
+    made = msgspec.structs.replace(
+        last,
+        step=last.step + 1,
+        now_us=now_us,
+        committed=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+        seconds=0.0,
+        writer=uuid.uuid4().hex,
+        counts=_counts(held),
+        levels=[level for level in levels if level.groups or level.held],
+        outputs=[],
+        rejected=[],
+        held=last.held - held,
+        parked=last.parked + (status in _GOING),
+        oldest_us=min((file.oldest_us for file in files if file.oldest_us is not None), default=None),
+        waiting_us=min((file.waiting_us for file in files if file.waiting_us is not None), default=None),
+        decisions=[Taken(name, None)],
+    )
+    store.commit(made)
+    store.file_away(made)
+    return True, held
+
+
+def _counts(held: int) -> dict[str, Any]:
+    nothing = dict.fromkeys(("received", "applied", "duplicate", "stale", "held"), 0)
+    return {**nothing, "released": held, "rejected": {_REASON: held} if held else {}}
+
+
+def _level_without(store: SparkStore, level: Level, group: str, told: str | None) -> _Found:
+    """Return a level without the content of a group; ``told`` is why, if this may be the newest level with its row."""
+    status, count = None, 0
+    groups: list[File] = []
+    for file in level.groups:
+        table = _table(store, file, group)
+        if table is None:
+            groups.append(file)
+            continue
+        mine = pc.equal(table["group"], group)
+        row = table.filter(mine)
+        others = table.filter(pc.invert(mine))
+        if told is None:  # a newer level has the group
+            groups += _written(store, "groups", [others])
+            continue
+        status, count = row["status"][0].as_py(), row["held"][0].as_py()
+        empty = _emptied(row, told)
+        if row.equals(empty):
+            groups.append(file)
+            continue
+        order = pc.sort_indices(pa.concat_tables([others, empty])["hash"])
+        groups += _written(store, "groups", [pa.concat_tables([others, empty]).take(order)])
+    held = []
+    for file in level.held:  # some rows are of messages that the group has ceased to hold
+        table = _table(store, file, group)
+        if table is None:
+            held.append(file)
+            continue
+        others = table.filter(pc.not_equal(table["group"], group))
+        held += _written(store, "held", [others])
+    return _Found(Level(level.step, groups, held), status, count)
+
+
+def _table(store: SparkStore, file: File, group: str) -> pa.Table | None:
+    """Return the rows of a file if the group is among them."""
+    if not file.low <= group_hash(group) <= file.high:
+        return None
+    table = pa.Table.from_batches(batches_of(os.fspath(store.location), [file.path]))
+    return table if pc.any(pc.equal(table["group"], group)).as_py() else None
+
+
+def _emptied(row: pa.Table, told: str) -> pa.Table:
+    """Return the row of a group that is given up, without its state."""
+    values = {"status": Status.GIVEN_UP.value, "error": told, "held": 0}
+    for at, field in enumerate(row.schema):
+        if field.name in values:
+            if field.name == "error" and row["status"][0].as_py() == Status.GIVEN_UP and row["state"].null_count:
+                continue  # an earlier run has told why
+            row = row.set_column(at, field, pa.array([values[field.name]], field.type))
+        elif field.name in {"held_step", "waiting_us", "oldest_us", "state"}:
+            row = row.set_column(at, field, pa.nulls(1, field.type))
+    return row
+
+
+def _without(store: SparkStore, table: str, files: Sequence[File], group: str) -> tuple[list[File], int]:
+    """Return Parquet files without the rows of a group, and the number of these rows."""
+    kept, gone = [], 0
+    for file in files:
+        with store.files.told("read", file.path):
+            rows = pq.read_table(store.files.source(file.path))
+        others = rows.filter(pc.fill_null(pc.not_equal(rows["group"], group), True))  # noqa: FBT003 - Arrow's way
+        gone += len(rows) - len(others)
+        kept += [file] if len(others) == len(rows) else _written(store, table, [others])
+    return kept, gone
+
+
+def _written(store: SparkStore, table: str, rows: Sequence[pa.Table]) -> list[File]:
+    """Write rows into a new file; none without rows."""
+    kinds: dict[str, Callable[..., ArrowOut | ParquetOut]] = {"groups": ArrowOut, "held": ArrowOut}
+    out = kinds.get(table, ParquetOut)(store.files, f"data/{table}/{uuid.uuid4().hex}-without")
+    for each in rows:
+        out.write(each)
+    return out.close()
+
+
+def _delete_unnamed(store: SparkStore, steps: Sequence[int]) -> None:
+    """Delete data files that no manifest names and that were there before the last step.
+
+    A younger file is of a writer that is at work; an older one is of a step that failed, or was just replaced.
+    """
+    if not steps:
+        return
+    named: set[str] = set()
+    for step in steps:
+        manifest = store.manifest(step)
+        levels = [file for level in manifest.levels for file in (*level.groups, *level.held)]
+        named.update(file.path for file in (*manifest.outputs, *manifest.rejected, *levels))
+    limit_s = store.files.modified_s(manifest_name(steps[-1]))
+    for name in store.files.names("data"):
+        if name not in named and store.files.modified_s(name) <= limit_s:
+            store.files.delete(name)

@@ -1,0 +1,33 @@
+"""The protocol of the erasure of a group's rows."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+
+class ErasureStore(Protocol):
+    """The rows of a group, to be removed for good. All methods are called inside a transaction."""
+
+    @property
+    def done_messages(self) -> Callable[[Sequence[int]], None]:
+        """Remove acknowledged messages by their numbers."""
+        ...
+
+    def results(self, pipeline: int, group: str) -> None:
+        """Remove what a pipeline holds of a group, its outputs that are not delivered, and its rejected messages."""
+        ...
+
+    def decisions(self, pipeline: int, group: str) -> list[tuple[str, str]]:
+        """Return the decisions about a group, taken or not, as names and JSON."""
+        ...
+
+    def rewrite(self, pipeline: int, name: str, decision: str) -> None:
+        """Replace the JSON of a decision."""
+        ...
+
+    def session(self, queue: int, group: str) -> None:
+        """Remove the state of a group in a queue, and the words for which it is parked."""
+        ...
+
+    def sources(self, group: str) -> None:
+        """Remove rejected records whose key is the group, and its records that were set aside."""
+        ...
