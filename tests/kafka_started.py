@@ -1,6 +1,5 @@
 """Brokers of Kafka's protocol for tests, on free ports of 127.0.0.1: one from PyPI, and Kafka itself from Maven."""
 
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -9,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from confluent_kafka.error import KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from caches import CACHE
-from server.fleet import free_port
+from inturn.demo.free_ports import free_port
+from inturn.demo.kafka_server import VERSION, KafkaServer, answering, fetch
 
-VERSION = "4.1.0"
 KAFKA = CACHE / f"kafka-{VERSION}"
-JAVA = ("java", "-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{KAFKA}/jars/*")
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>tests</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-</dependencies></project>"""
+SPARK = "4.2.0"  # the newest whose connector Maven Central has
+CONNECTOR = CACHE / f"spark-kafka-{SPARK}"
+SPARK_HAS = """<exclusions>
+<exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion>
+<exclusion><groupId>org.apache.hadoop</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
 SETTINGS = """
 process.roles=broker,controller
 node.id=1
@@ -59,60 +57,32 @@ def tansu() -> Iterator[str]:
             process.kill()
 
 
-def answering(servers: str) -> str:
-    """Wait until a broker answers."""
-    until = time.monotonic() + 60
-    while True:
-        try:
-            AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=5)
-        except KafkaException:
-            assert time.monotonic() < until, "the broker does not start"
-        else:
-            return servers
-
-
-class Kafka:
-    """One node of Kafka, which can be killed and started again.
+class Kafka(KafkaServer):
+    """The demo's Kafka, with two more ways in.
 
     Attributes:
         servers: where it is reached; ``login`` with a password, ``cut`` through what listens on ``proxy``.
     """
 
     def __init__(self, folder: Path) -> None:
-        names = ("plain", "cut", "proxy", "login", "controller")
-        self.ports = {name: free_port() for name in names}
-        self.servers, self.login, self.proxy = (f"127.0.0.1:{self.ports[name]}" for name in ("plain", "login", "proxy"))
-        self._config, self._log = folder / "server.properties", folder / "log"
-        self._config.write_text(SETTINGS.format(**self.ports, data=folder / "data"))
-        format_ = ("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._config))
-        subprocess.run([*JAVA, *format_], check=True, capture_output=True, timeout=120)
-        self.start()
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            command = [*JAVA, "kafka.Kafka", str(self._config)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        answering(self.servers)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(60)
+        super().__init__(folder, KAFKA / "jars", SETTINGS, ("plain", "cut", "proxy", "login", "controller"))
+        self.login, self.proxy = (f"127.0.0.1:{self.ports[name]}" for name in ("login", "proxy"))
 
 
 def missing() -> str:
     """Fetch Kafka, once; return why it cannot be had, or nothing."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        return "Kafka itself needs java and mvn on the PATH"
-    if (KAFKA / "complete").exists():
-        return ""
-    KAFKA.mkdir(parents=True, exist_ok=True)
-    (KAFKA / "pom.xml").write_text(POM)
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
-    fetched = subprocess.run(command, cwd=KAFKA, capture_output=True, text=True, check=False, timeout=600)
-    if fetched.returncode != 0:
-        return f"Maven does not have Kafka: {fetched.stdout[-500:]}"
-    (KAFKA / "complete").touch()
-    return ""
+    return fetch(KAFKA)
+
+
+def connector_missing() -> str:
+    """Fetch Spark's connector of Kafka, once; return why it cannot be had, or nothing."""
+    artifact = "spark-sql-kafka-0-10_2.13"
+    return fetch(CONNECTOR, group="org.apache.spark", artifact=artifact, version=SPARK, more=SPARK_HAS)
+
+
+def connector_jars() -> str:
+    """The connector as Spark's setting ``spark.jars`` wants it."""
+    return ",".join(str(jar) for jar in sorted((CONNECTOR / "jars").glob("*.jar")))
 
 
 def topic(servers: str, name: str, partitions: int = 1) -> str:
@@ -120,6 +90,12 @@ def topic(servers: str, name: str, partitions: int = 1) -> str:
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
     return name
+
+
+def widen(servers: str, name: str, partitions: int) -> None:
+    """Raise the number of a topic's partitions."""
+    admin = AdminClient({"bootstrap.servers": servers})  # its futures end with it
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(60)
 
 
 def produce(servers: str, name: str, values: Sequence[bytes | None], partition: int = 0, **more: Any) -> None:

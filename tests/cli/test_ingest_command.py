@@ -7,11 +7,13 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
 
 from inturn.cli import app
+from inturn.demo.free_ports import free_port
 
 CONFIG = """
 [[sources]]
@@ -61,6 +63,9 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
         "position": 3,
         "received": 2,
         "rejected": 1,
+        "moved": 0,
+        "lag": None,
+        "age_s": None,
         "status": "read by nobody",
         "note": None,
     }
@@ -77,11 +82,11 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (("kind", '"fodler"'), "Invalid value 'fodler' - at `$.sources[0].kind`"),
+        (("kind", '"fodler"'), "Invalid value 'fodler' - at `$.sources[0].kind`; it is one of folder, kafka, outbox"),
         (("path", '"nowhere"'), "is no folder; make it, or name another"),
         (("group", '"account"'), "group is 'account'; it is a path that begins with key, headers, body"),
         (("revision", "7"), "Expected `str | null`, got `int`"),
-        (("queue", '"shop.db"'), "names no source: write DATABASE#SOURCE"),
+        (("queue", '"shop.db"'), "names no queue: write DATABASE#QUEUE, such as shop.db#payments"),
         (("gruop", '"x"'), "Object contains unknown field `gruop`"),
     ],
 )
@@ -106,13 +111,18 @@ def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
 @pytest.mark.thorough
 def test_a_signal_stops_it_in_order() -> None:
     command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml", "--json"]
+    command += ["--health", f"127.0.0.1:{(port := free_port())}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for _ in range(600):
             status = run("ingest", "status", "shop.db", "--json")
             if status.exit_code == 0 and '"position": 3' in status.stdout:
                 break
             time.sleep(0.1)
+        with urlopen(f"http://127.0.0.1:{port}/ready") as answer:
+            assert json.load(answer)["ready"] is True
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b'source="bank",verdict="received"} 2.0' in answer.read()
         process.send_signal(signal.SIGTERM)
         told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert json.loads(told) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0}]
+    assert json.loads(told) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0, "moved": 0}]

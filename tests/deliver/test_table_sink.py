@@ -1,6 +1,12 @@
 """Outputs are rows of a table, each once."""
 
+import os
+import random
+import signal
 import sqlite3
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +16,8 @@ import pytest
 import inturn
 from inturn import deliver
 from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
+from inturn.core.queue.messages import QueueSettings
+from inturn.faults import OF_A_WORKER
 
 TABLE = "create table postings (effect_id varchar(64) primary key, account text not null, amount int, more {json})"
 
@@ -84,3 +92,111 @@ def test_a_worker_delivers_into_the_table(address: str, tmp_path: Path) -> None:
         post = deliver.table(address, "postings", {"account": "account", "amount": "amount"})
         inturn.work(pipeline, db.queue("payments"), deliver=post, until="empty")
     assert sorted(each[1:] for each in rows(address)) == [("a", 1), ("a", 2), ("a", 3)]
+
+
+# --- a table of the queue's own database ---
+
+PROGRAM = Path(__file__).parent / "programs" / "table_worker.py"
+
+
+def posted(state: Any, message: dict[str, Any]) -> tuple[Any, list[Any]]:
+    return state, [{"account": message["account"], "amount": message["n"]}]
+
+
+LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n"), handler=posted)
+COLUMNS = {"account": "account", "amount": "amount"}
+
+
+def connect(address: str) -> Any:
+    return psycopg.connect(address, autocommit=True) if "://" in address else sqlite3.connect(address)
+
+
+@pytest.fixture
+def own(request: pytest.FixtureRequest, address: str) -> str:
+    """The database of the table, in which the queues are too."""
+    with inturn.open(address, durable=False) as db:
+        db.queue("payments", QueueSettings(visibility_timeout_s=1))
+    return address
+
+
+def sent(address: str, accounts: str = "ab", count: int = 3) -> None:
+    with inturn.open(address, durable=False) as db:
+        for n in range(1, count + 1):
+            for account in accounts:
+                db.queue("payments").send({"account": account, "n": n}, group=account, revision=n)
+
+
+def wanted(accounts: str = "ab", count: int = 3) -> list[tuple[str, int]]:
+    return sorted((account, n) for account in accounts for n in range(1, count + 1))
+
+
+def test_rows_of_the_own_database_are_in_the_commit(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent(own)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("nothing is delivered later")
+
+    monkeypatch.setattr(deliver.table, "__call__", fail)
+    with inturn.open(own, durable=False) as db:
+        inturn.work(LEDGER, db.queue("payments"), deliver=deliver.table(own, "postings", COLUMNS), until="empty")
+        assert list(db.pipeline("ledger").outputs()) == []
+    assert sorted(each[1:] for each in rows(own)) == wanted()
+
+
+def test_what_the_table_refuses_is_parked_and_the_others_go_on(own: str) -> None:
+    constraint = (
+        "create trigger no before insert on postings when new.account = 'b' begin select raise(abort, 'no b'); end"
+    )
+    if "://" in own:
+        constraint = "alter table postings add check (account <> 'b')"
+    connect(own).execute(constraint)
+    sent(own)
+    with inturn.open(own, durable=False) as db:
+        inturn.work(LEDGER, db.queue("payments"), deliver=deliver.table(own, "postings", COLUMNS), until="empty")
+        (failing,) = db.pipeline("ledger").failing()
+        assert failing.group == "b"
+        assert sorted(each[1:] for each in rows(own)) == wanted("a")
+        connect(own).execute(
+            "drop trigger no" if "://" not in own else "alter table postings drop constraint postings_account_check"
+        )
+        db.pipeline("ledger").redeliver("b")
+        sent(own, "b", 4)
+        inturn.work(LEDGER, db.queue("payments"), deliver=deliver.table(own, "postings", COLUMNS), until="empty")
+    assert sorted(each[1:] for each in rows(own)) == sorted([*wanted("ab"), ("b", 4)])
+
+
+def test_a_locked_table_is_waited_for(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create table locked (effect_id text primary key, account text, amount int)")
+    try:
+        with inturn.open(postgres_url, durable=False) as db, psycopg.connect(postgres_url) as holder:
+            db.queue("payments").send({"account": "a", "n": 1}, group="a", revision=1)
+            holder.execute("lock table locked in exclusive mode")
+            threading.Timer(4, holder.commit).start()
+            inturn.work(
+                LEDGER, db.queue("payments"), deliver=deliver.table(postgres_url, "locked", COLUMNS), until="empty"
+            )
+            assert holder.execute("select account, amount from locked").fetchall() == [("a", 1)]
+    finally:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("drop table locked")
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_workers_that_are_killed_leave_each_row_once(own: str, soak_seed: int) -> None:
+    chance, killed = random.Random(soak_seed), 0
+    sent(own, "abcdef", 40)
+    for _ in range(20):
+        at = f"{chance.choice(OF_A_WORKER)}@{chance.randint(1, 4)}"
+        life = subprocess.run(
+            [sys.executable, str(PROGRAM), own], env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=120
+        )
+        assert life.returncode in (0, -signal.SIGKILL)
+        killed += life.returncode != 0
+        found = [each[1:] for each in rows(own)]
+        assert len(found) == len(set(found))
+    assert subprocess.run([sys.executable, str(PROGRAM), own], check=False, timeout=120).returncode == 0
+    assert killed > 5
+    print(f"{killed} of 20 lives were killed")
+    assert sorted(each[1:] for each in rows(own)) == wanted("abcdef", 40)

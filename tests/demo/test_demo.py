@@ -51,7 +51,7 @@ def rows(sent):
 
 def result(**changes):
     steps = [
-        Counts(received=5, applied=2, duplicate=1, held=1, rejected={"invalid": 1}),
+        Counts(received=5, applied=1, duplicate=1, held=2, rejected={"invalid": 1}),
         Counts(received=1, released=1, applied=2),
     ]
     wrong = {name: naive.Wrong(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, SPARK, PROCESS)}
@@ -65,7 +65,7 @@ def result(**changes):
         contradicted="N1",
         kill=Kill(2, 1, 1),
         steps=steps,
-        process=Counts(received=6, applied=4, duplicate=1, rejected={"invalid": 1}),
+        process=Counts(received=6, applied=3, duplicate=1, held=1, rejected={"invalid": 1}),
         differences=Differences(0, 0, 0, 0),
         outputs=1,
         landings=1,
@@ -73,6 +73,8 @@ def result(**changes):
         course=course(1.0, {"UA": [dt.datetime.fromtimestamp(2, dt.UTC)]}, [2.1], [("1970-01-01T00:00:04Z", 1.0)], 3.5),
         knot=Knot("N1", ["left JFK for LAX, 1 Jan", "landed LAX, 1 Jan"], [2, 1, 2]),
         examples=[Example("N1", truth, dict.fromkeys(wrong, RIGHT))],
+        misspelt="N1",
+        stopped={SPARK: {"N1": "parked"}, PROCESS: {"N1": "parked"}},
     )
     return replace(made, **changes)
 
@@ -152,7 +154,8 @@ def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
     assert first.counts.held == second.counts.released > 0
     assert first.counts.rejected.get("conflict", 0) + second.counts.rejected.get("conflict", 0) == 1
     assert first.counts.rejected["invalid"] + second.counts.rejected["invalid"] >= 24
-    assert second.counts.held == 0
+    assert second.counts.held - (second.counts.released - first.counts.held) == 1, "the misspelt message"
+    assert [(each.group, each.status) for each in second.held] == [(sent.misspelt, "failed")]
     assert len(second.outputs) == sum(true.legs for true in truth.values())
 
 
@@ -232,11 +235,16 @@ def test_the_most_tangled_aircraft_is_chosen(legs, rows):
         {"outputs": 2},
         {"messages": 7},
         {"steps": [Counts(received=1)]},
-        {"steps": [Counts(received=6, applied=5, held=1)]},
+        {"steps": [Counts(received=6, applied=4, held=2)]},
         {"process": Counts(received=6, applied=5)},
+        {"process": Counts(received=6, applied=4, duplicate=1, rejected={"invalid": 1})},
         {"differences": Differences(0, 0, 0, 1)},
         {"wrong": result().wrong | {SPARK: naive.Wrong(1, 1, 0, 0, 0)}},
         {"wrong": result().wrong | {PROCESS: naive.Wrong(1, 0, 0, 0, 1)}},
+        {"stopped": {SPARK: {"N1": "parked"}, PROCESS: {}}},
+        {"stopped": {name: {"N1": "parked", "N2": "waiting"} for name in (SPARK, PROCESS)}},
+        {"stopped": {name: {"N1": "waiting"} for name in (SPARK, PROCESS)}},
+        {"misspelt": "N2"},
     ],
 )
 def test_a_result_is_good_only_if_everything_is_right(changes):
@@ -258,7 +266,7 @@ def test_what_is_wrong_is_said_and_ends_with_exit_code_1(tmp_path, monkeypatch):
 def test_the_tables_fit_into_a_narrow_terminal():
     terminal = Console(width=80, record=True, file=io.StringIO())
     big = Counts(received=25_533, released=1_066, applied=24_302, duplicate=1_206, held=1_066, rejected={"invalid": 25})
-    console.show(terminal, result(steps=[big] * 7, process=big), {}, [])
+    console.show(terminal, result(steps=[big] * 7, process=big), {}, [], "inturn console")
     said = terminal.export_text()
     assert "…" not in said
     assert {"rejected", "25", "dropDuplicates", "process"} <= set(said.split())

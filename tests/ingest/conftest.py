@@ -7,7 +7,6 @@ import pytest
 
 import inturn
 from inturn.database import Database
-from kafka_started import Kafka, missing
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -21,13 +20,3 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def db(address: str) -> Iterator[Database]:
     with inturn.open(address, durable=False) as db:
         yield db
-
-
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """Kafka itself; whoever kills it starts it again."""
-    if why := missing():
-        pytest.skip(why)
-    kafka = Kafka(tmp_path_factory.mktemp("kafka"))
-    yield kafka
-    kafka.kill()

@@ -48,6 +48,9 @@ class Scripted(Source):
                 found.append(SourceRecord(name, self.at[name], body, b"k", {"h": b"v"}, 7))
         return found
 
+    def lag(self, partition: str) -> int | None:
+        return len(self.log.partitions[partition]) - self.at[partition]
+
     def confirm(self, partition: str, position: Any) -> None:
         self.confirmed.append((partition, position))
 

@@ -273,7 +273,7 @@ def test_d1_through_the_host_the_queue_and_the_worker(db: Database) -> None:
     source = Scripted(Log(p=[*events, None, b'{"op": "t", "source": {}}']))
     mapping = DebeziumMapping(group="account", revision="position")
     queue = db.queue("bills")
-    assert Ingest(source, queue, mapping, name="bills").run(until="caught up") == (4, 1, 1)
+    assert Ingest(source, queue, mapping, name="bills").run(until="caught up") == (4, 1, 1, 0)
     pipeline = inturn.Pipeline(name="sums", group="account", order=inturn.Monotone("place"), handler=add)
     amounts: list[Any] = []
     inturn.work(pipeline, queue, deliver=lambda output, _effect_id: amounts.append(output), until="empty")

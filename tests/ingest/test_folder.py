@@ -1,5 +1,6 @@
 """Files in a folder are read once, whatever their format, and go on where they were left."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pyarrow import parquet
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceControl
+from inturn.ingest import limits as source_limits
 
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n")
 ROWS = [{"account": "a", "n": 1}, {"account": "b", "n": 1}, {"account": "a", "n": 2}]
@@ -77,3 +79,90 @@ def test_other_files_are_left_alone(db: Database, tmp_path: Path) -> None:
     assert run(db, folder) == 0
     with pytest.raises(InputError, match="is no folder; make it, or name another"):
         FolderSource(tmp_path / "nowhere")
+
+
+def packed(data: bytes, ending: str) -> bytes:
+    if ending == "gz":
+        return gzip.compress(data)
+    return pa.Codec("zstd").compress(data, asbytes=True) if ending == "zst" else data
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_compressed_files_are_read_and_go_on_after_the_last_record(
+    db: Database, tmp_path: Path, kind: str, ending: str
+) -> None:
+    many = [{"account": "a", "n": number} for number in range(20_000)]
+    write(tmp_path / f"1.{kind}", many)
+    plain = (tmp_path / f"1.{kind}").read_bytes()
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    half = len(plain) // 2  # in two parts, as `cat a.gz b.gz` makes them
+    parts = packed(plain[:half], ending) + packed(plain[half:], ending)
+    (folder / f"1.{kind}.{ending}").write_bytes(parts)
+    source = FolderSource(folder)
+    source.open(f"1.{kind}.{ending}", 19_990)
+    assert [each.position for each in source.poll(100, 0)] == list(range(19_991, 20_001))
+    assert run(db, folder) == 20_000
+    assert run(db, folder) == 0
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_damaged_file_is_read_up_to_there_and_stalls_no_other(db: Database, tmp_path: Path, ending: str) -> None:
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    rows = b"".join(b'{"account": "a", "n": %d, "x": "%s"}\n' % (n, str(hash(str(n))).encode()) for n in range(30_000))
+    (folder / f"1.jsonl.{ending}").write_bytes(packed(rows, ending)[:-50_000])
+    (folder / f"2.jsonl.{ending}").write_bytes(b"this is not compressed at all")
+    write(folder / "3.jsonl", ROWS)
+    received = run(db, folder)
+    assert 3 < received < 30_003
+    first, second, third = SourceControl(db, "files").partitions()
+    assert "cannot be read on" in (first.note or "")
+    assert first.position == str(received - 3)
+    assert "cannot be read on" in (second.note or "")
+    assert third.note is None
+
+
+def test_rows_that_are_no_objects_are_rejected(db: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    rows = ["account,n", "a,1", "a,2,too,many", "a", "\udcff,3", "a,4"]
+    (folder / "1.csv").write_bytes("\r\n".join(rows).encode("utf-8", "surrogateescape"))
+    assert run(db, folder) == 2
+    rejected = [(each.body, each.reason) for each in SourceControl(db, "files").rejected()]
+    assert [body for body, _ in rejected] == [b"a,2,too,many", b'{"account":"a","n":null}', b"\xff,3"]
+    assert "the body is not JSON" in rejected[0][1]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "csv"])
+def test_a_record_of_any_length_is_rejected(
+    db: Database, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 12_000_000)
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    if ending == "csv":
+        data = b"account,n\na,1\na," + b"2" * 10_000_000 + b"\na,3\n"
+    else:
+        deep = b'{"n": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+        data = b'{"account": "a", "n": 1}\n' + b"x" * 10_000_000 + b"\n" + b"x" * 30_000_000 + b"\n" + deep
+        data += b'{"account": "a", "n": 3}\n'
+    (folder / f"1.{ending}").write_bytes(packed(data, ending.partition(".")[2]))
+    assert run(db, folder) == 2
+    rejected = list(SourceControl(db, "files").rejected())
+    sizes = [10_000_020] if ending == "csv" else [10_000_000, 12_000_000, 200_008]
+    assert [len(each.body or b"") for each in rejected] == pytest.approx(sizes, abs=20)
+    assert "1,048,576 fit" in rejected[0].reason
+
+
+def test_a_file_that_is_removed_before_it_is_read_is_not_refused(tmp_path: Path) -> None:
+    write(tmp_path / "1.jsonl", ROWS)
+    source = FolderSource(tmp_path)
+    (tmp_path / "1.jsonl").rename(tmp_path / "later")
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            source.open("1.jsonl", 2)
+    (tmp_path / "later").rename(tmp_path / "1.jsonl")
+    source.open("1.jsonl", 2)
+    assert [each.position for each in source.poll(9, 0)] == [3]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ingest.scripted import Log, Scripted
-from inturn.core.errors import InputError, NoSuchQueue
+from inturn.core.errors import InputError, NoSuchQueue, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
 from inturn.ingest import limits as source_limits
@@ -34,7 +34,7 @@ def sent(db: Database) -> list[tuple[str | None, int | None]]:
 
 def test_records_become_messages_with_what_the_mapping_says(db: Database) -> None:
     source = Scripted(Log(p=[body(1), body(2, "b")]))
-    assert ingest(db, source).run(until="caught up") == (2, 0, 0)
+    assert ingest(db, source).run(until="caught up") == (2, 0, 0, 0)
     one, two = db.queue("payments").peek()
     assert (one.group, one.revision, one.dedup_id, one.body) == ("a", 1, "a-1", json.loads(body(1)))
     assert two.group == "b"
@@ -57,7 +57,7 @@ def test_a_restart_goes_on_where_the_last_commit_was(db: Database) -> None:
 def test_what_cannot_be_mapped_is_kept_with_its_bytes_and_stalls_nothing(db: Database) -> None:
     poison = [b"\xff\xfe", b'{"n": 1}', b'{"account": "a", "n": "x"}', None, b"[" * 100_000, b'"' + b"x" * 2**21 + b'"']
     source = Scripted(Log(p=[body(1), *poison, body(2)]))
-    assert ingest(db, source).run(until="caught up") == (2, len(poison), 0)
+    assert ingest(db, source).run(until="caught up") == (2, len(poison), 0, 0)
     assert sent(db) == [("a", 1), ("a", 2)]
     kept = list(SourceControl(db, "bank").rejected())
     assert [each.body for each in kept] == poison
@@ -75,7 +75,7 @@ def test_what_cannot_be_mapped_is_kept_with_its_bytes_and_stalls_nothing(db: Dat
 
 def test_tombstones_are_passed_over_where_the_mapping_says_so(db: Database) -> None:
     mapping = MessageMapping(group="key", ignore_empty=True)
-    assert ingest(db, Scripted(Log(p=[None, b"1", None])), mapping).run(until="caught up") == (1, 0, 2)
+    assert ingest(db, Scripted(Log(p=[None, b"1", None])), mapping).run(until="caught up") == (1, 0, 2, 0)
     assert SourceControl(db, "bank").partitions()[0].position == "3"
 
 
@@ -88,6 +88,15 @@ def test_a_source_that_fails_is_opened_again_where_the_last_commit_was(db: Datab
     source.faults = [lambda: None, fail, lambda: None, fail, fail]
     assert ingest(db, source, batch=2).run(until="caught up").received == 7
     assert sent(db) == [("a", number) for number in range(1, 8)]
+
+
+def test_a_source_that_is_not_there_at_the_start_is_told_at_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise SourceError("nobody answers at kafka-1:9092")
+
+    monkeypatch.setattr(Scripted, "partitions", refuse)
+    with pytest.raises(SourceError, match="kafka-1:9092"):
+        ingest(db, Scripted(Log(p=[]))).__enter__()
 
 
 def test_a_batch_that_did_not_commit_is_read_again(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Records of a topic become messages once, over a broker of Kafka's protocol that is always there."""
 
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from inturn.core.errors import InputError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
+from inturn.testing import source
 from kafka_started import produce, tansu, topic
 
 pytestmark = pytest.mark.thorough
@@ -49,7 +51,7 @@ def test_records_become_messages_and_offsets_are_kept(db: Database, servers: str
     source = KafkaSource(servers, name)
     produce(servers, name, numbers(1, 30), 0, key=b"a")
     produce(servers, name, numbers(1, 20), 1, key=b"b")
-    assert ingest(db, source, batch=7).run(until="caught up") == (50, 0, 0)
+    assert ingest(db, source, batch=7).run(until="caught up") == (50, 0, 0, 0)
     produce(servers, name, numbers(31, 40), 0, key=b"a")
     assert ingest(db, source).run(until="caught up").received == 10
     assert [each for each in sent(db) if each[0] == "a"] == [("a", number) for number in range(1, 41)]
@@ -72,7 +74,7 @@ def test_poison_and_tombstones_stall_nothing(db: Database, servers: str, name: s
     produce(servers, name, [*numbers(1, 1), *poison, *numbers(2, 2)], key=b"a", headers={"h": b"\xff", "n": None})
     produce(servers, name, numbers(3, 3))  # no key, so no group
     produce(servers, name, numbers(4, 4), key=b"\xff")
-    assert ingest(db, KafkaSource(servers, name)).run(until="caught up") == (2, 7, 0)
+    assert ingest(db, KafkaSource(servers, name)).run(until="caught up") == (2, 7, 0, 0)
     assert [each.body for each in SourceControl(db, "bank").rejected()][:5] == poison
 
 
@@ -149,3 +151,43 @@ def test_the_commands_run_and_check_it(servers: str, name: str, tmp_path: Path) 
     )
     run = CliRunner().invoke(app, ["ingest", "run", str(config), "--until-caught-up", "--json"])
     assert json.loads(run.stdout) == [{"source": "bank", **IngestCounts(3)._asdict()}]
+
+
+def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(
+    servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 0.5)
+    config = tmp_path / "ingest.toml"
+    login = '"security.protocol" = "sasl_plaintext", "sasl.mechanism" = "PLAIN", "sasl.username" = "me", '
+    login += '"sasl.password" = "secret-7"'
+    for more, words in (
+        ("", "Unknown topic or partition; create it, or check its name and the servers"),
+        ('options = { "security.protocol" = "ssl" }', "check the servers and security.protocol|SSL"),
+        (f"options = {{ {login} }}", "SASL PLAIN mechanism handshake failed"),
+    ):
+        config.write_text(f"""
+            [[sources]]
+            name = "bank"
+            kind = "kafka"
+            queue = "shop.db#payments"
+            servers = "{servers}"
+            topic = "nope"
+            {more}
+        """)
+        for command in ("check", "run"):
+            said = CliRunner().invoke(app, ["ingest", command, str(config)])
+            assert said.exit_code == 1
+            assert re.search(words, " ".join(said.output.split()))
+            assert "topic 'nope'" in said.output
+            assert "Traceback" not in said.output
+            assert "secret-7" not in said.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_topic_keeps_the_rules_of_a_source(servers: str, name: str, seed: int) -> None:
+    def make(numbers: Sequence[int]) -> None:
+        for n in numbers:
+            produce(servers, name, [b'{"n": %d}' % n], n % 2)
+
+    source(lambda: KafkaSource(servers, name), make, seed=seed, steps=40)

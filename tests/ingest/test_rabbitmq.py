@@ -10,23 +10,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 aio_pika = pytest.importorskip("aio_pika")
 
 from ingest.rabbitmq_clients import declared, depth, in_channel, published  # noqa: E402 - needs aio-pika
+from ingest.source_history import check_came_once, numbered  # noqa: E402
+from inturn.cli import app  # noqa: E402
 from inturn.core import limits  # noqa: E402
 from inturn.core.errors import SourceError  # noqa: E402
 from inturn.database import Database  # noqa: E402
 from inturn.faults import OF_A_TRANSACTION  # noqa: E402
 from inturn.ingest import Ingest, MessageMapping, RabbitSource, SourceControl  # noqa: E402
 from inturn.ingest import limits as source_limits  # noqa: E402
-from inturn.testing.history import AppliedEffect, SendCall, check_or_raise  # noqa: E402
+from inturn.testing import source  # noqa: E402
 from rabbitmq_started import missing, rabbitmq  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
@@ -138,7 +140,7 @@ def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queu
     large = message(3, body=b'"' + b"x" * 10_000_000 + b'"')
     published(url, queue, [message(1), bad, large, message(4, headers={"n": 4}), message(5)])
     host = ingest(db, url, queue)
-    assert host.run(until="caught up") == (2, 3, 0)
+    assert host.run(until="caught up") == (2, 3, 0, 0)
     assert depth(url, queue) == 0
     kept = list(SourceControl(db, queue).rejected())
     assert [each.reason.split(":")[0] for each in kept] == [
@@ -157,13 +159,13 @@ def test_r5_the_redelivered_flag_is_no_duplicate(db: Database, url: str, queue: 
         await found.get()  # its channel closes: the next delivery says redelivered, though nobody did anything
 
     in_channel(url, look)
-    assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0)
+    assert ingest(db, url, queue).run(until="caught up") == (1, 0, 0, 0)
 
 
 def test_a_publisher_that_sends_again_is_known_by_the_message_id(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(1), message(2), message(1)])
     published(url, queue, [message(2), message(3)])
-    assert ingest(db, url, queue).run(until="caught up") == (3, 0, 2)
+    assert ingest(db, url, queue).run(until="caught up") == (3, 0, 2, 0)
     assert sent(db) == [("a", 1), ("a", 2), ("a", 3)]
 
 
@@ -199,20 +201,29 @@ def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url
         until(lambda: sent(db) == [("a", 1), ("a", 2)])
 
 
-def test_a_classic_queue_that_another_consumer_reads_is_waited_for(db: Database, url: str) -> None:
-    declared(url, "taken")
-    published(url, "taken", [message(1)])
-    other = RabbitSource(url, "taken")
-    other.open("taken", None)
+def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: str, queue: str) -> None:
+    """Such as that of a paused process; else messages behind those that it has would come before them."""
+    published(url, queue, [message(n) for n in range(1, 4)])
+    other = RabbitSource(url, queue, prefetch=2)
+    other.open(queue, None)
     other.poll(1, 1)
-    source = RabbitSource(url, "taken")
-    source.open("taken", None)
+    source = RabbitSource(url, queue)
+    source.open(queue, None)
     with pytest.raises(SourceError, match="cannot be read alone"):
         source.poll(1, 1)
     source.shut()
-    with ingest(db, url, "taken"):
+    with ingest(db, url, queue) as waiting:
+        until(lambda: "cannot be read alone" in waiting.trouble)
         other.shut()
-        until(lambda: sent(db) == [("a", 1)])
+        until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_queue_keeps_the_rules_of_a_source(url: str, queue: str, seed: int) -> None:
+    def make(numbers: Sequence[int]) -> None:
+        published(url, queue, [message(n, body=b'{"n": %d}' % n) for n in numbers])
+
+    source(lambda: RabbitSource(url, queue), make, seed=seed, steps=40, redelivers=True)
 
 
 def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
@@ -230,6 +241,46 @@ def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
             ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there", name="3").run()
 
 
+def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, tmp_path: Path) -> None:
+    declared(url, "readable")
+    published(url, "readable", [message(1)])
+    config = tmp_path / "ingest.toml"
+
+    def said(command: str, url: str, queue: str) -> tuple[int, str]:
+        config.write_text(f"""
+            [[sources]]
+            name = "bank"
+            kind = "rabbitmq"
+            queue = "shop.db#payments"
+            url = "{url}"
+            from_queue = "{queue}"
+            mapping = {{ id = "headers.message-id" }}
+        """)
+        more = ["--until-caught-up"] if command == "run" else []
+        done = CliRunner().invoke(app, ["ingest", command, str(config), *more])
+        return done.exit_code, " ".join(done.output.split())
+
+    for place, queue, words in (
+        (url.replace("guest:guest", "guest:secret-7"), "readable", "refuses the login; check the user and password"),
+        (url, "nowhere", "the queue 'nowhere' cannot be read: NOT_FOUND"),
+        (f"{url}none", "readable", "RabbitMQ has no such virtual host, or not for this user; check the URL"),
+    ):
+        for command in ("check", "run"):
+            code, text = said(command, place, queue)
+            assert code == 1
+            assert words in text
+            assert "secret-7" not in text
+    assert said("run", url, "readable") == (0, "bank: 1 received, 0 rejected, 0 ignored"), "no lease is left behind"
+
+
+def test_a_long_and_a_deep_message_stall_nothing(db: Database, url: str, queue: str) -> None:
+    bad = [b'"' + b"x" * 10_000_000 + b'"', b"[" * 100_000 + b"]" * 100_000]
+    published(url, queue, [message(n, body=body) for n, body in enumerate([b"1", *bad, b"4"], 1)])
+    assert ingest(db, url, queue).run(until="caught up") == (2, 2, 0, 0)
+    assert [each.body for each in SourceControl(db, queue).rejected()] == bad
+    assert depth(url, queue) == 0
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
 def test_lives_that_end_at_every_point(kind: str, db: Database, address: str, url: str, soak_seed: int) -> None:
@@ -239,12 +290,7 @@ def test_lives_that_end_at_every_point(kind: str, db: Database, address: str, ur
         pytest.skip("each kind over a database of its own")
     chance, queue = random.Random(soak_seed), f"lives-{kind}-{soak_seed}"
     declared(url, queue, kind)
-    places: defaultdict[str, int] = defaultdict(int)
-    names = []
-    for _ in range(240):
-        account = f"acct-{chance.randrange(10)}"
-        places[account] += 1
-        names.append((account, places[account]))
+    names = numbered(chance, 240, 10)
     published(url, queue, [message(n, account) for account, n in names])
     killed = 0
     command = [sys.executable, str(PROGRAM), address, url, queue]
@@ -255,28 +301,9 @@ def test_lives_that_end_at_every_point(kind: str, db: Database, address: str, ur
         killed += life.returncode != 0
     assert subprocess.run(command, check=False, timeout=WAIT_S).returncode == 0
     assert killed > LIVES / 4
+    print(f"{killed} of {LIVES} lives were killed")
     assert depth(url, queue) == 0
-    messages = db.queue("payments").peek(1000)
-    check_or_raise(
-        [
-            *(
-                SendCall(client="p", asked=at, answered=at, dedup_id=f"{a}-{n}", group=a, body="", number=at)
-                for at, (a, n) in enumerate(names)
-            ),
-            *(
-                AppliedEffect(
-                    client="queue",
-                    asked=at,
-                    dedup_id=str(each.dedup_id),
-                    group=str(each.group),
-                    number=names.index((str(each.group), each.revision or 0)),
-                    place=at,
-                )
-                for at, each in enumerate(messages)
-            ),
-        ]
-    )
-    assert len(messages) == len(names)
+    check_came_once(db.queue("payments"), names)
 
 
 def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: str) -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ import boto3
 import pytest
 from typer.testing import CliRunner
 
+import inturn.testing
+from ingest.source_history import check_came_once, numbered
 from inturn.cli import app
 from inturn.core.errors import InputError, SourceError
 from inturn.core.queue.messages import QueueSettings
@@ -25,7 +27,6 @@ from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MessageMapping, SourceControl, SqsSource
 from inturn.ingest import limits as source_limits
 from inturn.server.config import Config, ServerConfig
-from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
 from server.served import Served
 
 pytestmark = pytest.mark.thorough
@@ -104,7 +105,7 @@ def test_q3_what_is_rejected_holds_nobody_up(db: Database, sqs: Sqs, fifo: str) 
     sqs.send(fifo, "a", 1)
     sqs.client.send_message(QueueUrl=fifo, MessageBody="{", MessageGroupId="a", MessageDeduplicationId="poison")
     sqs.send(fifo, "a", 2)
-    assert ingest(db, fifo).run(until="caught up") == (2, 1, 0)
+    assert ingest(db, fifo).run(until="caught up") == (2, 1, 0, 0)
     assert [each.body for each in SourceControl(db, "sqs").rejected()] == [b"{"]
     assert (sent(db), sqs.left(fifo)) == ({"a": [1, 2]}, 0)
 
@@ -116,7 +117,7 @@ def test_q5_an_id_is_known_for_ever_and_kept_if_it_means_something_else(db: Data
         url = sqs.queue(f"q5-{place}-{id(db)}.fifo")
         sqs.send(url, "a", 1, "pay-77", amount=amount)
         found = ingest(db, url, lease_s=0.2).run(until="caught up")
-        assert found == [(1, 0, 0), (0, 0, 1), (0, 1, 0)][place]
+        assert found == [(1, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 0)][place]
     (kept,) = SourceControl(db, "sqs").rejected()
     assert kept.reason == "the id 'pay-77' was used before, for another message"
 
@@ -206,6 +207,16 @@ def test_deletes_that_fail_in_part_are_tried_again() -> None:
     assert reader._held == {"r22": 22}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_group_keeps_the_rules_of_a_source(sqs: Sqs, fifo: str, seed: int) -> None:
+    def make(numbers: Sequence[int]) -> None:
+        for n in numbers:
+            sqs.send(fifo, "a", n)
+
+    inturn.testing.source(lambda: source(fifo), make, seed=seed, steps=40, redelivers=True)
+
+
 def test_what_is_wrong_at_the_start_is_told(db: Database, sqs: Sqs, fifo: str) -> None:
     with pytest.raises(InputError, match="no queue's URL"):
         SqsSource("payments")
@@ -239,13 +250,9 @@ def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo
 @pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
 def test_lives_that_end_at_every_point(db: Database, address: str, sqs: Sqs, fifo: str, soak_seed: int) -> None:
     chance = random.Random(soak_seed)
-    places: defaultdict[str, int] = defaultdict(int)
-    names = []
-    for _ in range(120):
-        group = f"g{chance.randrange(12)}"
-        places[group] += 1
-        names.append((group, places[group]))
-        sqs.send(fifo, *names[-1])
+    names = numbered(chance, 120, 12)
+    for each in names:
+        sqs.send(fifo, *each)
     killed = 0
     command = [sys.executable, str(PROGRAM), address, fifo]
     for _ in range(LIVES):
@@ -255,27 +262,8 @@ def test_lives_that_end_at_every_point(db: Database, address: str, sqs: Sqs, fif
         killed += life.returncode != 0
     until(lambda: subprocess.run(command, check=False, timeout=60).returncode == 0 and sqs.left(fifo) == 0)
     assert killed > LIVES / 4
-    messages = db.queue("payments").peek(1000)
-    check_or_raise(
-        [
-            *(
-                SendCall(client="p", asked=at, answered=at, dedup_id=f"{g}-{n}", group=g, body="", number=at)
-                for at, (g, n) in enumerate(names)
-            ),
-            *(
-                AppliedEffect(
-                    client="queue",
-                    asked=at,
-                    dedup_id=str(each.dedup_id),
-                    group=str(each.group),
-                    number=names.index((str(each.group), each.revision or 0)),
-                    place=at,
-                )
-                for at, each in enumerate(messages)
-            ),
-        ]
-    )
-    assert len(messages) == len(names)
+    print(f"{killed} of {LIVES} lives were killed")
+    check_came_once(db.queue("payments"), names)
 
 
 def until(is_so: Any) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import datetime as dt
+import gzip
 import hashlib
 import hmac
 import json
 import time
+import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -79,6 +82,52 @@ def test_a_request_is_accepted_once_and_refused_as_by_the_endpoint(db: Database)
     assert [each.body for each in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
 
 
+def hub_signed(sent: bytes, *more: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    digest = hmac.new(b"s", sent, hashlib.sha256).hexdigest().encode()
+    return [(b"x-hub-signature-256", b"sha256=" + digest), (b"x-github-delivery", digest), *more]
+
+
+def test_a_compressed_body_is_signed_as_sent_and_unpacked_after_it(db: Database) -> None:
+    mapping = MessageMapping(group="body.order", revision="body.revision")
+    app = WebhookApp(db, [Webhook(name="ci", queue="q", signature="github", secrets=["s"], mapping=mapping)])
+    gzipped = (b"Content-Encoding", b"gzip")
+
+    def told(sent: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, Any]:
+        status, _, answer = asked(app, "/ci", sent, hub_signed(sent, *headers))
+        return status, answer.get("status") or answer["error"]
+
+    first, second = gzip.compress(body(1)), gzip.compress(body(2)[:9]) + gzip.compress(body(2)[9:])
+    assert told(first, gzipped) == (202, "accepted")
+    assert told(second, (b"content-encoding", b" GZIP ")) == (202, "accepted")
+    assert told(body(3), (b"content-encoding", b"identity")) == (202, "accepted")
+    assert [each.body for each in db.queue("q").peek()] == [json.loads(body(number)) for number in (1, 2, 3)]
+    assert asked(app, "/ci", first, [*hub_signed(body(1)), gzipped])[0] == 401
+    bad = [(first[:-9], b"gzip"), (body(4), b"gzip"), (first + b"x", b"gzip"), (body(5), b"br"), (first, b"")]
+    assert [told(sent, (b"content-encoding", encoding)) for sent, encoding in bad] == [(202, "rejected")] * len(bad)
+    rejected = list(SourceControl(db, "ci").rejected())
+    assert [each.body for each in rejected] == [sent for sent, _ in bad]
+    assert "the body is not gzip: Compressed file ended" in rejected[0].reason
+    assert "content-encoding is 'br'; gzip is read" in rejected[3].reason
+
+
+def test_a_bomb_is_refused_before_it_is_memory(db: Database) -> None:
+    hook = Webhook(name="ci", queue="q", signature="github", secrets=["s"])
+    inner = gzip.compress(bytes(500_000_000), 1)  # zeros, a thousand times smaller
+    bomb = inner[: limits.BODY_BYTES - 1] if len(inner) >= limits.BODY_BYTES else inner
+    many = gzip.compress(bytes(10_000)) * 10_000
+    app = WebhookApp(db, [hook])
+    for sent in (bomb, many[: limits.BODY_BYTES - 1]):
+        tracemalloc.start()
+        answer = asked(app, "/ci", sent, hub_signed(sent, (b"content-encoding", b"gzip")))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (answer[0], answer[2]) == (413, {"error": "the body has more than 1,048,576 bytes once it is unpacked"})
+        assert most < 20 * limits.BODY_BYTES
+    nothing = gzip.compress(b"") * (limits.BODY_BYTES // 20)  # parts without content
+    assert asked(app, "/ci", nothing, hub_signed(nothing, (b"content-encoding", b"gzip")))[2] == {"status": "rejected"}
+    assert not db.queue("q").peek()
+
+
 def test_a_full_queue_asks_for_a_retry(db: Database) -> None:
     app = WebhookApp(db, [HOOK])
     db.queue("orders").configure(max_depth=1)
@@ -98,6 +147,26 @@ def test_a_client_that_is_gone_has_sent_nothing(db: Database) -> None:
     asyncio.run(app({"type": "http", "method": "POST", "path": "/shop", "headers": []}, receive, send))
     asyncio.run(app({"type": "lifespan"}, receive, send))
     assert not db.queue("orders").peek()
+
+
+def test_w3_deliveries_in_parallel_read_the_state_one_after_the_other(db: Database) -> None:
+    """Both found no row, and the creation overwrote what the update had written; here a subscription has one turn."""
+    hook = Webhook(name="pay", queue="subs", signature="none", mapping=MessageMapping(group="body.sub", id="body.id"))
+    app, subs = WebhookApp(db, [hook]), db.queue("subs")
+    events = [(f"sub_{n}", kind) for n in range(20) for kind in ("created", "updated")]
+    posted = [json.dumps({"sub": sub, "id": f"{sub}-{kind}", "type": kind}).encode() for sub, kind in events]
+    with ThreadPoolExecutor(8) as senders:
+        assert {told for told, *_ in senders.map(lambda each: asked(app, "/pay", each), posted)} == {202}
+
+    def apply(state: dict[str, Any], event: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        if event["type"] == "created":
+            return {"status": "incomplete"} | state, []
+        return {"status": "active"}, []
+
+    pipeline = inturn.Pipeline(name="subs", group="sub", order=inturn.Arrival(), id="id", handler=apply)
+    assert inturn.work(pipeline, subs, concurrency=8, until="empty").applied == 40
+    states = {each.group: each.state for each in db.pipeline("subs").states()}
+    assert states == {f"sub_{n}": {"status": "active"} for n in range(20)}
 
 
 def test_w10_through_the_web_server_the_queue_and_the_worker(db: Database) -> None:

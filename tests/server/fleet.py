@@ -22,6 +22,7 @@ import psycopg
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from inturn.demo.free_ports import free_port
 from inturn.testing.history import Event, check, read
 from postgres_started import start
 
@@ -29,21 +30,6 @@ CLIENTS = Path(__file__).parent / "programs" / "clients.py"
 VISIBILITY_S = 2
 WAIT_S = 60
 """How long anything may take before it is taken for stuck."""
-
-
-def free_port() -> int:
-    """A port that no outgoing connection takes: a client that comes while nobody listens could else meet itself."""
-    low, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    for port in range(low // 2 + os.getpid() % 5000, low):
-        with socket.socket() as taken, contextlib.suppress(OSError):
-            taken.bind(("127.0.0.1", port))
-            if port not in _given:
-                _given.add(port)
-                return port
-    raise OSError("no free port")
-
-
-_given: set[int] = set()
 
 
 def until(is_so: Callable[[], object], what: str) -> None:

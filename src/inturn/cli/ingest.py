@@ -1,5 +1,6 @@
 """``inturn ingest``: sources whose records become messages; their positions, rejected records and control."""
 
+import gc
 import json
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -19,6 +20,7 @@ from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
     from inturn.core.source_shares import SourcePartition
+    from inturn.database import Database
     from inturn.ingest import Ingest
     from inturn.ingest.config import AnySource, IngestConfig
 
@@ -36,13 +38,17 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End once the sources have nothing more.")
     ] = False,
+    health: Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the records of sources messages of their queues, until SIGTERM or Ctrl-C."""
+    from inturn.cli.metrics import metrics_page
+    from inturn.telemetry import measures
+    from inturn.worker.health import HealthEndpoint
     from inturn.worker.signals import stopped_by
 
     with ExitStack() as stack:
-        running = _ingests(stack, config, only or [])
+        databases, running = _ingests(stack, config, only or [])
         done = threading.Event()
 
         def stop() -> None:
@@ -50,6 +56,11 @@ def run(
             for _, each in running:
                 each.stop_soon()
 
+        if health is not None:
+            page = metrics_page(databases, measures.workers)
+            stack.enter_context(HealthEndpoint(health, lambda: _health(running), page))
+        gc.freeze()  # records come and go by the thousand: the collector need not look at the rest again and again
+        stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
         stack.callback(stop)
         with stopped_by(stop):
@@ -63,7 +74,13 @@ def run(
         say_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
         return
     for name, counts in found.items():
-        say(f"{line(name)}: {counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored")
+        told = f"{counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored"
+        say(f"{line(name)}: {told}" + (f", {counts.moved:,} moved" if counts.moved else ""))
+
+
+def _health(running: "list[tuple[str, Ingest]]") -> dict[str, Any]:
+    sources = [{"source": name, **each.counts._asdict(), "error": each.trouble} for name, each in running]
+    return {"ready": not any(each["error"] for each in sources), "sources": sources}
 
 
 @ingest.command()
@@ -86,12 +103,13 @@ def check(
 
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
-    from inturn.core.errors import PositionGone
+    from inturn.core.errors import PositionGone, SourceError
     from inturn.ingest import Unmappable
     from inturn.ingest.known_ids import identified
+    from inturn.ingest.mapping import decoding
 
     source = table.source(folder)
-    map_ = identified(source, table.message_mapping(), once=table.once).compiled()
+    map_ = decoding(table.decoder(folder), identified(source, table.message_mapping(), once=table.once).compiled())
     found: list[dict[str, Any]] = []
     try:
         for partition in source.partitions():
@@ -107,6 +125,8 @@ def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any
                 found.append(known | {"group": draft.group, "revision": draft.revision, "id": draft.dedup_id})
     except PositionGone as error:
         raise InputError(f"{table.name}: {error}") from error
+    except SourceError as error:
+        raise SourceError(f"{table.name}: {error}") from error
     finally:
         source.shut()
     return found
@@ -124,23 +144,30 @@ def status(
     with opened(path) as db:
         now_ms = db.writer.clock()
         names = [wanted] if wanted else source_names(db)
-        found = [(name, each) for name in names for each in SourceControl(db, name).partitions()]
+        found = [
+            (name, each, moved.get(each.name, 0))
+            for name in names
+            for control in [SourceControl(db, name)]
+            for moved in [control.moved_counts()]
+            for each in control.partitions()
+        ]
     if wanted and not found:
         raise InputError(f"{shown(path)} has no source {wanted!r}")
     if as_json:
-        say_json([_row(name, each, now_ms) for name, each in found])
+        say_json([_row(*each, now_ms) for each in found])
         return
-    table = Table("source", "partition", "position", "received", "rejected", "moved", "status")
-    for name, each in found:
-        row = _row(name, each, now_ms)
-        moved = f"{row['moved_s']:,.0f} s ago" if row["moved_s"] is not None else ""
-        counts = (f"{each.received:,}", f"{each.rejected:,}")
+    table = Table("source", "partition", "position", "received", "rejected", "lag", "status")
+    for name, each, moved in found:
+        row = _row(name, each, moved, now_ms)
+        counts = (f"{each.received:,}", f"{each.rejected:,}", "" if each.lag is None else f"{each.lag:,}")
         status = f"{row['status']}: {each.note}" if each.note else row["status"]
-        table.add_row(cell(name), cell(each.name), cell(each.position or ""), *counts, moved, cell(status))
+        if row["moved_s"] is not None:
+            status += f"; moved {row['moved_s']:,.0f} s ago"
+        table.add_row(cell(name), cell(each.name), cell(each.position or ""), *counts, cell(status))
     plain_console().print(table if found else "There is no source yet.")
 
 
-def _row(name: str, partition: "SourcePartition", now_ms: int) -> dict[str, Any]:
+def _row(name: str, partition: "SourcePartition", moved: int, now_ms: int) -> dict[str, Any]:
     if partition.note is not None:
         status = "refused"
     elif partition.is_paused:
@@ -153,6 +180,9 @@ def _row(name: str, partition: "SourcePartition", now_ms: int) -> dict[str, Any]
         "position": None if partition.position is None else json.loads(partition.position),
         "received": partition.received,
         "rejected": partition.rejected,
+        "moved": moved,
+        "lag": partition.lag,
+        "age_s": partition.age_s(now_ms),
         "moved_s": (now_ms - partition.moved_ms) / 1000 if partition.moved_ms else None,
         "status": status,
         "note": partition.note,
@@ -177,6 +207,44 @@ def rejected(
             say_json(each._asdict() | {"key": each.key and each.key.decode(errors="backslashreplace"), "body": body})
         else:
             say(f"{each.number} {line(each.partition)} {line(each.position)}: {line(each.reason)}: {line(body)}")
+
+
+@ingest.command()
+def moved(
+    source: SourceAt,
+    limit: Annotated[int, typer.Option(help="The number of messages that are shown.", min=1)] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show the messages that wait, since their group came from another partition before."""
+    from inturn.ingest import SourceControl
+
+    path, name = _split(source)
+    with opened(path) as db:
+        found = [each for each, _ in zip(SourceControl(db, name).moved(), range(limit), strict=False)]
+    for each in found:
+        if as_json:
+            say_json({key: value for key, value in each._asdict().items() if key != "draft"})
+        else:
+            came = f"came from {line(each.partition)} at {line(each.position)}"
+            say(f"{each.number} {line(each.group)}: {came}, was in {line(each.home)} since {line(each.home_position)}")
+
+
+@ingest.command()
+def accept(
+    source: SourceAt,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; can be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let groups go on in the partition that they moved to; their messages that wait are sent."""
+    from inturn.ingest import SourceControl
+
+    path, name = _split(source)
+    with opened(path) as db:
+        count = SourceControl(db, name).accept(*(group or []))
+    if as_json:
+        say_json({"source": name, "action": "accept", "messages": count})
+    else:
+        say(f"accept: {count:,} message{'' if count == 1 else 's'} of {line(name)} sent.")
 
 
 @ingest.command()
@@ -218,14 +286,14 @@ def _changed(source: str, act: str, partitions: list[str], *position: Any, as_js
         say(f"{act}: {count} partition{'' if count == 1 else 's'} of {line(name)} changed.")
 
 
-def _split(at: str) -> tuple[str, str]:
+def _split(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, str]:
     path, name = parts(at)
     if not path or not name:
-        raise InputError(f"{shown(at)!r} names no source: write DATABASE#SOURCE, such as shop.db#bank")
+        raise InputError(f"{shown(at)!r} names no {noun}: write DATABASE#{noun.upper()}, such as shop.db#{such_as}")
     return path, name
 
 
-def _ingests(stack: ExitStack, config: Path, only: list[str]) -> "list[tuple[str, Ingest]]":
+def _ingests(stack: ExitStack, config: Path, only: list[str]) -> "tuple[list[Database], list[tuple[str, Ingest]]]":
     """Open the databases, each once, and the sources."""
     from inturn.ingest import Ingest
     from inturn.ingest.config import read
@@ -234,16 +302,17 @@ def _ingests(stack: ExitStack, config: Path, only: list[str]) -> "list[tuple[str
     databases: dict[str, Any] = {}
     found = []
     for each in tables:
-        path, queue = _split(each.queue)
+        path, queue = _split(each.queue, "queue", "payments")
         if "://" not in path:
             path = str(config.parent / path)
         if path not in databases:
             databases[path] = stack.enter_context(opened(path, create=True))
         to, mapping = databases[path].queue(queue), each.message_mapping()
         source = each.source(config.parent)
-        how = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once}
-        found.append((each.name, Ingest(source, to, mapping, name=each.name, **how)))  # type: ignore[arg-type]
-    return found
+        how: dict[str, Any] = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once, "on_move": each.on_move}
+        decode = each.decoder(config.parent)
+        found.append((each.name, Ingest(source, to, mapping, name=each.name, decode=decode, **how)))
+    return list(databases.values()), found
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":

@@ -23,6 +23,8 @@ class SourcePartition(NamedTuple):
         rejected: the number of records that were rejected.
         moved_ms: when the position last changed.
         note: why it is not read, such as a topic that was made again; None: it is.
+        lag: the number of records that were not read when its owner last looked; None: unknown.
+        record_ms: the time of the last committed record; None: unknown.
     """
 
     name: str
@@ -36,10 +38,18 @@ class SourcePartition(NamedTuple):
     rejected: int = 0
     moved_ms: int = 0
     note: str | None = None
+    lag: int | None = None
+    record_ms: int | None = None
 
     def is_owned(self, now_ms: int) -> bool:
         """Return whether somebody's lease is valid."""
         return self.owner is not None and self.until_ms > now_ms
+
+    def age_s(self, now_ms: int) -> float | None:
+        """Return how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown."""
+        if self.lag == 0:
+            return 0.0
+        return None if self.record_ms is None else max(0, now_ms - self.record_ms) / 1000
 
 
 class PartitionShare(NamedTuple):

@@ -23,6 +23,8 @@ _PASSING: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
 class table:  # noqa: N801 - it is called as a function is
     """Deliver outputs as rows of a table, each once: a row whose effect id is there already is left as it is.
 
+    If the table is in the database of the worker's queue, the rows are written in the commit that makes the outputs.
+
     The table has the column ``effect_id`` as its primary key. An error of the statement, such as an unknown column or a
     violated constraint, refuses the output for good.
 
@@ -31,13 +33,17 @@ class table:  # noqa: N801 - it is called as a function is
         name: the table, also with its schema: ``accounting.postings``.
         columns: for each other column the path of the output's field; empty: the column ``output`` has all as JSON.
 
+    Attributes:
+        database: the same.
+        insert: the statement that writes a row.
+
     Raises:
         InputError: if the address is not valid.
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
 
     def __init__(self, database: str, name: str, columns: Mapping[str, str] | None = None) -> None:
-        self._database, self._columns = checked_target(database), dict(columns or {"output": ""})
+        self.database, self._columns = checked_target(database), dict(columns or {"output": ""})
         if "effect_id" in self._columns:
             raise InputError("columns has 'effect_id'; that column has the effect id, so leave it out")
         if is_address(database) and find_spec("psycopg") is None:
@@ -45,22 +51,25 @@ class table:  # noqa: N801 - it is called as a function is
         names = ", ".join(map(_quoted, ("effect_id", *self._columns)))
         marks = ", ".join(["%s" if is_address(database) else "?"] * (1 + len(self._columns)))
         where = ".".join(map(_quoted, name.split(".")))
-        self._insert = f"insert into {where} ({names}) values ({marks}) on conflict (effect_id) do nothing"  # noqa: S608
+        self.insert = f"insert into {where} ({names}) values ({marks}) on conflict (effect_id) do nothing"  # noqa: S608
         self._mutex = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
 
     def __call__(self, output: Any, effect_id: str) -> None:
         """Deliver one output."""
-        row = [effect_id, *(_value(output, path) for path in self._columns.values())]
-        (self._to_postgres if is_address(self._database) else self._to_sqlite)(row)
+        (self._to_postgres if is_address(self.database) else self._to_sqlite)(self.row(output, effect_id))
+
+    def row(self, output: Any, effect_id: str) -> list[Any]:
+        """Return the parameters of the statement ``insert`` for an output."""
+        return [effect_id, *(_value(output, path) for path in self._columns.values())]
 
     def _to_sqlite(self, row: list[Any]) -> None:
         try:
-            with closing(sqlite3.connect(self._database, timeout=limits.DELIVER_TIMEOUT_S)) as connection, connection:
-                connection.execute(self._insert, row)
+            with closing(sqlite3.connect(self.database, timeout=limits.DELIVER_TIMEOUT_S)) as connection, connection:
+                connection.execute(self.insert, row)
         except sqlite3.Error as error:
             is_passing = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
-            raise (DeliveryError if is_passing else DeliveryRefused)(f"{self._database}: {error}") from error
+            raise (DeliveryError if is_passing else DeliveryRefused)(f"{self.database}: {error}") from error
 
     def _to_postgres(self, row: list[Any]) -> None:
         import psycopg
@@ -68,10 +77,10 @@ class table:  # noqa: N801 - it is called as a function is
         with self._mutex:
             try:
                 if self._connection is None or self._connection.closed:
-                    self._connection = psycopg.connect(self._database, autocommit=True)
-                self._connection.execute(self._insert.encode(), row)
+                    self._connection = psycopg.connect(self.database, autocommit=True)
+                self._connection.execute(self.insert.encode(), row)
             except psycopg.Error as error:
-                said = without_password(str(error), self._database)
+                said = without_password(str(error), self.database)
                 is_passing = error.sqlstate is None or error.sqlstate[:2] in _PASSING
                 if is_passing:
                     self.close()

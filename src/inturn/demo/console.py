@@ -8,12 +8,13 @@ from rich.table import Table
 
 from inturn.core.pipeline.fold import Counts
 from inturn.demo import naive
+from inturn.demo.delivery import MISSPELT
 from inturn.demo.result import DISTINCT, NAIVE, REASONS, DemoResult
 
 _COUNTS = ("received", "released", "applied", "duplicate", "stale", "held")
 
 
-def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: Sequence[str]) -> None:
+def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: Sequence[str], last: str) -> None:
     """Print the tables, explanations, and locations of the files.
 
     Args:
@@ -21,6 +22,7 @@ def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: 
         result: result of the demo.
         files: files by purpose.
         hints: commands to try next.
+        last: the command that opens the console; the last line.
     """
     kill = result.kill
     airlines = ", ".join(f"{name} {count:,}" for name, count in result.producers.items())
@@ -29,6 +31,12 @@ def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: 
         f"at once ({airlines}): {result.late:,} hours late, {result.twice:,} twice, 1 again with other content.\n",
         highlight=False,
     )
+    if result.intake is not None:
+        console.print(
+            f"They came through {result.intake.broker}: {result.intake.received:,} were ingested, each once, and "
+            f"{result.intake.rejected} without a tail number rejected.\n",
+            highlight=False,
+        )
     console.print(_counts_table(result))
     console.print(
         f"Spark was killed in step {kill.step}, before its commit: the {kill.again:,} messages of that step were done "
@@ -50,6 +58,12 @@ def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: 
         console.print(f"{name:8} {path}", highlight=False, soft_wrap=True)
     for at, hint in enumerate(hints):
         console.print(f"{'' if at else 'try':8} {hint}", highlight=False, soft_wrap=True)
+    console.print(
+        f"\n[bold]{result.misspelt} is parked[/]: of a cancelled flight its airline wrote “{MISSPELT}”, which the "
+        "handler does not know. See why, mend it and let it go on:",
+        highlight=False,
+    )
+    console.print(last, highlight=False, soft_wrap=True)
 
 
 def _counts_table(result: DemoResult) -> Table:

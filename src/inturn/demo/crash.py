@@ -68,9 +68,9 @@ class Processes:
         command += ["--store", str(store), "--checkpoint", str(checkpoint), "--master", "local[2]"]
         return self._start(*command, "--trigger", TRIGGER, "--rows", str(STEP_ROWS), "--buckets", str(BUCKETS))
 
-    def producer(self, source: str, file: Path, began: float) -> Process:
+    def producer(self, target: str, file: Path, began: float) -> Process:
         """Start a producer; see :mod:`inturn.demo.producer`."""
-        return self._start("-m", "inturn.demo.producer", source, str(file), str(began))
+        return self._start("-m", "inturn.demo.producer", target, str(file), str(began))
 
     def _start(self, *arguments: str) -> Process:
         # A killed process cannot remove its temporary files, so they are in our folder; Spark has its own variable.

@@ -1,4 +1,4 @@
-"""A bad network for the flights: messages out of order, repeated, late, and one with other content.
+"""A bad network for the flights: messages out of order, repeated, late, one with other content, one misspelt.
 
 An aircraft numbers its messages, and its airline passes them on. One seed decides what each airline sends and when, so
 every run has the same messages of an aircraft in the same order. How the airlines mix is random.
@@ -24,6 +24,7 @@ LATE_SHARE, LATE_HOURS = 0.05, (1, 24)
 TWICE_SHARE, TWICE_HOURS = 0.05, 36
 AIRLINES, OTHERS = ("UA", "B6", "EV", "DL"), "others"  # half of the flights are of four airlines
 ELSEWHERE = "BOS"  # the landing airport in the contradicting copy
+MISSPELT = "canceled"  # what one airline writes for "cancelled"
 SENDING_S = 30  # the two weeks are sent in this many seconds
 
 _Due = tuple[datetime, Row]
@@ -35,24 +36,30 @@ class ProducerLog:
 
     Attributes:
         contradicted: tail number with a revision that is sent twice with different content.
+        misspelt: tail number whose last message the handler does not know.
     """
 
     producers: dict[str, list[Post]]
     late: int
     twice: int
     contradicted: str
+    misspelt: str
 
 
 def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: int = SEED) -> ProducerLog:
     """Send the messages through a bad network.
 
     Args:
-        events: the messages in any order; at least one of them is a landing.
+        events: the messages in any order; at least one of them is a landing, and the last one of an aircraft a
+            cancellation.
         strays: rows without an aircraft.
         seed: seed of all choices.
     """
     chance = random.Random(seed)  # noqa: S311 - a play, not a secret
-    rows = [*map(msgspec.structs.asdict, events), *strays]
+    misspelt = _last_cancelled(events)
+    rows = [msgspec.structs.asdict(each) | ({"type": MISSPELT} if each is misspelt else {}) for each in events] + [
+        *strays
+    ]
     rows.sort(key=lambda row: (row["at"], row["flight"], row["type"]))
     late = twice = 0
     due: list[_Due] = []
@@ -68,7 +75,21 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
             due.append((row["at"] + timedelta(minutes=again), row))
     contradicted = _contradict(due, chance)
     due.sort(key=lambda each: each[0])
-    return ProducerLog(_by_airline(due), late, twice, contradicted)
+    return ProducerLog(_by_airline(due), late, twice, contradicted, misspelt.tail)
+
+
+def _last_cancelled(events: Sequence[FlightEvent]) -> FlightEvent:
+    """Return the cancellation that is the last message of the aircraft with the most messages.
+
+    Nothing comes behind it, and a cancelled flight moves no aircraft: while it is parked, all answers are right.
+    """
+    last: dict[str, FlightEvent] = {}
+    for each in events:
+        if each.tail not in last or last[each.tail].revision < each.revision:
+            last[each.tail] = each
+    return max(
+        (each for each in last.values() if each.type == "cancelled"), key=lambda each: (each.revision, each.tail)
+    )
 
 
 def _contradict(due: list[_Due], chance: random.Random) -> str:

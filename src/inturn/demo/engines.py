@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.inspection import GroupStatus
+from inturn.core.pipeline.selection import PARKED
 from inturn.demo.naive import NaiveAnswer
 from inturn.demo.pipeline import Aircraft
 from inturn.results.inspection import DatabaseInspector
@@ -30,6 +32,11 @@ class Engine:
     outputs: dict[str, Any]
     rejected: Counter[tuple[str | None, str]]
     counts: Counts
+
+    @property
+    def stopped(self) -> dict[str, str]:
+        """The aircraft that do not go on, with their status."""
+        return {tail: status for tail, (status, *_) in self.states.items() if status != "open"}
 
     def answers(self) -> dict[str, NaiveAnswer]:
         """Return its answer for each aircraft."""
@@ -95,8 +102,13 @@ def on_spark(spark: "SparkSession", store: Path, counts: Counts) -> Engine:
 def in_process(look: DatabaseInspector, delivered: dict[str, Any]) -> Engine:
     """Return the result in a worker's database, with its delivered outputs by effect id."""
     return Engine(
-        {each.group: (each.status, each.reached, *(each.state[name] for name in FIELDS)) for each in look.groups()},
+        {each.group: (_status(each), each.reached, *(each.state[name] for name in FIELDS)) for each in look.groups()},
         delivered,
         Counter((each.group, each.reason) for each in look.rejected()),
         look.counts(),
     )
+
+
+def _status(group: GroupStatus) -> str:
+    """Return the status of a group as Spark's table of states has it, which does not say why it is parked."""
+    return "parked" if group.status in PARKED else group.status

@@ -79,7 +79,7 @@ def last_write_wins(messages: "DataFrame") -> "DataFrame":
         return F.coalesce(F.sum(value), F.lit(0))
 
     return marked.groupBy("tail").agg(
-        F.max_by(place, F.when(kind != "cancelled", offset)).alias("location"),
+        F.max_by(place, F.when(kind.isin("departed", "landed"), offset)).alias("location"),
         F.count_if(landed).alias("legs"),
         total(F.when(landed, F.col("minutes"))).alias("minutes"),
         F.count_if("phantom").alias("phantoms"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from inturn.demo import picture
 from inturn.demo.naive import LAST_WRITE, WITHOUT_COPIES
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult
+from inturn.pages.template import environment, markup
 
 
 def drawn(result: DemoResult) -> str:
@@ -28,21 +29,19 @@ def render(result: DemoResult, picture: str, hints: Sequence[str]) -> str:
         picture: the picture, from :func:`drawn`.
         hints: commands to try next.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    folder = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["number"] = "{:,}".format
-    return environment.get_template("page.html.j2").render(
-        result=result,
-        naive=result.wrong[NAIVE],
-        distinct=result.wrong[DISTINCT],
-        inturn=result.wrong[SPARK],
-        engines={SPARK: result.spark, PROCESS: result.process},
-        reasons=REASONS,
-        last_write=LAST_WRITE,
-        without_copies=WITHOUT_COPIES,
-        picture=Markup(picture),  # noqa: S704 - made by this package, with all text escaped
-        hints=hints,
+    return (
+        environment(Path(__file__).parent, "demo")
+        .get_template("page.html.j2")
+        .render(
+            result=result,
+            naive=result.wrong[NAIVE],
+            distinct=result.wrong[DISTINCT],
+            inturn=result.wrong[SPARK],
+            engines={SPARK: result.spark, PROCESS: result.process},
+            reasons=REASONS,
+            last_write=LAST_WRITE,
+            without_copies=WITHOUT_COPIES,
+            picture=markup(picture),
+            hints=hints,
+        )
     )

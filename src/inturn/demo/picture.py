@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from inturn.core.pipeline.fold import Counts
 from inturn.demo.event_log import EventLog
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Kill, Knot
-from inturn.spark.audit.svg import GREY, INK, WHITE, Drawing, Place, Plot
+from inturn.pages.svg import GREY, INK, WHITE, Drawing, Place, Plot
 
 WRONG, HALF, RIGHT, HELD = "#c8374d", "#dd8452", "#157a73", "#a86a08"
 RAMP = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58")

@@ -1,4 +1,4 @@
-"""A producer in its own process: sends the messages of one airline to the queue, each when it is due.
+"""A producer in its own process: sends the messages of one airline, each when it is due.
 
 python -m inturn.demo.producer flights.db#flights UA.jsonl 1363000000.0
 """
@@ -11,9 +11,7 @@ from typing import Any
 
 import msgspec
 
-import inturn
-from inturn.core.queue.messages import Draft
-from inturn.queue import draft
+from inturn.demo.senders import sender
 
 PAUSE_S = 0.05
 """The time between two looks at the clock; messages that became due go into one transaction."""
@@ -26,29 +24,23 @@ class Post(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-def send(source: str, file: Path, began: float) -> None:
+def send(target: str, file: Path, began: float) -> None:
     """Send the messages of a file.
 
     Args:
-        source: the queue, ``flights.db#flights``.
+        target: the queue, or a broker's; see :func:`inturn.demo.senders.sender`.
         file: messages in the order in which they are due; its name is the airline's.
         began: begin of the run, in seconds since 1970.
     """
     posts = msgspec.json.Decoder(Post).decode_lines(file.read_bytes())
-    path, _, name = source.partition("#")
-    with inturn.open(path, create=False) as db:
-        queue = db.queue(name, create=False)
+    with sender(target, file.stem) as send_all:
         sent = 0
         while sent < len(posts):
             due = bisect(posts, time.time() - began, lo=sent, key=lambda post: post.due_s)
             if due > sent:
-                queue.send_many([_draft(post.body, file.stem) for post in posts[sent:due]])
+                send_all([post.body for post in posts[sent:due]])
             sent = due
             time.sleep(PAUSE_S)
-
-
-def _draft(body: dict[str, Any], airline: str) -> Draft:
-    return draft(body, group=body["tail"], revision=body["revision"], attributes={"airline": airline})
 
 
 if __name__ == "__main__":

@@ -66,6 +66,21 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class Intake:
+    """The way of the messages through a broker.
+
+    Attributes:
+        broker: its name.
+        received: number of records that became messages of the queue.
+        rejected: number of records that were rejected: those without a tail number, which have no group.
+    """
+
+    broker: str
+    received: int
+    rejected: int
+
+
+@dataclass(frozen=True)
 class DemoResult:
     """The numbers and choices that the demo shows.
 
@@ -76,6 +91,9 @@ class DemoResult:
         landings: true number of landings.
         wrong: number of aircraft with a wrong answer, by pipeline.
         examples: some aircraft that the first pipeline got wrong.
+        misspelt: aircraft whose last message the handler refuses.
+        stopped: the aircraft that do not go on, with their status, by engine.
+        intake: the way through a broker; None: the airlines sent to the queue itself.
     """
 
     messages: int
@@ -94,6 +112,9 @@ class DemoResult:
     course: EventLog
     knot: Knot
     examples: list[Example]
+    misspelt: str
+    stopped: dict[str, dict[str, str]]
+    intake: Intake | None = None
 
     @property
     def spark(self) -> Counts:
@@ -102,11 +123,16 @@ class DemoResult:
 
     @property
     def good(self) -> bool:
-        """True if every sum and every answer of inturn is right, each landing has an output, and both engines agree."""
+        """True if every sum and every answer of inturn is right, each landing has an output, and both engines agree.
+
+        One message, which the handler refuses, is held at the end, and its aircraft alone is parked.
+        """
+        rejected = self.intake.rejected if self.intake else 0
         return (
             all(counts.balanced for counts in (*self.steps, self.process))
-            and self.spark.received == self.process.received == self.messages
-            and self.spark.held == self.spark.released
+            and self.spark.received == self.process.received == self.messages - rejected
+            and self.spark.held - self.spark.released == self.process.held - self.process.released == 1
+            and self.stopped == {name: {self.misspelt: "parked"} for name in (SPARK, PROCESS)}
             and self.wrong[SPARK].aircraft == self.wrong[PROCESS].aircraft == 0
             and self.outputs == self.landings
             and self.differences == Differences(0, 0, 0, 0)

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,13 +18,16 @@ import msgspec
 from rich.console import Console
 
 from inturn.core import limits
-from inturn.core.errors import SetupError
+from inturn.core.errors import InturnError, SetupError
 from inturn.core.pipeline.fold import Counts
 from inturn.demo import console, crash, delivery, engines, flights, naive, page
 from inturn.demo import result as results
+from inturn.demo.brokers import DemoBroker
 from inturn.demo.event_log import course
 from inturn.demo.pipeline import aircraft
-from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Kill
+from inturn.demo.producer import Post
+from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Intake, Kill
+from inturn.ingest import Ingest
 from inturn.queue import Peeked, Queue
 from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
@@ -41,17 +44,26 @@ MARK = ".inturn-demo"  # marks a folder as the demo's own
 PRODUCERS, DATABASE, QUEUE, LOG = "producers", "flights.db", "flights", "processes.log"
 STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.svg", "demo.html"
 _COLUMNS = (*flights.FlightEvent.__struct_fields__, "offset")
+_PIPELINE = "inturn.demo.pipeline:aircraft"
+_LOOK_S = 0.05  # between two looks at how far the ingest is
 START_S = 1  # delay until the processes send, so that all of them have started
 KEPT = "kept"  # a reader that never advances, so that all messages can be read afterwards
 MADE = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
 
 
-def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession | None" = None) -> DemoResult:
+def main(
+    out: Path = Path("demo"),
+    *,
+    json: bool = False,
+    broker: DemoBroker | None = None,
+    spark: "SparkSession | None" = None,
+) -> DemoResult:
     """Run the demo and show its result.
 
     Args:
         out: folder to write to; files of an earlier demo there are replaced.
         json: write one JSON document to standard output instead of the tables.
+        broker: the broker through which the flights come; None: the airlines send to the queue itself.
         spark: session in which the stream continues after the kill, which stays open; without it one is started, and
             stopped at the end.
 
@@ -74,20 +86,23 @@ def main(out: Path = Path("demo"), *, json: bool = False, spark: "SparkSession |
         progress.print(f"[green]✓[/] {name} [dim]{seconds[name]:.1f} s[/]", highlight=False, soft_wrap=True)
 
     check()
+    if broker is not None:
+        with part(f"Looking for {broker.name}, which Maven or the system has"):
+            broker.check()
     prepare(out)
-    result = play(out, part, spark)
+    result = play(out, part, broker, spark)
     with part("Drawing the picture"):
         picture = page.drawn(result)
         (out / PICTURE).write_text(picture, encoding="utf-8")
-        text = page.render(result, picture, hints(out, result.contradicted))
+        text = page.render(result, picture, [*hints(out, result.contradicted), console_command(out)])
         (out / PAGE).write_text(text, encoding="utf-8")
     files = {name: str(out / path) for name, path in (("picture", PICTURE), ("page", PAGE), ("store", STORE))}
     files["queue"] = _source(out)
     if json:
-        document = result.as_json() | files | {"seconds": seconds}
+        document = result.as_json() | files | {"seconds": seconds, "console": console_command(out)}
         sys.stdout.write(json_text.dumps(document, ensure_ascii=False, indent=2) + "\n")
     else:
-        console.show(Console(), result, files, hints(out, result.contradicted))
+        console.show(Console(), result, files, hints(out, result.contradicted), console_command(out))
     return result
 
 
@@ -120,12 +135,13 @@ def prepare(out: Path) -> None:
     (out / MARK).write_text("inturn demo made the files beside this one, and deletes them when it runs again\n")
 
 
-def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> DemoResult:
+def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "SparkSession | None" = None) -> DemoResult:
     """Send, order with two engines, kill Spark in the middle, run the naive pipelines, and compare with the truth.
 
     Args:
         out: the folder, prepared.
         part: a context manager that is entered with the name of each part of the work.
+        broker: see :func:`main`.
         spark: see :func:`main`.
     """
     import inturn.spark
@@ -139,7 +155,11 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> DemoRe
             delivery.write(posts, _file(out, airline))
     with ExitStack() as stack:
         db = stack.enter_context(inturn.open(out / DATABASE))
-        happened = _happen(out, db.queue(QUEUE), [*sent.producers], part, stack, spark)
+        way = _Way(_source(out), None)
+        if broker is not None:
+            with part(f"Starting {broker.name}"):
+                way = _through(stack, broker, db.queue(QUEUE))
+        happened = _happen(out, db.queue(QUEUE), sent.producers, way, part, stack, spark)
         with part("Reading what both have made of the messages"):
             log = _log(db.queue(QUEUE))
             manifests = [*SparkStore(out / STORE).after(0)]
@@ -153,7 +173,7 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> DemoRe
             found = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
     sent_at: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
     for message in log:
-        sent_at[message.attributes["airline"]].append(message.sent_at)
+        sent_at[message.attributes.get("airline") or message.body["airline"]].append(message.sent_at)
     events = [msgspec.convert(message.body, flights.FlightEvent) for message in log if message.group]
     wrong = [tail for tail, true in truth.items() if any(naive.faults(true, found[NAIVE].get(tail)))]
     knot = results.choose_knot(events, wrong or list(truth))
@@ -180,7 +200,37 @@ def play(out: Path, part: "Part", spark: "SparkSession | None" = None) -> DemoRe
         ),
         knot=knot,
         examples=results.choose_examples(truth, found, [knot.tail, sent.contradicted]),
+        misspelt=sent.misspelt,
+        stopped={SPARK: on_spark.stopped, PROCESS: in_process.stopped},
+        intake=happened.intake,
     )
+
+
+@dataclass
+class _Way:
+    """The way from the producers to the queue: where they send, and what ingests that if it is a broker."""
+
+    target: str
+    ingest: Ingest | None
+    broker: str = ""
+
+    def end(self, messages: int) -> Intake | None:
+        """Wait until all messages are in the queue or rejected."""
+        if self.ingest is None:
+            return None
+        until = time.monotonic() + crash.LIMIT_S
+        while (counts := self.ingest.counts).received + counts.rejected < messages:
+            if time.monotonic() > until:
+                raise InturnError(f"of {messages} messages {counts} came through {self.broker}; {self.ingest.trouble}")
+            time.sleep(_LOOK_S)
+        return Intake(self.broker, counts.received, counts.rejected)
+
+
+def _through(stack: ExitStack, broker: DemoBroker, queue: Queue) -> _Way:
+    """Start a broker, and ingest from it into the queue until the end."""
+    target = stack.enter_context(broker.target())
+    ingest = Ingest(broker.source(target), queue, broker.mapping, name=QUEUE)
+    return _Way(target, stack.enter_context(ingest), broker.name)
 
 
 @dataclass
@@ -190,6 +240,7 @@ class _Happened:
     Attributes:
         landed: outputs that the worker delivered, by effect id.
         landed_at: time of each delivery.
+        intake: the way through a broker, if there is one.
     """
 
     session: "SparkSession"
@@ -197,10 +248,17 @@ class _Happened:
     killed: float
     landed: dict[str, Any]
     landed_at: list[float]
+    intake: Intake | None
 
 
 def _happen(
-    out: Path, queue: Queue, airlines: list[str], part: "Part", stack: ExitStack, spark: "SparkSession | None"
+    out: Path,
+    queue: Queue,
+    posts: Mapping[str, Sequence[Post]],
+    way: _Way,
+    part: "Part",
+    stack: ExitStack,
+    spark: "SparkSession | None",
 ) -> _Happened:
     """Run producers, Spark and worker at the same time, and kill Spark in the middle."""
     landed: dict[str, Any] = {}
@@ -217,12 +275,12 @@ def _happen(
         queue.reader(reader).commit(0)
     with Worker(aircraft, queue, deliver=deliver) as worker, crash.Processes(out / LOG) as processes:
         with part(
-            f"{len(airlines)} processes send; a Spark and a worker take; "
+            f"{len(posts)} processes send; a Spark and a worker take; "
             f"Spark is killed (kill -9) in step {crash.KILLED_STEP}, before its commit"
         ):
             began = time.time() + START_S
             streaming = processes.stream(*places)
-            senders = [processes.producer(_source(out), _file(out, name), began) for name in airlines]
+            senders = [processes.producer(way.target, _file(out, name), began) for name in posts]
             processes.wait_for_end(streaming, -signal.SIGKILL)
             killed = time.time()
         with part("Spark is started again, and goes on where it was, until all is done"):
@@ -231,11 +289,12 @@ def _happen(
             try:
                 for sender in senders:
                     processes.wait_for_end(sender)
+                intake = way.end(sum(map(len, posts.values())))
                 query.processAllAvailable()
             finally:
                 query.stop()
             worker.drain(crash.LIMIT_S)
-    return _Happened(session, began, killed, landed, landed_at)
+    return _Happened(session, began, killed, landed, landed_at, intake)
 
 
 def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.NaiveAnswer]]:
@@ -273,11 +332,17 @@ def _file(out: Path, airline: str) -> Path:
     return out / PRODUCERS / f"{airline}.jsonl"
 
 
+def console_command(out: Path) -> str:
+    """Return the command that opens the console on the demo's stores, where one aircraft is parked."""
+    stores = f"{shlex.quote(str(out / DATABASE))} {shlex.quote(str(out / STORE))}"
+    return f"inturn console {stores} --pipeline {_PIPELINE} --take"
+
+
 def hints(out: Path, tail: str) -> list[str]:
     """Return commands to try next: one aircraft in both stores, and all messages once more as one batch."""
     store, source = shlex.quote(str(out / STORE)), shlex.quote(_source(out))
     return [
         f"inturn explain {store} {tail}",
         f"inturn explain {shlex.quote(f'{out / DATABASE}#{aircraft.name}')} {tail}",
-        f"inturn run inturn.demo.pipeline:aircraft --from {source} --store out/",
+        f"inturn run {_PIPELINE} --from {source} --store out/",
     ]

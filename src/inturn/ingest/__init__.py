@@ -8,7 +8,8 @@ from inturn.ingest.control import SourceControl, source_names
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.mapping import MessageMapping, Unmappable
-from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.schema_registry import SchemaRegistry
+from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
@@ -18,6 +19,7 @@ from inturn.ingest.webhooks import Webhook, WebhookApp
 
 __all__ = [
     "DebeziumMapping",
+    "Decoder",
     "FolderSource",
     "Ingest",
     "IngestCounts",
@@ -25,6 +27,7 @@ __all__ = [
     "MessageMapping",
     "OutboxSource",
     "RabbitSource",
+    "SchemaRegistry",
     "Source",
     "SourceControl",
     "SourceRecord",

@@ -11,7 +11,9 @@ from inturn.core.errors import InputError
 from inturn.ingest import limits as source_limits
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.mapping import MessageMapping
-from inturn.ingest.source import Source
+from inturn.ingest.moved_groups import OnMove
+from inturn.ingest.schema_registry import Encoding, SchemaRegistry, importable_from
+from inturn.ingest.source import Decoder, Source
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
@@ -53,6 +55,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         batch: the maximum number of records in one transaction.
         lease_s: how long other instances wait for one that died, in seconds.
         once: whether the records of a source without positions are known by an id.
+        on_move: what becomes of a group that comes from another partition than before; see :class:`Ingest`.
     """
 
     name: str
@@ -61,6 +64,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     batch: int = source_limits.INGEST_RECORDS
     lease_s: float = source_limits.INGEST_LEASE_S
     once: bool = True
+    on_move: OnMove | None = None
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.
@@ -77,6 +81,35 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
             InputError: if it cannot be opened as configured.
         """
         raise NotImplementedError
+
+    def decoder(self, folder: Path) -> Decoder | None:  # noqa: ARG002 - for those that have one
+        """Return the step between the source and the mapping; None: there is none.
+
+        Raises:
+            InputError: if it cannot be made as configured.
+        """
+        return None
+
+
+class SchemaRegistryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A ``[sources.schema_registry]``; the fields of :class:`SchemaRegistry`."""
+
+    url: str
+    value: Encoding | None = None
+    key: Encoding | None = None
+    message: str | None = None
+    key_message: str | None = None
+    options: dict[str, Any] = {}
+
+    def decoder(self, topic: str, folder: Path) -> SchemaRegistry:
+        """Return the decoder; the modules that protoc has generated may be in the folder.
+
+        Raises:
+            InputError: if it cannot be made as configured.
+        """
+        if self.message is not None or self.key_message is not None:
+            importable_from(folder)
+        return SchemaRegistry(topic=topic, **msgspec.structs.asdict(self))
 
 
 class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
@@ -97,6 +130,11 @@ class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
     topic: str
     group_id: str | None = None
     options: dict[str, Any] = {}
+    schema_registry: SchemaRegistryTable | None = None
+
+    def decoder(self, folder: Path) -> Decoder | None:
+        """Return the decoder of its schema registry."""
+        return None if self.schema_registry is None else self.schema_registry.decoder(self.topic, folder)
 
     def source(self, folder: Path) -> Source:  # noqa: ARG002 - it has no files
         """Return the source."""

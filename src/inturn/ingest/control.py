@@ -1,6 +1,7 @@
-"""Inspection and control of a source from any process: positions, rejected records, pause, resume and seek."""
+"""Inspection and control of a source from any process: positions, rejected and moved records, pause, resume, seek."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -10,9 +11,10 @@ from inturn.core.errors import InputError
 from inturn.core.queue.messages import checked_name
 from inturn.core.source_shares import SourcePartition
 from inturn.database import Database
-from inturn.store.commands import Ask
+from inturn.ingest.moved_groups import draft_of
+from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import SqlStore
-from inturn.store.sources import RejectedRecord
+from inturn.store.sources import MovedRecord, RejectedRecord
 
 T = TypeVar("T")
 
@@ -42,6 +44,51 @@ class SourceControl:
         while found := self._page(after):
             yield from found
             after = found[-1].number
+
+    def moved(self) -> Iterator[MovedRecord]:
+        """Yield the messages that wait, since their group came from another partition before, in order."""
+        after = 0
+        while found := self._moved_page(after):
+            yield from found
+            after = found[-1].number
+
+    def _moved_page(self, after: int) -> list[MovedRecord]:
+        return self._ask(lambda store, _now_ms: store.sources.moved(self._name, after, limits.READ_MESSAGES))
+
+    def moved_counts(self) -> dict[str, int]:
+        """Return the number of messages that wait so, by the partition that they came from."""
+        return self._ask(lambda store, _now_ms: store.sources.moved_counts(self._name))
+
+    def accept(self, *groups: str) -> int:
+        """Let groups go on in the partition that they moved to; their messages that wait are sent, in order.
+
+        Records that the earlier partition still has wait from then on.
+
+        Args:
+            groups: which; none: all that wait. Each is accepted in a transaction of its own.
+
+        Returns:
+            How many messages were sent.
+
+        Raises:
+            InputError: if nothing of a group waits.
+            QueueFull: if the queue has no room; the groups before were accepted.
+        """
+        waiting = self._ask(lambda store, _now_ms: store.sources.moved_groups(self._name))
+        if unknown := sorted(set(groups) - set(waiting)):
+            raise InputError(f"nothing of group {unknown[0]!r} waits in source {self._name!r}")
+        return sum(self._ask(partial(self._accept, group)) for group in groups or waiting)
+
+    def _accept(self, group: str, store: SqlStore, now_ms: int) -> int:
+        waiting = store.sources.moved_of(self._name, group)
+        if not waiting:  # another accepted it
+            return 0
+        first = waiting[0]
+        sent = [each for each in waiting if (each.partition, each.queue) == (first.partition, first.queue)]
+        store.sources.move_homes(self._name, first.partition, {group: first.position})
+        store.sources.remove_moved([each.number for each in sent])
+        store.send(queue_of(store, first.queue), [*map(draft_of, sent)], now_ms)
+        return len(sent)
 
     def _page(self, after: int) -> list[RejectedRecord]:
         return self._ask(lambda store, _now_ms: store.sources.rejected(self._name, after, limits.READ_MESSAGES))

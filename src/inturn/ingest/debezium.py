@@ -18,7 +18,7 @@ from inturn.core.errors import InputError
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft
 from inturn.core.texts import checked
-from inturn.core.values.path import value_at
+from inturn.core.values.path import parts, value_at
 from inturn.ingest.mapping import MessageMapping, Unmappable, decoded, name_of, reader
 from inturn.ingest.source import SourceRecord
 
@@ -60,6 +60,11 @@ class DebeziumMapping(MessageMapping):
         if (self.body, self.format, self.ranks) != ("body", "json", None):
             raise InputError("body, format and ranks of a Debezium mapping are given; leave them out")
 
+    @property
+    @override
+    def needs_headers(self) -> bool:
+        return self.id is not None and parts(self.id)[0] == "headers"
+
     @override
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
         id_ = reader(self.id)
@@ -78,13 +83,13 @@ class DebeziumMapping(MessageMapping):
         source = event.get("source")
         if not isinstance(source, dict):
             raise Unmappable("the event has no source")
-        raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
         try:
+            raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
             group = _row_group(source, record.key) if self.group is None else self._field_group(event)
             revision = self._revision(record, event, source)
             dedup_id = None if id_ is None else name_of("id", id_(record, whole))
             return Draft(bytes(raw).decode(), group=group, revision=revision, dedup_id=dedup_id)
-        except InputError as error:
+        except (InputError, RecursionError) as error:
             raise Unmappable(str(error)) from error
 
     def _field_group(self, event: dict[str, Any]) -> str:

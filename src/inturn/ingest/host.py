@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self, cast
 
 import msgspec
@@ -23,13 +23,14 @@ from inturn.core.source_shares import SourcePartition, share
 from inturn.core.texts import quoted
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
+from inturn.ingest.batches import IngestBatch, batches_of, position_json, rejected_record
 from inturn.ingest.known_ids import identified, sorted_out
-from inturn.ingest.mapping import MessageMapping, Unmappable
-from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.mapping import MessageMapping, decoding
+from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
+from inturn.ingest.source import Decoder, Source
 from inturn.queue import Queue
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import SqlStore
-from inturn.store.sources import RejectedRecord
 
 _log = logging.getLogger("inturn.ingest")
 
@@ -41,30 +42,13 @@ class IngestCounts(NamedTuple):
         received: records that became messages.
         rejected: records that were rejected, and kept.
         ignored: records that the mapping passes over, and those that came again, known by their id.
+        moved: messages that wait for a decision, since their group came from another partition before.
     """
 
     received: int = 0
     rejected: int = 0
     ignored: int = 0
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The records of one partition, mapped.
-
-    Attributes:
-        epoch: the epoch under which they were read.
-        last: the last of them, after which the partition goes on.
-        records: those that became drafts, in their order.
-    """
-
-    partition: str
-    epoch: int
-    last: SourceRecord
-    records: list[SourceRecord] = field(default_factory=list)
-    drafts: list[Draft] = field(default_factory=list)
-    rejected: list[RejectedRecord] = field(default_factory=list)
-    ignored: int = 0
+    moved: int = 0
 
 
 class Ingest:
@@ -83,13 +67,21 @@ class Ingest:
         lease_s: how long the others wait for this instance if it dies, in seconds.
         once: whether the records of a source without positions are known by an id, so that none is sent twice. False:
             records that come again after a crash are sent again, "at least once".
+        on_move: what becomes of a group whose records come from another partition than before. ``park``: its messages
+            wait until :meth:`SourceControl.accept`; ``follow``: it goes on there; ``ignore``: nobody looks, which costs
+            nothing. None: ``park`` if the mapping's revision is the position, else ``ignore``.
+        decode: the step that makes records readable for the mapping, such as :class:`SchemaRegistry`; None: none.
+
+    Attributes:
+        counts: the counts of the current run.
+        trouble: the error of the source or the database that is waited out now; empty: none.
 
     Raises:
         InputError: if a name or number is not valid, or ``once`` is asked of a source without positions, and the
             mapping has neither an id nor a revision.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options by name, each with a default
         self,
         source: Source,
         queue: Queue,
@@ -100,30 +92,42 @@ class Ingest:
         batch: int = source_limits.INGEST_RECORDS,
         lease_s: float = source_limits.INGEST_LEASE_S,
         once: bool = True,
+        on_move: OnMove | None = None,
+        decode: Decoder | None = None,
     ) -> None:
         if batch < 1 or lease_s <= 0:
             raise InputError(f"batch is {batch!r} and lease_s {lease_s!r}; both are above zero")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
-        self._map = identified(source, mapping, once=once).compiled()
+        self._map = decoding(decode, identified(source, mapping, once=once).compiled())
         self._once: str | None = None  # what is kept in place of a position
         if not source.has_positions:
             self._once = "once, by id" if once else "at least once"
         self._knows_ids = once and not source.has_positions
+        self._on_move = checked_on_move(on_move, mapping)
         self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
         self._epochs: dict[str, int] = {}  # of the open partitions
         self._has_all = False  # no other instance has a partition
         self._room = self._batch  # records that a full queue has room for at a time
         self._next_look = 0.0
-        self._stopping = threading.Event()
+        self._begun, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self.trouble = ""
 
     def __enter__(self) -> Self:
-        """Start reading, in a thread of its own."""
+        """Start reading, in a thread of its own.
+
+        Raises:
+            SourceError: if the source cannot be reached now; once it is read, its errors are waited out.
+        """
         self._thread = threading.Thread(target=self._guarded, name=f"inturn-ingest-{self._name}", daemon=True)
         self._thread.start()
+        self._begun.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -146,6 +150,7 @@ class Ingest:
 
         Raises:
             NoSuchQueue: if the queue was deleted.
+            SourceError: if the source cannot be reached when it begins.
             StoreError: if the database cannot be used when it begins.
         """
         if until not in ("stopped", "caught up"):
@@ -154,10 +159,11 @@ class Ingest:
         pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
         try:
             self._look()
+            self._begun.set()
             while not self._stopping.is_set():
                 try:
                     is_idle = not self._round()
-                    pause_s = source_limits.INGEST_PAUSE_S
+                    pause_s, self.trouble = source_limits.INGEST_PAUSE_S, ""
                     if not is_idle:
                         idle_since = None
                     elif until == "caught up":
@@ -167,6 +173,7 @@ class Ingest:
                 except NoSuchQueue:
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever a source or a lost database raises is waited out
+                    self.trouble = str(error)
                     _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
                     self._close_all()
                     self._stopping.wait(pause_s)
@@ -180,6 +187,8 @@ class Ingest:
             self.run()
         except BaseException as error:  # noqa: BLE001 - told by who waits for this
             self._error = error
+        finally:
+            self._begun.set()
 
     # --- one round ---
 
@@ -194,7 +203,7 @@ class Ingest:
         if not records:
             return False
         reach("polled")
-        batches = self._mapped(records)
+        batches = batches_of(records, self._epochs, self._map)
         committed = self._committed(batches)
         if committed is None:
             return False
@@ -210,34 +219,17 @@ class Ingest:
                 self.counts.received + len(batch.drafts),
                 self.counts.rejected + len(batch.rejected),
                 self.counts.ignored + batch.ignored,
+                self.counts.moved + batch.moved,
             )
         return True
 
-    def _mapped(self, records: Sequence[SourceRecord]) -> list[_Batch]:
-        batches: dict[str, _Batch] = {}
-        map_ = self._map
-        for record in records:
-            batch = batches.get(record.partition)
-            if batch is None:
-                batch = batches[record.partition] = _Batch(record.partition, self._epochs[record.partition], record)
-            batch.last = record
-            try:
-                draft = map_(record)
-            except Unmappable as error:
-                batch.rejected.append(_rejected(record, str(error)))
-                continue
-            if draft is None:
-                batch.ignored += 1
-            else:
-                batch.records.append(record)
-                batch.drafts.append(draft)
-        return list(batches.values())
-
-    def _committed(self, batches: Sequence[_Batch]) -> dict[str, _Batch] | None:
+    def _committed(self, batches: Sequence[IngestBatch]) -> dict[str, IngestBatch] | None:
         """Commit; while the queue is full, wait and keep the leases. None: it was stopped before there was room."""
         while True:
             try:
-                committed: dict[str, _Batch] = self._ask(lambda store, now_ms: self._commit(store, batches, now_ms))
+                committed: dict[str, IngestBatch] = self._ask(
+                    lambda store, now_ms: self._commit(store, batches, now_ms)
+                )
             except QueueFull:
                 if self._stopping.wait(source_limits.INGEST_PAUSE_S):
                     return None
@@ -246,40 +238,45 @@ class Ingest:
             else:
                 return committed
 
-    def _commit(self, store: SqlStore, batches: Sequence[_Batch], now_ms: int) -> dict[str, _Batch]:
+    def _commit(self, store: SqlStore, batches: Sequence[IngestBatch], now_ms: int) -> dict[str, IngestBatch]:
         """Write the messages, the rejected records and the positions; return what was written, by partition.
 
         Partitions that are not ours are left out.
         """
-        committed, drafts = dict[str, _Batch](), list[Draft]()
+        committed, drafts = dict[str, IngestBatch](), list[Draft]()
         for each in batches:
             row = store.sources.partition(self._name, each.partition)
             if row is None or row.owner != self._me or row.epoch != each.epoch or row.is_paused:
                 continue
             batch = self._new(store, each) if self._knows_ids else each
+            if self._on_move != "ignore":
+                queue = self._queue.name
+                batch = without_moved(store.sources, self._name, batch, queue, self._on_move, now_ms)
             committed[batch.partition] = batch
             drafts += batch.drafts
             store.sources.reject(self._name, batch.rejected, now_ms)
             moved = row._replace(
-                position=_json(batch.last.position if self._once is None else self._once),
+                position=position_json(batch.last.position if self._once is None else self._once),
                 received=row.received + len(batch.drafts),
                 rejected=row.rejected + len(batch.rejected),
                 moved_ms=now_ms,
+                record_ms=batch.last.time_ms if batch.last.time_ms is not None else row.record_ms,
             )
             store.sources.save(self._name, moved)
         if drafts:
             store.send(queue_of(store, self._queue.name), drafts, now_ms)
         return committed
 
-    def _new(self, store: SqlStore, batch: _Batch) -> _Batch:
+    def _new(self, store: SqlStore, batch: IngestBatch) -> IngestBatch:
         """Leave out what was sent before; reject what has the id of another message."""
         new = sorted_out(store.sources, self._name, batch.drafts)
         conflicts = [
-            _rejected(batch.records[place], f"the id {quoted(id_)} was used before, for another message")
-            for place, id_ in new.conflicts.items()
+            rejected_record(batch.records[at], f"the id {quoted(id_)} was used before, for another message")
+            for at, id_ in new.conflicts.items()
         ]
         return replace(
             batch,
+            records=[batch.records[place] for place in new.places],
             drafts=[batch.drafts[place] for place in new.places],
             rejected=batch.rejected + conflicts,
             ignored=batch.ignored + new.repeated,
@@ -291,7 +288,8 @@ class Ingest:
         """Extend our leases, claim free partitions, give up those beyond our quota."""
         names = list(self._source.partitions())
         incarnations = {name: self._source.incarnation(name) for name in names}
-        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, now_ms))
+        lags = self._lags()
+        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, now_ms))
         self._next_look = time.monotonic() + self._lease_s / 3
         for name in [name for name, epoch in self._epochs.items() if name not in mine or mine[name].epoch != epoch]:
             self._close(name)
@@ -299,7 +297,13 @@ class Ingest:
             if name not in self._epochs:
                 self._open(partition)
 
-    def _shared(self, store: SqlStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
+    def _lags(self) -> dict[str, int | None]:
+        """Return how many records of the open partitions are not read yet."""
+        return {name: self._source.lag(name) for name in self._epochs}
+
+    def _shared(
+        self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], now_ms: int
+    ) -> dict[str, SourcePartition]:
         until_ms = now_ms + round(self._lease_s * 1000)
         self._room = max(1, (queue_of(store, self._queue.name).settings.max_depth or 4 * self._batch) // 4)
         instances = store.sources.instances(self._name, self._me, until_ms, now_ms)
@@ -316,7 +320,7 @@ class Ingest:
         due = share(list(readable.values()), instances, self._me, now_ms)
         mine = {}
         for name in due.kept:
-            mine[name] = readable[name]._replace(until_ms=until_ms)
+            mine[name] = readable[name]._replace(until_ms=until_ms, lag=lags.get(name))
         for name in due.claimed:
             mine[name] = readable[name]._replace(
                 owner=self._me,
@@ -360,15 +364,14 @@ class Ingest:
 
     def _leave(self) -> None:
         """Give up all partitions, so that the others need not wait for the end of the leases."""
-        epochs = dict(self._epochs)
+        lags = self._last_lags()
         self._close_all()
         self._source.shut()
 
         def left(store: SqlStore, _now_ms: int) -> None:
-            for name, epoch in epochs.items():
-                row = store.sources.partition(self._name, name)
-                if row is not None and row.owner == self._me and row.epoch == epoch:
-                    store.sources.save(self._name, row._replace(owner=None))
+            for row in store.sources.partitions(self._name):
+                if row.owner == self._me:  # also one that could not be opened
+                    store.sources.save(self._name, row._replace(owner=None, lag=lags.get(row.name)))
             store.sources.leave(self._name, self._me)
 
         try:
@@ -376,17 +379,14 @@ class Ingest:
         except InturnError as error:  # the leases end by themselves
             _log.warning("source %s: %s", self._name, error)
 
+    def _last_lags(self) -> dict[str, int | None]:
+        """Return the lags, or none if the source is not there."""
+        try:
+            return self._lags()
+        except Exception as error:  # noqa: BLE001 - the positions are what counts
+            _log.warning("source %s: %s", self._name, error)
+            return {}
+
     def _ask(self, function: Any) -> Any:
         """Run a function of the store and the time in one transaction."""
         return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
-
-
-def _rejected(record: SourceRecord, why: str) -> RejectedRecord:
-    texts = {
-        name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in record.headers.items()
-    }
-    return RejectedRecord(record.partition, _json(record.position), why, record.key, _json(texts), record.body)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""The bounds of sources, each with its reason."""
+"""The bounds of sources and webhooks, each with its reason."""
 
 from typing import Final
 
@@ -34,3 +34,22 @@ INGEST_PAUSE_S: Final = 0.2
 
 INGEST_PAUSE_AT_MOST_S: Final = 30.0
 """The longest pause after errors of a source."""
+
+UNKNOWN_SCHEMA_S: Final = 10.0
+"""Time for which a schema registry is not asked again for a schema that it does not have."""
+
+FOLDER_RECORD_BYTES: Final = 16 * 1_048_576
+"""The longest part of a line, and of a field in CSV, that is read of a file: a longer one is never held whole."""
+
+REASON_LENGTH: Final = 1_000
+"""Number of characters of the reason that is kept with a rejected record."""
+
+WEBHOOK_TOLERANCE_S: Final = 300.0
+"""How old the time of a webhook's signature may be, by default, as Standard Webhooks and Stripe have it."""
+
+WEBHOOK_RETRIES_S: Final = 345_600
+"""Least time for which a webhook's queue remembers ids: four days. The schedule of Standard Webhooks ends after 75 h 35
+min, Stripe's after three days."""
+
+WEBHOOK_RETRY_AFTER_S: Final = 1
+"""Seconds after which the sender of a webhook that could not be stored should send it again."""

@@ -12,7 +12,8 @@ from inturn.core.identity import group_text
 from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import checked
 from inturn.core.values.path import joined, parts, value_at
-from inturn.ingest.source import SourceRecord
+from inturn.ingest import limits as source_limits
+from inturn.ingest.source import Decoder, SourceRecord
 
 _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
@@ -21,7 +22,11 @@ _DIGITS: Final = 20  # of 64 bits, with a sign; int() refuses a text of thousand
 
 
 class Unmappable(InputError):
-    """A record that cannot become a message; the text says why."""
+    """A record that cannot become a message; the text says why, cut, with escapes for what no database holds."""
+
+    def __init__(self, text: str) -> None:
+        shown = text[: source_limits.REASON_LENGTH].encode("utf-8", "backslashreplace").decode()
+        super().__init__(shown.replace("\0", "\\0"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,11 @@ class MessageMapping:
     def _paths(self) -> tuple[str | None, ...]:
         return (self.group, self.revision, self.id, self.body)
 
+    @property
+    def needs_headers(self) -> bool:
+        """True if a path begins with ``headers``."""
+        return any(path is not None and parts(path)[0] == "headers" for path in self._paths)
+
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
         """Return the function that maps a record; it returns None for a record that is passed over.
 
@@ -79,17 +89,17 @@ class MessageMapping:
                 if self.ignore_empty:
                     return None
                 raise Unmappable("the record has no body")
-            value = decoded("body", data) if as_json else None
-            text: str | bytes
-            if body is not None:
-                text, content = msgspec.json.encode(body(record, value)).decode(), _JSON
-            elif as_bytes:
-                text, content = data, Content.BYTES
-            else:
-                text, content = _text("body", data), _JSON if as_json else Content.TEXT
             if len(data) > limits.BODY_BYTES:
                 raise Unmappable(f"the body has {len(data):,} bytes; {limits.BODY_BYTES:,} fit")
+            value = decoded("body", data) if as_json else None
+            text: str | bytes
             try:
+                if body is not None:
+                    text, content = msgspec.json.encode(body(record, value)).decode(), _JSON
+                elif as_bytes:
+                    text, content = data, Content.BYTES
+                else:
+                    text, content = _text("body", data), _JSON if as_json else Content.TEXT
                 return Draft(
                     text,
                     content,
@@ -97,10 +107,17 @@ class MessageMapping:
                     None if revision is None else _revision(revision(record, value), self.ranks),
                     None if id_ is None else name_of("id", id_(record, value)),
                 )
-            except InputError as error:
+            except (InputError, RecursionError) as error:  # what could just be decoded may be too deep to be shown
                 raise Unmappable(str(error)) from error
 
         return draft
+
+
+def decoding(
+    decode: Decoder | None, map_: Callable[[SourceRecord], Draft | None]
+) -> Callable[[SourceRecord], Draft | None]:
+    """Return the function that maps a record after it is decoded."""
+    return map_ if decode is None else lambda record: map_(decode(record))
 
 
 def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
@@ -114,7 +131,7 @@ def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
     if root == "headers":
         return lambda record, _value: _header(record.headers, names)
     if root == "key":
-        return lambda record, _value: _part("key", record.key, within)
+        return (lambda record, _value: _part("key", record.key, within)) if within else _whole_key
     if root == "position":
         return lambda record, _value: value_at(record.position, within) if within else record.position
     return _field("time_ms" if root == "time" else "partition")
@@ -130,6 +147,11 @@ def _field_of_body(path: str, names: list[str]) -> Callable[[SourceRecord, Any],
 def _field(name: str) -> Callable[[SourceRecord, Any], Any]:
     """Return the function that reads a field of a record."""
     return lambda record, _value: getattr(record, name)
+
+
+def _whole_key(record: SourceRecord, _value: Any) -> str | None:
+    """Return the key as a text, as nearly all mappings do."""
+    return None if record.key is None else _text("key", record.key)
 
 
 def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:

@@ -29,6 +29,19 @@ class SourceRecord(NamedTuple):
     time_ms: int | None = None
 
 
+class Decoder(ABC):
+    """A step between a source and its mapping: it makes of a record one that the mapping can read."""
+
+    @abstractmethod
+    def __call__(self, record: SourceRecord) -> SourceRecord:
+        """Return the record with its key and body decoded.
+
+        Raises:
+            inturn.ingest.Unmappable: if it cannot be decoded; the record is rejected, as it came.
+            Exception: any other error, such as of a registry that cannot be asked; the source waits and tries again.
+        """
+
+
 class Source(ABC):
     """A source of records. All methods are called by one thread at a time.
 

@@ -5,8 +5,11 @@
 ``WebhookApp`` is an ASGI application for a web server of your own; ``inturn serve`` has the same as ``[[webhooks]]``.
 """
 
+import gzip
+import io
 import logging
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +23,7 @@ from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, QueueSettings, Sent, checked_name
 from inturn.database import Database
 from inturn.idempotency.asgi import Receive, Scope, Send, read_body
+from inturn.ingest.limits import WEBHOOK_RETRIES_S, WEBHOOK_RETRY_AFTER_S, WEBHOOK_TOLERANCE_S
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of
 from inturn.ingest.source import SourceRecord
@@ -57,7 +61,7 @@ class Webhook:
     Args:
         name: its name in the address, ``/webhooks/<name>``, and that of its rejected requests.
         queue: the queue of the messages; made if it is not there. It remembers ids for at least
-            ``limits.WEBHOOK_RETRIES_S``, since senders retry for days.
+            ``WEBHOOK_RETRIES_S``, since senders retry for days.
         signature: the scheme of the signature: ``standard`` (Standard Webhooks), ``stripe``, ``github``, or ``none``.
         secrets: the secrets, as the sender shows them; several while they are rotated.
         tolerance_s: how old, and how far in the future, a signature's time may be, in seconds.
@@ -72,7 +76,7 @@ class Webhook:
     queue: str
     signature: Scheme
     secrets: Sequence[str] = field(default=(), repr=False)
-    tolerance_s: float = limits.WEBHOOK_TOLERANCE_S
+    tolerance_s: float = WEBHOOK_TOLERANCE_S
     mapping: MessageMapping = MessageMapping(group=None)  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
@@ -101,18 +105,20 @@ class Webhook:
     def command(self, headers: Mapping[str, str], body: bytes, now_ms: int) -> Command[Verdict]:
         """Check a request and return the command that stores it.
 
-        A genuine request that cannot be mapped is stored as a rejected record: its sender could only repeat it.
+        The signature is checked over the body as it was sent; only then a compressed one is unpacked. A genuine request
+        that cannot be mapped is stored as a rejected record: its sender could only repeat it.
 
         Raises:
             SignatureRefused: if it is not genuine.
-            BodyTooLong: if no message can be as long.
+            BodyTooLong: if no message can be as long, or as long as the body is unpacked.
         """
         if len(body) > limits.BODY_BYTES:
             raise BodyTooLong(f"the body has {len(body):,} bytes; {limits.BODY_BYTES:,} fit")
         sent = _Headers({name.lower(): value for name, value in headers.items()})
         CHECKS[self.signature](self._keys, sent, body, now_ms / 1000, self.tolerance_s)
         try:
-            draft = self._map(SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms))
+            plain = _unpacked(body, sent.get("content-encoding"))
+            draft = self._map(SourceRecord("webhook", None, plain, headers=sent, time_ms=now_ms))
         except Unmappable as error:
             return self._rejecting(sent, body, str(error))
         if draft is None:
@@ -135,6 +141,22 @@ class Webhook:
 
 class BodyTooLong(InputError):
     """A request with a body that no message can hold."""
+
+
+def _unpacked(body: bytes, encoding: str | None) -> bytes:
+    """Return the body as it was before its ``Content-Encoding``; no more of it is ever held than a message may have."""
+    kind = (encoding or "identity").strip().lower()
+    if kind == "identity":
+        return body
+    if kind not in {"gzip", "x-gzip"}:
+        raise Unmappable(f"the content-encoding is {kind!r:.100}; gzip is read, and no other")
+    try:
+        plain = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limits.BODY_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Unmappable(f"the body is not gzip: {error}") from error
+    if len(plain) > limits.BODY_BYTES:
+        raise BodyTooLong(f"the body has more than {limits.BODY_BYTES:,} bytes once it is unpacked")
+    return plain
 
 
 class WebhookAnswer(NamedTuple):
@@ -161,8 +183,8 @@ def refused(error: BaseException) -> WebhookAnswer:
     if isinstance(error, BodyTooLong):
         return WebhookAnswer(413, _told(str(error)))
     if isinstance(error, QueueFull):
-        return WebhookAnswer(503, _told("the queue is full; send it again"), limits.WEBHOOK_RETRY_AFTER_S)
-    return WebhookAnswer(503, _told("it could not be stored; send it again"), limits.WEBHOOK_RETRY_AFTER_S)
+        return WebhookAnswer(503, _told("the queue is full; send it again"), WEBHOOK_RETRY_AFTER_S)
+    return WebhookAnswer(503, _told("it could not be stored; send it again"), WEBHOOK_RETRY_AFTER_S)
 
 
 def unknown(name: str) -> WebhookAnswer:
@@ -187,10 +209,10 @@ def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
                 store.save(each.queue, QueueInfo(0, each.queue, QueueSettings(dedup_window_s=None), now_ms))
                 continue
             window_s = info.settings.dedup_window_s
-            if each.mapping.id is not None and window_s is not None and window_s < limits.WEBHOOK_RETRIES_S:
+            if each.mapping.id is not None and window_s is not None and window_s < WEBHOOK_RETRIES_S:
                 raise InputError(
                     f"the queue {each.queue!r} of the webhook {each.name!r} remembers ids for {window_s:g} s, and "
-                    f"senders retry for days: give it dedup_window_s=None (for ever), or {limits.WEBHOOK_RETRIES_S:,}"
+                    f"senders retry for days: give it dedup_window_s=None (for ever), or {WEBHOOK_RETRIES_S:,}"
                 )
 
     return Ask("", prepare)

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.ingest.config import MappingTable
+from inturn.ingest.limits import WEBHOOK_TOLERANCE_S
 from inturn.ingest.webhooks import Webhook
 from inturn.server.tables import Table, file_text
 
@@ -39,7 +39,7 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
     secrets_env: Annotated[str | None, Meta(description="the name of a variable of the environment")] = None
     secrets_file: Annotated[str | None, Meta(description="the name of a file")] = None
     tolerance_s: Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")] = (
-        limits.WEBHOOK_TOLERANCE_S
+        WEBHOOK_TOLERANCE_S
     )
     mapping: Annotated[dict[str, Any], Meta(description="a table of group, revision, id, body and format")] = field(
         default_factory=dict

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from inturn.core.source_shares import SourcePartition
+from inturn.telemetry.figures import SourceFigures
 
 
 class RejectedRecord(NamedTuple):
@@ -26,6 +27,39 @@ class RejectedRecord(NamedTuple):
     key: bytes | None
     headers: str
     body: bytes | None
+    number: int = 0
+    at_ms: int = 0
+
+
+class GroupHome(NamedTuple):
+    """The partition of a group, and the position, as JSON, of its first record there."""
+
+    partition: str
+    position: str
+
+
+class MovedRecord(NamedTuple):
+    """A message that is not sent yet, since its group came from another partition before.
+
+    Attributes:
+        group: the message's group.
+        partition: the partition that it came from.
+        position: its position, as JSON.
+        home: the partition that the group came from before.
+        home_position: the position of the group's first record there, as JSON.
+        queue: the queue that it is for.
+        draft: the message, as MessagePack.
+        number: its number; 0 before it is stored.
+        at_ms: when it came.
+    """
+
+    group: str
+    partition: str
+    position: str
+    home: str
+    home_position: str
+    queue: str
+    draft: bytes
     number: int = 0
     at_ms: int = 0
 
@@ -79,4 +113,40 @@ class SourceStore(Protocol):
 
     def remember(self, source: str, digests: Mapping[str, str]) -> None:
         """Keep new ids, each with the digest of its message, for ever."""
+        ...
+
+    def homes(self, source: str, partition: str, positions: Mapping[str, str]) -> dict[str, GroupHome]:
+        """Note that new groups, with their positions, are in a partition; return where each of the groups is."""
+        ...
+
+    def move_homes(self, source: str, partition: str, positions: Mapping[str, str]) -> None:
+        """Note that groups, with their positions, are in a partition from now on."""
+        ...
+
+    def set_aside(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
+        """Keep messages of groups that moved."""
+        ...
+
+    def moved(self, source: str, after: int, limit: int) -> list[MovedRecord]:
+        """Return kept messages of groups that moved after a number, in order."""
+        ...
+
+    def moved_of(self, source: str, group: str) -> list[MovedRecord]:
+        """Return the kept messages of a group, in order, locked until the end of the transaction."""
+        ...
+
+    def moved_groups(self, source: str) -> list[str]:
+        """Return the groups that have kept messages."""
+        ...
+
+    def moved_counts(self, source: str) -> dict[str, int]:
+        """Return the number of kept messages by the partition that they came from."""
+        ...
+
+    def remove_moved(self, numbers: Sequence[int]) -> None:
+        """Remove kept messages."""
+        ...
+
+    def figures(self, now_ms: int) -> list[SourceFigures]:
+        """Return the figures of all partitions of all sources; nothing is locked."""
         ...

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from inturn.core.errors import SourceError
 from inturn.ingest.source import Source, SourceRecord
 
 
@@ -44,7 +45,7 @@ def source(
         steps: the length of the schedule.
         redelivers: whether records that were not confirmed come again, and positions mean nothing, as with a broker
             that has acknowledgements; ids then make messages once.
-        patience_s: how long the source may give nothing before a record counts as lost.
+        patience_s: how long the source may give nothing, or raise SourceError, before a record counts as lost.
 
     Raises:
         SourceFault: if the source breaks a rule.
@@ -126,8 +127,16 @@ class _Check:
         self._confirmed.update(map(self._number, found))
 
     def _polled(self, instance: Source, at: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        """Poll, if there is an open partition: the host polls no other source."""
-        return instance.poll(limit, timeout_s) if at in self._owners.values() else []
+        """Poll, if there is an open partition: the host polls no other source, and opens anew after an error."""
+        mine = [partition for partition, owner in self._owners.items() if owner == at]
+        try:
+            return instance.poll(limit, timeout_s) if mine else []
+        except SourceError as error:
+            self._say(f"instance {at} fails: {error}")
+        for partition in mine:
+            instance.close(partition)
+            self._open(partition, at)
+        return []
 
     def _commit(self, record: SourceRecord) -> None:
         done, number = self._committed.setdefault(record.partition, []), self._number(record)
@@ -169,6 +178,7 @@ class _Check:
         position = self._positions.get(partition)
         self._say(f"instance {at} opens {partition!r} at {position!r}")
         instance = self._sources[at]
+        instance.partitions()  # as the host does before it opens any
         incarnation = instance.incarnation(partition)
         if self._incarnations.setdefault(partition, incarnation) != incarnation:
             self._fail(

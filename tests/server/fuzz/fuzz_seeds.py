@@ -48,4 +48,14 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "in the query": b"/\nAction=ListQueues&" + PRESIGNED + b"\n\n\n\n",
         "another date": b"/..//a/./%2e%2F~\n\n" + AUTHORIZATION + b"\n\nTue, 14 Nov 2023 22:13:20 GMT\n",
     },
+    "mapping": {
+        "nothing": b"",
+        "a message": b'{"a":"acct-1"}\n7\ntx-1\n{"a":"acct-1","r":7,"i":"tx-1","b":{"amount":5}}',
+        "numbers": b'{"a":7}\n-9223372036854775807\n{"a":1.5}\n{"a":1e400,"r":9223372036854775808,"i":-0.0,"b":null}',
+        "escapes": b'{"a":"\\u0000"}\n\xb2\n\\ud800\n{"a":"\\ud800","r":"x","i":"","a":{"b.c":true}}',
+        "a change": b'{"id":7}\n\n\n{"op":"u","before":null,"after":{"id":7,"a":"x"},"source":{'
+        b'"connector":"postgresql","db":"d","schema":"s","table":"t","lsn":108,"sequence":"[\\"90\\",\\"108\\"]","txId":9}}',
+        "a change of MySQL": b'{"schema":null,"payload":{"id":7}}\n\n\n{"schema":{},"payload":{"op":"d",'
+        b'"before":{"id":7},"source":{"connector":"mysql","db":"d","table":"t","file":"mysql-bin.000003","pos":805,"row":0}}}',
+    },
 }

@@ -15,6 +15,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from inturn.ingest import DebeziumMapping, MessageMapping, SourceRecord, Unmappable
+from inturn.ingest import limits as source_limits
 from inturn.server import limits, wire
 from inturn.server.auth import Key, Verifier
 from inturn.server.auth.canonical import canonical_path, canonical_query, pairs
@@ -24,6 +26,17 @@ from inturn.server.model import ACTIONS
 
 _LIMITS = RequestLimits(header_bytes=400, headers=8, body_bytes=300)
 _NOW = 1_700_000_000.0
+_MAPPINGS = [
+    each.compiled()
+    for each in (
+        MessageMapping(group="body.a", revision="body.r", id="body.i", body="body.b"),
+        MessageMapping(group="key.a", revision="headers.revision", id="headers.id"),
+        MessageMapping(group="body.a.'b.c'", revision="body.r", id="headers.id.a", ranks={"x": 1}),
+        MessageMapping(group="key", revision="headers.revision", format="text"),
+        DebeziumMapping(),
+        DebeziumMapping(group="a", revision="position", id="headers.id"),
+    )
+]
 _KEY = Key("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 
 
@@ -61,11 +74,32 @@ def signature(data: bytes) -> None:
     _signed_by_botocore(verifier, path, rest, date + names, body)
 
 
+def mapping(data: bytes) -> None:
+    """A key, two headers and a body of a record: a message that a queue takes, or a rejected record with a reason."""
+    key, revision, id_, body = (data.split(b"\n", 3) + [b""] * 3)[:4]
+    record = SourceRecord("0", 1, body, key, {"revision": revision, "id": id_}, 7)
+    for map_ in _MAPPINGS:
+        try:
+            draft = map_(record)
+        except Unmappable as told:
+            reason = str(told)
+            assert reason, "no reason"
+            assert "\0" not in reason
+            reason.encode()
+            assert len(reason) <= 4 * source_limits.REASON_LENGTH
+            continue
+        if draft is not None:
+            assert draft.revision is None or abs(draft.revision) < 2**63
+            for name in (draft.group, draft.dedup_id):
+                assert name is None or (name and "\0" not in name and name.encode())
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "http": http,
     "query": query,
     "json": json_body,
     "signature": signature,
+    "mapping": mapping,
 }
 
 

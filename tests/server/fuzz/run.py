@@ -1,7 +1,9 @@
-"""Fuzz one part of the endpoint with atheris (https://github.com/google/atheris), which is no dependency of ours.
+"""Fuzz one part of the endpoint, or the mapping of ingest, with atheris (https://github.com/google/atheris).
+
+It is no dependency of ours:
 
     pip install atheris
-    python tests/server/fuzz/run.py http|query|json|signature DIRECTORY [-max_total_time=900 …]
+    python tests/server/fuzz/run.py http|query|json|signature|mapping DIRECTORY [-max_total_time=900 …]
 
 The directory keeps the inputs that reached something new, and a crash's input; it begins with the seeds. What follows
 it goes to libFuzzer. An input that found something is added to ``fuzz_seeds.py`` with a name, and the tests try it.
@@ -18,7 +20,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     name, directory, *options = sys.argv[1:]
     sys.path[:0] = [str(HERE)]
-    with atheris.instrument_imports(include=["inturn.server"]):
+    with atheris.instrument_imports(include=["inturn.server", "inturn.ingest"]):
         from fuzz_targets import TARGETS
     from fuzz_seeds import SEEDS
 

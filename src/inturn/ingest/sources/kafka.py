@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OURS: Final = {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof"}
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers without topic ids
+_NO_HEADERS: Final[Mapping[str, bytes]] = {}  # one for all: a new one for each record keeps the garbage collector busy
 _SILENT: Final = {"log_level": 0, "logger": logging.getLogger("inturn.ingest.kafka")}
 
 
@@ -101,10 +102,18 @@ class KafkaSource(Source):
             found = asked[self._topic].result()
         except self._kafka.KafkaException as error:
             self._admin.poll(0)  # so that _note hears of the cause
-            why = self._trouble if error.args[0].code() == self._kafka.KafkaError._TIMED_OUT else ""
-            raise SourceError(f"topic {self._topic!r}: {why or error.args[0].str()}") from error
+            raise SourceError(f"topic {self._topic!r}: {self._reason(error.args[0])}") from error
         self._id = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
         return [str(each.id) for each in found.partitions]
+
+    def _reason(self, error: "KafkaError") -> str:
+        """Return the cause of an error as far as it is known, and how to mend it."""
+        kinds = self._kafka.KafkaError
+        if error.code() == kinds.UNKNOWN_TOPIC_OR_PART:
+            return f"{error.str()}; create it, or check its name and the servers"
+        if error.code() != kinds._TIMED_OUT:
+            return error.str()
+        return self._trouble or f"no answer ({error.str()}); check the servers and security.protocol"
 
     @override
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - all are of one topic
@@ -212,7 +221,7 @@ def _record(partition: str, message: Any) -> SourceRecord:
     kind, time_ms = message.timestamp()
     # A header that is there twice has its last value; one without a value is as one that is not there.
     given = message.headers()
-    headers = {name: value for name, value in given if value is not None} if given else {}
+    headers = {name: value for name, value in given if value is not None} if given else _NO_HEADERS
     return SourceRecord(
         partition, message.offset() + 1, message.value(), message.key(), headers, time_ms if kind else None
     )

@@ -45,7 +45,7 @@ class RabbitSource(Source):
     ``correlation-id``, ``type``, ``app-id``; a property goes before a header of its name. Headers that are not texts
     are JSON. Its key is the routing key, its time the timestamp. Its position counts the deliveries of one connection.
 
-    The consumer is exclusive: a classic queue that another consumer reads is refused. Nothing is ever requeued.
+    It is the only consumer: a queue that another consumer reads is refused. Nothing is ever requeued.
 
     Args:
         url: the server, such as ``amqp://user:password@host/vhost``.
@@ -93,7 +93,9 @@ class RabbitSource(Source):
                 self._url, timeout=source_limits.BROKER_CALL_S, heartbeat=source_limits.RABBITMQ_HEARTBEAT_S
             )
         except exceptions.ProbableAuthenticationError as error:
-            raise SourceError(f"RabbitMQ refuses the login: {error}; check the user and password of the URL") from None
+            raise SourceError("RabbitMQ refuses the login; check the user and password of the URL") from error
+        except exceptions.InvalidFrameError as error:  # it was closed in place of being opened
+            raise SourceError("RabbitMQ has no such virtual host, or not for this user; check the URL") from error
         except (exceptions.AMQPError, OSError) as error:
             raise SourceError(f"RabbitMQ cannot be reached, or has no such virtual host: {error}") from None
         try:
@@ -187,10 +189,20 @@ class _Link:
             self.messages.put(message)
 
         try:
+            # A quorum queue does not refuse a second consumer, such as ours where a paused process still has one; it
+            # would divide the messages among both. So one looks before, and after in case both looked at once.
+            await self._check_consumers(0)
             await self._found.consume(receive, exclusive=True)
+            await self._check_consumers(1)
         except AMQPError as error:
             raise SourceError(f"the queue {self._found.name!r} cannot be read alone: {error}") from None
         self.is_consuming = True
+
+    async def _check_consumers(self, ours: int) -> None:
+        found = await self._channel.declare_queue(self._found.name, passive=True)
+        count = found.declaration_result.consumer_count or 0
+        if count > ours:
+            raise SourceError(f"the queue {self._found.name!r} cannot be read alone: it has another consumer")
 
     async def acknowledge(self, tag: int) -> None:
         """Acknowledge everything up to a delivery."""

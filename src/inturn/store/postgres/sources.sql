@@ -4,11 +4,13 @@
 select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
-select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
+    record_ms
 from inturn_source_partition where source = $1 order by name for update;
 
 -- name: source_partition
-select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
+    record_ms
 from inturn_source_partition where source = $1 and name = $2 for update;
 
 -- name: add_source_partition
@@ -17,7 +19,7 @@ insert into inturn_source_partition (source, name) values ($1, $2) on conflict d
 -- name: save_source_partition
 update inturn_source_partition
 set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_paused = $8, received = $9,
-    rejected = $10, moved_ms = $11, note = $12
+    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14
 where source = $1 and name = $2;
 
 -- name: remove_source_partition
@@ -51,3 +53,45 @@ where source = $1 and id in (select value from jsonb_array_elements_text($2::jso
 -- name: add_source_ids
 insert into inturn_source_id (source, id, digest)
 select $1, value ->> 0, value ->> 1 from jsonb_array_elements($2::jsonb) as each (value);
+
+-- name: add_source_groups
+insert into inturn_source_group (source, group_name, name, position)
+select $1, value ->> 0, $2, value ->> 1 from jsonb_array_elements($3::jsonb) as each (value)
+on conflict do nothing;
+
+-- name: save_source_groups
+insert into inturn_source_group (source, group_name, name, position)
+select $1, value ->> 0, $2, value ->> 1 from jsonb_array_elements($3::jsonb) as each (value)
+on conflict (source, group_name) do update set name = excluded.name, position = excluded.position;
+
+-- name: source_groups
+select group_name, name, position from inturn_source_group
+where source = $1 and group_name in (select value from jsonb_array_elements_text($2::jsonb) as each (value));
+
+-- name: add_source_moved
+insert into inturn_source_moved (source, group_name, name, position, home, home_position, queue_name, draft, moved_ms)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: source_moved
+select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
+from inturn_source_moved where source = $1 and number > $2 order by number limit $3;
+
+-- name: source_moved_of
+select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
+from inturn_source_moved where source = $1 and group_name = $2 order by number for update;
+
+-- name: source_moved_groups
+select distinct group_name from inturn_source_moved where source = $1 order by group_name;
+
+-- name: source_moved_counts
+select name, count(*) from inturn_source_moved where source = $1 group by name;
+
+-- name: remove_source_moved
+delete from inturn_source_moved
+where number in (select value::bigint from jsonb_array_elements_text($1::jsonb) as each (value));
+
+-- name: source_figures
+select p.source, p.name, p.received, p.rejected, p.lag, p.record_ms, (
+    select count(*) from inturn_source_moved m where m.source = p.source and m.name = p.name
+)
+from inturn_source_partition p order by p.source, p.name;

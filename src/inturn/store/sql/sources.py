@@ -10,7 +10,8 @@ import msgspec
 
 from inturn.core.override import override
 from inturn.core.source_shares import SourcePartition
-from inturn.store.sources import RejectedRecord, SourceStore
+from inturn.store.sources import GroupHome, MovedRecord, RejectedRecord, SourceStore
+from inturn.telemetry.figures import SourceFigures
 
 
 class SqlSources(SourceStore):
@@ -79,7 +80,55 @@ class SqlSources(SourceStore):
         if digests:
             self._do("add_source_ids", source, msgspec.json.encode(list(digests.items())).decode())
 
+    @override
+    def homes(self, source: str, partition: str, positions: Mapping[str, str]) -> dict[str, GroupHome]:
+        self._do("add_source_groups", source, partition, _pairs(positions))
+        groups = msgspec.json.encode(list(positions)).decode()
+        return {group: GroupHome(*home) for group, *home in self._read("source_groups", source, groups)}
+
+    @override
+    def move_homes(self, source: str, partition: str, positions: Mapping[str, str]) -> None:
+        self._do("save_source_groups", source, partition, _pairs(positions))
+
+    @override
+    def set_aside(self, source: str, moved: Sequence[MovedRecord], now_ms: int) -> None:
+        for each in moved:
+            self._do("add_source_moved", source, *each[:7], now_ms)
+
+    @override
+    def moved(self, source: str, after: int, limit: int) -> list[MovedRecord]:
+        return [MovedRecord(*row) for row in self._read("source_moved", source, after, limit)]
+
+    @override
+    def moved_of(self, source: str, group: str) -> list[MovedRecord]:
+        return [MovedRecord(*row) for row in self._read("source_moved_of", source, group)]
+
+    @override
+    def moved_groups(self, source: str) -> list[str]:
+        return [group for (group,) in self._read("source_moved_groups", source)]
+
+    @override
+    def moved_counts(self, source: str) -> dict[str, int]:
+        return dict(self._read("source_moved_counts", source))
+
+    @override
+    def remove_moved(self, numbers: Sequence[int]) -> None:
+        self._do("remove_source_moved", msgspec.json.encode(numbers).decode())
+
+    @override
+    def figures(self, now_ms: int) -> list[SourceFigures]:
+        found = []
+        for source, name, received, rejected, lag, record_ms, moved in self._read("source_figures"):
+            age_s = SourcePartition(name, lag=lag, record_ms=record_ms).age_s(now_ms)
+            found.append(SourceFigures(source, name, received, rejected, moved, lag, age_s))
+        return found
+
     @staticmethod
     def _partition(row: Sequence[Any]) -> SourcePartition:
         found = SourcePartition(*row)
         return found._replace(is_paused=bool(found.is_paused))
+
+
+def _pairs(positions: Mapping[str, str]) -> str:
+    """Return groups and positions as JSON, in order of the groups: two transactions take rows in one order."""
+    return msgspec.json.encode(sorted(positions.items())).decode()

@@ -1,0 +1,165 @@
+"""The brokers through which the demo's flights may come: started for the demo, or running already."""
+
+import tempfile
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+from inturn.core.errors import SetupError
+from inturn.core.override import override
+from inturn.demo import kafka_server, rabbitmq_server
+from inturn.ingest import KafkaSource, MessageMapping, RabbitSource, Source
+
+_PARTITIONS = 3
+_REQUEST_S = 5
+
+
+class DemoBroker(ABC):
+    """A broker between the airlines and the queue.
+
+    Args:
+        at: the address of one that runs already; None: one is started for the demo, and ended after it.
+    """
+
+    name: ClassVar[str]
+    mapping: ClassVar[MessageMapping]
+
+    def __init__(self, at: str | None = None) -> None:
+        self.at = at
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check that it can be started, which may fetch it.
+
+        Raises:
+            SetupError: if something is missing.
+        """
+
+    @contextmanager
+    def target(self) -> Iterator[str]:
+        """Start it; yield the target for :func:`inturn.demo.senders.sender`: a topic or queue for this run alone."""
+        made = f"inturn-demo-{uuid.uuid4().hex[:8]}"
+        if self.at is not None:
+            with self._place(self.at, made) as target:
+                yield target
+            return
+        scratch = tempfile.TemporaryDirectory(prefix="inturn-demo-broker-", ignore_cleanup_errors=True)
+        with scratch as folder, self._started(Path(folder)) as at, self._place(at, made) as target:
+            yield target
+
+    @abstractmethod
+    def _started(self, folder: Path) -> AbstractContextManager[str]:
+        """Start it in a folder; the context has its address."""
+
+    @abstractmethod
+    def _place(self, at: str, name: str) -> AbstractContextManager[str]:
+        """Make a topic or queue and remove it at the end; the context has the target."""
+
+    @abstractmethod
+    def source(self, target: str) -> Source:
+        """Return the source that reads what was sent to a target."""
+
+
+class DemoKafka(DemoBroker):
+    """Kafka: a topic with three partitions; the aircraft is the key."""
+
+    name = f"Kafka {kafka_server.VERSION}"
+    mapping = MessageMapping(group="key", revision="body.revision")
+
+    @override
+    def check(self) -> None:
+        try:
+            import confluent_kafka  # noqa: F401 - only asked for
+        except ImportError as error:
+            raise SetupError("--kafka needs confluent-kafka; install it with: pip install 'inturn[kafka]'") from error
+        if self.at is None and (why := kafka_server.fetch(self._cache)):
+            raise SetupError(f"{why}. --at HOST:PORT takes a broker that runs already")
+
+    @property
+    def _cache(self) -> Path:
+        return kafka_server.CACHE / f"kafka-{kafka_server.VERSION}"
+
+    @override
+    @contextmanager
+    def _started(self, folder: Path) -> Iterator[str]:
+        server = kafka_server.KafkaServer(folder, self._cache / "jars")
+        try:
+            yield server.servers
+        finally:
+            server.kill()
+
+    @override
+    @contextmanager
+    def _place(self, at: str, name: str) -> Iterator[str]:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it has no stub of it
+
+        admin = AdminClient({"bootstrap.servers": at, "log_level": 0})
+        try:
+            admin.create_topics([NewTopic(name, _PARTITIONS, 1)], request_timeout=_REQUEST_S)[name].result(60)
+        except KafkaException as error:
+            raise SetupError(f"no topic can be made at {at}: {error.args[0].str()}") from error
+        try:
+            yield f"kafka://{at}/{name}"
+        finally:
+            admin.delete_topics([name])[name].result(60)
+
+    @override
+    def source(self, target: str) -> Source:
+        servers, _, topic = target.removeprefix("kafka://").partition("/")
+        return KafkaSource(servers, topic)
+
+
+class DemoRabbitMQ(DemoBroker):
+    """RabbitMQ: a quorum queue; each message has an id."""
+
+    name = "RabbitMQ"
+    mapping = MessageMapping(group="body.tail", revision="body.revision", id="headers.message-id")
+
+    @override
+    def check(self) -> None:
+        try:
+            import aio_pika  # noqa: F401 - only asked for
+        except ImportError as error:
+            raise SetupError("--rabbitmq needs aio-pika; install it with: pip install 'inturn[rabbitmq]'") from error
+        if self.at is None and rabbitmq_server.missing():
+            raise SetupError(
+                "--rabbitmq needs a RabbitMQ server: apt-get install rabbitmq-server; or --at amqp://… takes one that "
+                "runs already"
+            )
+
+    @override
+    def _started(self, folder: Path) -> AbstractContextManager[str]:
+        return rabbitmq_server.rabbitmq(folder)
+
+    @override
+    @contextmanager
+    def _place(self, at: str, name: str) -> Iterator[str]:
+        import asyncio
+
+        import aio_pika
+
+        async def ask(*, delete: bool) -> None:
+            async with await aio_pika.connect(at) as connection:
+                channel = await connection.channel()
+                if delete:
+                    await channel.queue_delete(name)
+                else:
+                    await channel.declare_queue(name, durable=True, arguments={"x-queue-type": "quorum"})
+
+        try:
+            asyncio.run(ask(delete=False))
+        except (OSError, aio_pika.exceptions.AMQPError) as error:
+            raise SetupError(f"no queue can be made in RabbitMQ: {error or type(error).__name__}") from error
+        try:
+            yield f"{at}#{name}"
+        finally:
+            asyncio.run(ask(delete=True))
+
+    @override
+    def source(self, target: str) -> Source:
+        url, _, queue = target.partition("#")
+        return RabbitSource(url, queue)

@@ -1,0 +1,79 @@
+"""Groups whose records come from another partition than before, such as after partitions were added to a topic.
+
+Nobody knows the order of such a group's records over two partitions. If the order of its messages is that of the
+partition, they wait until a person accepts the new partition, or the group goes on there.
+"""
+
+import logging
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from inturn.core.errors import InputError
+from inturn.core.queue.messages import Content, Draft
+from inturn.core.texts import quoted
+from inturn.ingest.batches import IngestBatch, position_json
+from inturn.ingest.mapping import MessageMapping
+from inturn.store.sources import MovedRecord, SourceStore
+
+OnMove: TypeAlias = Literal["park", "follow", "ignore"]
+
+_CHOICES: Final = ("park", "follow", "ignore")
+_log = logging.getLogger("inturn.ingest")
+
+
+def checked_on_move(on_move: OnMove | None, mapping: MessageMapping) -> OnMove:
+    """Return what becomes of groups that move; by default ``park`` if the mapping orders by position, else ``ignore``.
+
+    Raises:
+        InputError: if it is no such choice.
+    """
+    if on_move is None:
+        return "park" if mapping.revision == "position" and mapping.group != "partition" else "ignore"
+    if on_move not in _CHOICES:
+        raise InputError(f"on_move is {on_move!r}; it is {', '.join(map(repr, _CHOICES))}")
+    return on_move
+
+
+def without_moved(
+    store: SourceStore, source: str, batch: IngestBatch, queue: str, on_move: OnMove, now_ms: int
+) -> IngestBatch:
+    """Return a batch without the drafts of groups that are in another partition; these are kept, or move with it."""
+    positions: dict[str, str] = {}
+    for record, draft in zip(batch.records, batch.drafts, strict=True):
+        if draft.group is not None and draft.group not in positions:
+            positions[draft.group] = position_json(record.position)
+    homes = store.homes(source, batch.partition, positions)
+    away = {group: home for group, home in homes.items() if home.partition != batch.partition}
+    if not away:
+        return batch
+    group, home = next(iter(away.items()))
+    text = "source %s: %d groups moved; such as %s, which was in partition %s since %s, and came from %s at %s: %s"
+    places = home.partition, home.position, batch.partition, positions[group]
+    becomes = "they wait" if on_move == "park" else "they go on there"
+    _log.warning(text, source, len(away), quoted(group), *places, becomes)
+    if on_move == "follow":
+        store.move_homes(source, batch.partition, {group: positions[group] for group in away})
+        return batch
+    stay, moved = list[int](), list[MovedRecord]()
+    for at, (record, draft) in enumerate(zip(batch.records, batch.drafts, strict=True)):
+        place = None if draft.group is None else away.get(draft.group)
+        if place is None or draft.group is None:
+            stay.append(at)
+        else:
+            where = batch.partition, position_json(record.position), *place
+            moved.append(MovedRecord(draft.group, *where, queue, msgspec.msgpack.encode(draft)))
+    store.set_aside(source, moved, now_ms)
+    return replace(
+        batch,
+        records=[batch.records[at] for at in stay],
+        drafts=[batch.drafts[at] for at in stay],
+        moved=len(moved),
+    )
+
+
+def draft_of(moved: MovedRecord) -> Draft:
+    """Return the message of a group that moved."""
+    body, content, *others = msgspec.msgpack.decode(moved.draft)  # msgspec cannot tell text from bytes by a type
+    return Draft(body, Content(content), *others)

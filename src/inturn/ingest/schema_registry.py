@@ -1,0 +1,309 @@
+"""Decoding with a schema registry: Avro, Protobuf and JSON Schema in Confluent's framing become JSON.
+
+The decoders are those of confluent-kafka. This module tells their errors apart: a record that cannot be decoded is
+rejected, and a registry that cannot be asked is waited for.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from inturn.core.address import shown
+from inturn.core.errors import InputError, SetupError, SourceError
+from inturn.core.override import override
+from inturn.ingest import limits as source_limits
+from inturn.ingest.mapping import Unmappable
+from inturn.ingest.source import Decoder, SourceRecord
+
+Encoding: TypeAlias = Literal["avro", "protobuf", "json"]
+
+_ENCODINGS: Final = ("avro", "protobuf", "json")
+_OF_DECODERS: Final = ("subject.name.strategy", "use.latest", "validate")  # beginnings of names
+_BY_ID: Final = {"get_schema", "get_schema_by_guid"}
+_NOT_FOUND: Final = range(40_401, 40_500)  # a registry's own codes; any other 404 is a wrong address
+_TEXT_LENGTH: Final = 200  # of what a foreign error says
+
+
+class SchemaRegistry(Decoder):
+    """A decoder of records whose schemas are in a registry of Confluent's interface.
+
+    The value becomes JSON, on which the paths of a mapping work: decimals are texts, bytes are base64, dates and times
+    are ISO 8601. Protobuf is JSON as Protobuf defines it, with the names of the ``.proto`` file and the fields that
+    have their default; integers of 64 bits are texts. JSON stays as it came, once its schema has accepted it.
+
+    A key that is decoded to a text is that text; any other is JSON. Records without a value or key pass.
+
+    Schemas are asked for by id and cached. An id that the registry does not have rejects the record.
+
+    Args:
+        url: the registry, such as ``https://registry:8081``; several with commas.
+        topic: the topic, from which the decoders make the subject where their options need one.
+        value: the encoding of values; None: values are not decoded.
+        key: the encoding of keys; None: keys are not decoded.
+        message: the generated class of the values in Protobuf, or its place, such as ``orders_pb2:Order``.
+        key_message: the same for keys.
+        options: further settings of confluent-kafka's registry client and deserializers, such as
+            ``basic.auth.user.info``, ``ssl.ca.location`` and ``use.latest.version``.
+
+    Raises:
+        InputError: if an encoding, a message or an option is not valid.
+        SetupError: if the extra is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        topic: str,
+        *,
+        value: Encoding | None = None,
+        key: Encoding | None = None,
+        message: Any = None,
+        key_message: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if value is None and key is None:
+            raise InputError("neither value nor key is decoded; give value='avro', 'protobuf' or 'json'")
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+            from confluent_kafka.serialization import MessageField, SerializationContext
+        except ImportError as error:
+            raise _missing(error) from error
+        of_decoders = {name: each for name, each in (options or {}).items() if name.startswith(_OF_DECODERS)}
+        of_client = {name: each for name, each in (options or {}).items() if name not in of_decoders}
+        defaults = {"max.retries": 0, "timeout": source_limits.INGEST_REQUEST_S}  # the host tries again
+        try:
+            client = _Client(SchemaRegistryClient({"url": url, **defaults, **of_client}), url)
+        except (TypeError, ValueError, OSError) as error:
+            raise InputError(f"the schema registry {shown(url)!r}: {error}") from error
+        self._topic, self._context = topic, SerializationContext
+        self._value = _decode("value", value, message, client, of_decoders)
+        self._key = _decode("key", key, key_message, client, of_decoders)
+        self._fields = MessageField
+
+    @override
+    def __call__(self, record: SourceRecord) -> SourceRecord:
+        key, body = record.key, record.body
+        headers: Any = dict(record.headers)
+        if key is not None and self._key is not None:
+            key = self._key(key, self._context(self._topic, self._fields.KEY, headers))
+            if key.startswith(b'"'):
+                key = msgspec.json.decode(key, type=str).encode()
+        if body is not None and self._value is not None:
+            body = self._value(body, self._context(self._topic, self._fields.VALUE, headers))
+        return record._replace(key=key, body=body)
+
+
+class _RegistryAway(SourceError):
+    """A registry that cannot be asked, or refuses to answer."""
+
+
+class _Client:
+    """The registry's client; every error but that of an unknown schema becomes ``_RegistryAway``.
+
+    The unknown ones are remembered for a while, or each of their records would be a request.
+    """
+
+    def __init__(self, client: Any, url: str) -> None:
+        from cachetools import TTLCache
+
+        self._client, self._url = client, shown(url)
+        self._unknown: Any = TTLCache(maxsize=1_000, ttl=source_limits.UNKNOWN_SCHEMA_S)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        return self._told(found) if callable(found) else found
+
+    def _told(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            asked = (method.__name__, *args[:1]) if method.__name__ in _BY_ID else None
+            if asked in self._unknown:
+                raise SchemaRegistryError(*self._unknown[asked])
+            try:
+                found = method(*args, **kwargs)
+            except SchemaRegistryError as error:
+                if asked and error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+                    self._unknown[asked] = error.http_status_code, error.error_code, error.error_message
+                elif asked or error.http_status_code != 404:
+                    raise _RegistryAway(self._text(error)) from error
+                raise
+            except Exception as error:  # whatever the network, a proxy or a certificate does
+                raise _RegistryAway(f"the schema registry {self._url!r} cannot be asked: {_said(error)}") from error
+            if asked and found.schema_str is None:
+                self._client.clear_caches()  # it has kept even this
+                raise _RegistryAway(f"{self._url!r} answers without a schema; is it the address of a schema registry?")
+            return found
+
+        return ask
+
+    def _text(self, error: Any) -> str:
+        status = error.http_status_code
+        if status in {401, 403}:
+            return (
+                f"the schema registry {self._url!r} refuses the credentials (HTTP {status}): "
+                "check basic.auth.user.info, or what else identifies you there"
+            )
+        return f"the schema registry {self._url!r} answers HTTP {status}: {str(error.error_message)[:_TEXT_LENGTH]}"
+
+
+def _decode(
+    what: str, encoding: Encoding | None, message: Any, client: _Client, options: Mapping[str, Any]
+) -> Callable[[bytes, Any], bytes] | None:
+    """Return the function that makes JSON of bytes and their context; None: they stay as they are."""
+    if encoding is None:
+        return None
+    if encoding not in _ENCODINGS:
+        raise InputError(f"{what} is {encoding!r}; it is one of {', '.join(_ENCODINGS)}")
+    if (encoding == "protobuf") != (message is not None):
+        name = "message" if what == "value" else "key_message"
+        raise InputError(f"{what} is {encoding!r}; protobuf, and no other, needs {name}, such as 'orders_pb2:Order'")
+    conf = {"subject.name.strategy": _no_subject} if "subject.name.strategy.type" not in options else {}
+    conf |= {name: each for name, each in options.items() if encoding == "json" or name != "validate"}
+    try:
+        to_json = _DECODES[encoding](client, conf, message)
+    except ImportError as error:
+        raise _missing(error) from error
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the options of the schema registry: {error}") from error
+
+    def decode(data: bytes, context: Any) -> bytes:
+        try:
+            return to_json(data, context)
+        except _RegistryAway:
+            raise
+        except Exception as error:  # decoders raise whatever garbage leads to
+            raise Unmappable(f"the {what} is not {encoding} of a known schema: {_said(error)}") from error
+
+    return decode
+
+
+def _no_subject(_context: Any, _record_name: str | None) -> None:
+    """Return no subject: a schema is asked for by its id alone, whatever strategy its producer has."""
+
+
+def _avro(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[bytes, Any], bytes]:
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+    decode: Any = AvroDeserializer(client, conf=conf | {"schema.id.deserializer": _bounded(client, conf)})
+    return lambda data, context: msgspec.json.encode(decode(data, context))
+
+
+def _bounded(client: _Client, conf: Mapping[str, Any]) -> Callable[[bytes, Any, Any], Any]:
+    """Return the function that reads the frame of a record in Avro and returns the rest of it.
+
+    A schema that contains itself lets a value nest as deeply as it has bytes. The compiled reader of fastavro has no
+    bound, so that a few thousand bytes would end the process. The one in Python has: it reads such values first.
+    """
+    from confluent_kafka.schema_registry import dual_schema_id_deserializer, topic_subject_name_strategy
+    from fastavro import _read_py
+
+    recursive: dict[Any, Any] = {}  # the parsed schemas by their ids; None: it does not contain itself
+
+    def read(data: bytes, context: Any, schema_id: Any) -> Any:
+        payload = dual_schema_id_deserializer(data, context, schema_id)
+        id_ = schema_id.guid if schema_id.id is None else schema_id.id
+        if id_ not in recursive:
+            subject = topic_subject_name_strategy(context, None) if "subject.name.strategy.type" in conf else None
+            by_guid = schema_id.id is None
+            schema = client.get_schema_by_guid(str(id_)) if by_guid else client.get_schema(id_, subject)
+            recursive[id_] = _parsed_if_recursive(client, schema)
+        if recursive[id_] is not None:
+            start = payload.tell()
+            _read_py.schemaless_reader(payload, recursive[id_], None)
+            payload.seek(start)
+        return payload
+
+    return read
+
+
+def _parsed_if_recursive(client: _Client, schema: Any) -> Any:
+    from fastavro.schema import expand_schema, parse_schema
+
+    known: dict[str, Any] = {}
+
+    def parse(each: Any) -> Any:
+        for reference in each.references or []:
+            if reference.name not in known:
+                parse(client.get_version(reference.subject, reference.version, deleted=True).schema)
+        return parse_schema(msgspec.json.decode(each.schema_str), named_schemas=known)
+
+    parsed = parse(schema)
+    return parsed if _names_left(expand_schema(parsed), frozenset(known)) else None
+
+
+def _names_left(schema: Any, known: frozenset[str]) -> bool:
+    """Return whether an expanded schema still has names of other types, as only one that contains itself does."""
+    if isinstance(schema, str):
+        return schema in known
+    if isinstance(schema, list):
+        return any(_names_left(each, known) for each in schema)
+    inner = [schema.get("type"), schema.get("items"), schema.get("values")]
+    inner += [each["type"] for each in schema.get("fields", ())]
+    return any(_names_left(each, known) for each in inner if each is not None)
+
+
+def _json(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[bytes, Any], bytes]:
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+
+    came = b""
+
+    def read(data: bytes) -> Any:
+        nonlocal came
+        came = data
+        return msgspec.json.decode(data)
+
+    decode: Any = JSONDeserializer(None, schema_registry_client=client, conf=conf, json_decode=read)
+
+    def to_json(data: bytes, context: Any) -> bytes:
+        value = decode(data, context)
+        return came if value == msgspec.json.decode(came) else msgspec.json.encode(value)  # a rule may have changed it
+
+    return to_json
+
+
+def _protobuf(client: _Client, conf: dict[str, Any], message: Any) -> Callable[[bytes, Any], bytes]:
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+    from google.protobuf.json_format import MessageToDict
+
+    made = _imported(message) if isinstance(message, str) else message
+    if not hasattr(made, "DESCRIPTOR"):
+        raise InputError(f"{made!r} is no message of Protobuf; name a class that protoc has generated")
+    decode: Any = ProtobufDeserializer(made, conf, schema_registry_client=client)
+    how = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+    return lambda data, context: msgspec.json.encode(MessageToDict(decode(data, context), **how))
+
+
+_DECODES: Final[Mapping[Encoding, Callable[[_Client, dict[str, Any], Any], Callable[[bytes, Any], bytes]]]] = {
+    "avro": _avro,
+    "json": _json,
+    "protobuf": _protobuf,
+}
+
+
+def _imported(place: str) -> Any:
+    module, colon, name = place.partition(":")
+    if not (module and colon and name):
+        raise InputError(f"the message is {place!r}; it is a module and a class, such as 'orders_pb2:Order'")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"the message {place!r} cannot be imported: {error}") from error
+
+
+def importable_from(folder: Path) -> None:
+    """Let modules be imported from a folder too, such as the one of a configuration."""
+    if str(folder.resolve()) not in sys.path:
+        sys.path.append(str(folder.resolve()))
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_TEXT_LENGTH]
+
+
+def _missing(error: ImportError) -> SetupError:
+    return SetupError(f"for a schema registry decoders are needed: pip install 'inturn[schema-registry]' ({error})")

@@ -1,0 +1,73 @@
+"""Outputs as rows of a table of the queue's own database, written in the commit that makes them.
+
+What cannot be written there goes to the outbox, from which it is delivered as to any other table: a row that the table
+refuses, a table that is locked, and the outputs of a group of which earlier ones are in the outbox.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+import msgspec
+
+from inturn.core.errors import InturnError
+from inturn.database import open as open_database
+from inturn.queue import Queue
+from inturn.store.protocols import PipelineKeeper, SqlStore
+from inturn.store.records import GroupUpdate, PipelineInfo
+
+
+@runtime_checkable
+class RowDelivery(Protocol):
+    """A delivery that writes each output as a row, such as :class:`inturn.deliver.table`.
+
+    Attributes:
+        database: the file of SQLite, or the address of PostgreSQL.
+        insert: the statement that writes a row, and leaves one that is there as it is.
+    """
+
+    database: str
+    insert: str
+
+    def row(self, output: Any, effect_id: str) -> Sequence[Any]:
+        """Return the parameters of the statement for an output."""
+        ...
+
+
+class TableRows:
+    """The way from a pipeline's outputs into a table of the same database."""
+
+    def __init__(self, delivery: RowDelivery) -> None:
+        self._delivery = delivery
+
+    def write(self, store: PipelineKeeper, info: PipelineInfo, kept: Sequence[GroupUpdate]) -> list[GroupUpdate]:
+        """Write the outputs of turns; return the updates with those outputs that go to the outbox."""
+        makers = [each.line.group for each in kept if each.outputs]
+        if not makers:
+            return list(kept)
+        behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
+        free = [each for each in kept if each.outputs and each.line.group not in behind]
+        if self._is_written(store, free):
+            written = {each.line.group for each in free}
+        else:  # one group at a time, so that the others are not held up
+            written = {each.line.group for each in free if self._is_written(store, [each])}
+        return [each._replace(outputs=[]) if each.line.group in written else each for each in kept]
+
+    def _is_written(self, store: PipelineKeeper, updates: Sequence[GroupUpdate]) -> bool:
+        rows = [
+            self._delivery.row(msgspec.json.decode(output.output), output.effect_id)
+            for each in updates
+            for output in each.outputs
+        ]
+        return not rows or cast("SqlStore", store).attempt(self._delivery.insert, rows)
+
+
+def table_rows_of(deliver: object, source: Queue) -> TableRows | None:
+    """Return the way into the table that ``deliver=`` names; None if it is not of the database of the queue."""
+    if not isinstance(deliver, RowDelivery):
+        return None
+    try:
+        with open_database(deliver.database, create=False) as other:
+            is_own = source.writer.is_own(other.writer.identity())
+    except InturnError:  # it has no queues, or cannot be reached now
+        return None
+    return TableRows(deliver) if is_own else None

@@ -1,0 +1,47 @@
+"""The history of a source and of the queue that it fills, for the checker of histories."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from inturn.queue import Queue
+from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+
+Name = tuple[str, int]
+"""A group and a revision."""
+
+
+def numbered(chance: random.Random, count: int, groups: int) -> list[Name]:
+    """Return messages of random groups, numbered from 1 in each."""
+    revisions: defaultdict[str, int] = defaultdict(int)
+    names = []
+    for _ in range(count):
+        group = f"g{chance.randrange(groups)}"
+        revisions[group] += 1
+        names.append((group, revisions[group]))
+    return names
+
+
+def check_came_once(queue: Queue, sent: Sequence[Name], *, is_total: bool = False) -> None:
+    """Check that what was sent is in the queue, once each, in order within each group.
+
+    Args:
+        queue: the queue that the source fills.
+        sent: what the source was given, in its order.
+        is_total: whether the queue has the order of the source across groups too.
+    """
+    places = {name: place for place, name in enumerate(sent)}
+    found = [(str(each.group), each.revision or 0) for each in queue.peek(2 * len(sent))]
+    sends = [
+        SendCall(client="source", asked=at, answered=at, dedup_id=f"{group}/{n}", group=group, body="", number=at)
+        for at, (group, n) in enumerate(sent)
+    ]
+    effects = [
+        AppliedEffect(client="queue", asked=at, dedup_id=f"{group}/{n}", group=group, number=places[group, n], place=at)
+        for at, (group, n) in enumerate(found)
+    ]
+    check_or_raise([*sends, *effects])
+    assert len(found) == len(sent)
+    if is_total:
+        assert all(places[one] < places[next_] for one, next_ in pairwise(found))

@@ -1,0 +1,131 @@
+"""Numbered rows of an outbox: no gap and no double, whoever writes at once, and an audit of what came out agrees."""
+
+import json
+import random
+import sqlite3
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import inturn
+from inturn.core.errors import InputError, RevisionMismatch, StoreConflict
+from inturn.ingest import Ingest, MessageMapping, OutboxSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BY_GROUP = MessageMapping(group="body.group_name", revision="body.revision", body="body.body")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The application's database, with an outbox."""
+    place = str(tmp_path / "app.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with closing(connect(place)) as connection, connection:
+        inturn.outbox(connection).create()
+    return place
+
+
+def connect(place: str) -> Any:
+    return psycopg.connect(place) if "://" in place else sqlite3.connect(place, timeout=60)
+
+
+def write(place: str, seed: int, lives: int) -> None:
+    """Send to several groups in each transaction, in any order, and give some of them up."""
+    chance = random.Random(seed)
+    with closing(connect(place)) as connection:
+        for _ in range(lives):
+            if "://" not in place:
+                connection.execute("begin immediate")
+            with suppress(StoreConflict):
+                for group in chance.choices("abcd", k=3):
+                    inturn.outbox(connection).send({"seed": seed}, group=group)
+                if chance.random() < 0.7:
+                    connection.commit()
+            connection.rollback()  # of what was given up or refused
+
+
+def test_writers_in_any_order_give_up_and_leave_no_gap(place: str, tmp_path: Path, spark: "SparkSession") -> None:
+    with closing(connect(place)) as connection, connection:
+        inturn.outbox(connection).send_many([(group, {}) for group in "dcba"])
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda seed: write(place, seed, 12), range(8)))
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        counts = Ingest(OutboxSource(place, "outbox"), db.queue("q"), BY_GROUP, name="app").run(until="caught up")
+        log = db.queue("q").peek(1_000)
+    assert counts.received == len(log) > 50
+    found = defaultdict[str, list[int]](list)
+    for each in log:
+        found[str(each.group)].append(each.revision or 0)
+    for group, revisions in found.items():
+        assert sorted(revisions) == list(range(1, len(revisions) + 1)), group
+    check_audit(spark, tmp_path, log)
+
+
+def test_an_audit_of_numbers_from_the_queue_finds_gapless(tmp_path: Path, spark: "SparkSession") -> None:
+    with inturn.open(tmp_path / "shop.db", durable=False) as db, ThreadPoolExecutor(8) as threads:
+        queue = db.queue("q")
+        list(threads.map(lambda n: queue.send({"n": n}, group=f"g{n % 4}", revision="next"), range(200)))
+        check_audit(spark, tmp_path, queue.peek(1_000))
+
+
+def check_audit(spark: "SparkSession", path: Path, log: Any) -> None:
+    """Check that the audit calls a log gapless, and that all its messages would be applied."""
+    lines = [json.dumps({"group": each.group, "revision": each.revision, "at": n}) for n, each in enumerate(log)]
+    (path / "log.jsonl").write_text("\n".join(lines))
+    report = inturn.spark.audit(spark.read.json(str(path / "log.jsonl")), group="group", order="revision", arrival="at")
+    assert report.grade is not None
+    assert report.grade.name == "Gapless"
+    assert {name for name, count in report.grade.gives.items() if count} == {"applied"}
+    assert report.grade.gives["applied"] == len(log)
+    assert report.gaps is None or (report.gaps.lost, report.gaps.open) == (0, 0)
+
+
+def test_a_group_that_comes_too_late_in_the_order_is_not_waited_for(postgres_url: str) -> None:
+    with closing(connect(postgres_url)) as one, closing(connect(postgres_url)) as two:
+        inturn.outbox(one).create()
+        inturn.outbox(one).send_many([("a", {}), ("b", {}), ("c", {})])
+        one.commit()
+        assert inturn.outbox(one).send({}, group="a") == 2
+        assert inturn.outbox(two).send({}, group="b") == 2
+        with pytest.raises(StoreConflict, match="another transaction has the group 'a', and this one has 'outbox b'"):
+            inturn.outbox(two).send({}, group="a")
+        assert inturn.outbox(two).send({}, group="c") == 2, "the transaction goes on"
+        waiting = threading.Thread(target=inturn.outbox(one).send, args=[{}], kwargs={"group": "b"})
+        waiting.start()
+        two.rollback()
+        waiting.join(60)
+        assert inturn.outbox(one).last_revision("b") == 2, "that one was waited for"
+        assert inturn.outbox(two).send({}, group="c") == 2
+        one.commit()
+        assert inturn.outbox(two).send({}, group="b") == 3, "nobody has it, so it is taken though c comes later"
+
+
+def test_what_is_not_valid_is_refused(place: str) -> None:
+    with closing(connect(place)) as connection:
+        outbox = inturn.outbox(connection)
+        for body, group, text in (("text", "a", "an outbox has JSON"), ({}, None, "has no group"), ({}, "", "group")):
+            with pytest.raises(InputError, match=text):
+                outbox.send(body, group=group)
+        with pytest.raises(
+            RevisionMismatch, match="expected_revision is 1, and the last revision of the group 'a' is 0"
+        ):
+            outbox.send({}, group="a", expected_revision=1)
+        with pytest.raises(InputError, match="it has letters"):
+            inturn.outbox(connection, "outbox; drop table x")
+    with pytest.raises(InputError, match="tx is 7"):
+        inturn.outbox(7)  # type: ignore[arg-type]
+
+
+def test_a_connection_without_a_transaction_is_refused(place: str) -> None:
+    plain: Any = (
+        psycopg.connect(place, autocommit=True) if "://" in place else sqlite3.connect(place, isolation_level=None)
+    )
+    with closing(plain), pytest.raises(InputError, match="has begun no transaction"):
+        inturn.outbox(plain)
