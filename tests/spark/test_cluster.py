@@ -1,51 +1,26 @@
 """A standalone cluster of real processes: the user's code travels, a task that died is tried again, a disk is full."""
 
 import json
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from programs import on_cluster
-from programs.connecting import BIN, LOGGING, end, free_port, run, tied, wait_for
+from programs.connecting import cluster, run
 from pyspark.sql import SparkSession
 
 from inturn.spark import read
 
 pytestmark = pytest.mark.slow
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that is over before it could earn what its optimising compiler costs."""
 DRIVER = Path(on_cluster.__file__)
-
-
-@contextmanager
-def started(name: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Spark's own processes; it and all that it started end with the block."""
-    settings = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} {LOGGING}"}
-    process = tied(BIN / "spark-class", f"org.apache.spark.deploy.{name}", *arguments, **settings)
-    try:
-        yield process
-    finally:
-        end(process)
 
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a master with two workers of one core each."""
-    port = free_port()
-    address = f"spark://127.0.0.1:{port}"
-    with ExitStack() as cluster:
-        here = ("--host", "127.0.0.1", "--webui-port", 0)
-        leader = cluster.enter_context(started("master.Master", *here, "--port", port))
-        wait_for(port, leader)
-        for _ in range(2):
-            folder = tmp_path_factory.mktemp("worker")
-            size = ["--cores", 1, "--memory", "600m", "--work-dir", folder]
-            cluster.enter_context(started("worker.Worker", *here, *size, address))
+    with cluster(tmp_path_factory.mktemp("cluster")) as address:
         yield address
 
 

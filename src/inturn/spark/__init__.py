@@ -3,9 +3,9 @@
 ``batch`` applies a DataFrame as one step. ``stream`` applies each micro-batch as a step. ``read`` returns a store's
 tables, ``store`` its results without Spark. ``audit`` reports what is wrong with the order of any log; it needs no
 pipeline. ``spark.read`` and ``spark.readStream`` with ``format("inturn")`` read the log of a queue, and ``messages``
-turns its rows into a pipeline's columns. ``outputs`` returns the outputs of a store as such a log, for the next
-pipeline. ``publish`` adds the committed outputs to a store's Delta table. ``ensure_java`` finds a Java for a Spark
-session that you start in your own process.
+turns its rows into a pipeline's columns. ``from_kafka`` returns the records of Kafka as such a log, and ``outputs``
+the outputs of a store, for the next pipeline. ``publish`` adds committed steps to tables that follow a store.
+``ensure_java`` finds a Java for a Spark session that you start in your own process.
 """
 
 try:
@@ -23,13 +23,14 @@ except ImportError as error:
 
 from inturn.spark.audit.run import audit
 from inturn.spark.driver.inspection import store
+from inturn.spark.driver.publishing import publish
 from inturn.spark.driver.read import read
 from inturn.spark.driver.step import Report, batch, settle
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.java import ensure_java
+from inturn.spark.source.kafka import from_kafka
 from inturn.spark.source.messages import messages, register
 from inturn.spark.source.outputs import outputs
-from inturn.spark.tables.delta import publish
 from inturn.spark.tables.vacuum import sweep, vacuum
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "audit",
     "batch",
     "ensure_java",
+    "from_kafka",
     "messages",
     "outputs",
     "publish",

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from inturn.spark.local.java import ensure_java
 
 BIN = Path(pyspark.__file__).parent / "bin"
 LOGGING = f"-Dlog4j2.configurationFile={Path(session.__file__).with_name('log4j2.properties').as_uri()}"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that is over before it could earn what its optimising compiler costs."""
 LIMIT_S = 300
 """A run that takes longer hangs."""
 
@@ -101,3 +105,33 @@ def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str
         timeout=LIMIT_S,
         check=False,
     )
+
+
+@contextmanager
+def started(name: str, *arguments: object, spark: Path = BIN) -> Iterator[subprocess.Popen[bytes]]:
+    """One of Spark's own processes; it and all that it started end with the block."""
+    settings = {
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} {LOGGING}",
+        "SPARK_HOME": str(spark.parent),
+    }
+    process = tied(spark / "spark-class", f"org.apache.spark.deploy.{name}", *arguments, **settings)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+@contextmanager
+def cluster(folder: Path, spark: Path = BIN) -> Iterator[str]:
+    """The address of a master with two workers of one core each; ``spark`` has the commands of another Spark."""
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    with ExitStack() as running:
+        here = ("--host", "127.0.0.1", "--webui-port", 0)
+        leader = running.enter_context(started("master.Master", *here, "--port", port, spark=spark))
+        wait_for(port, leader)
+        for number in range(2):
+            size = ["--cores", 1, "--memory", "600m", "--work-dir", folder / str(number)]
+            running.enter_context(started("worker.Worker", *here, *size, address, spark=spark))
+        yield address

@@ -229,6 +229,17 @@ def test_offsets_of_a_batch(queue: Queue, at: str) -> None:
     assert numbers(batch(at)) == sent, "those of the queue beside it are not ours"
 
 
+def test_times_of_a_batch(queue: Queue, at: str) -> None:
+    """Of a log that is kept: acknowledged messages are read too."""
+    queue.configure(keep_for="1 day")
+    sent = fill(queue, 10)
+    drain(queue)
+    before, after = "2020-01-01T00:00:00+00:00", "2999-01-01T00:00:00Z"
+    assert numbers(batch(at, since=before)) == numbers(batch(at, until=after)) == sent
+    assert numbers(batch(at, since=after)) == numbers(batch(at, until=before)) == []
+    assert numbers(batch(at, since=before, after=sent[2], upTo=sent[4])) == sent[3:5]
+
+
 def test_some_columns(queue: Queue, at: str) -> None:
     fill(queue, 1)
     wanted = struct("body string, sequence_number bigint")
@@ -542,6 +553,8 @@ def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, at:
         (batch, {"reader": "x"}, r"'reader' is no option of spark.read.format"),
         (batch, {"partitionBy": "hash"}, "partitionBy is 'hash'; it is 'range' or 'group'"),
         (batch, {"upTo": "-1"}, "upTo is '-1'"),
+        (batch, {"since": "yesterday"}, "since is 'yesterday'; it is a time with its zone"),
+        (batch, {"until": "2026-01-01T00:00:00"}, "until is '2026-01-01T00:00:00'; it is a time with its zone"),
     ],
 )
 def test_a_slip_in_an_option_is_told(queue: Queue, at: str, kind: Any, options: Any, says: str) -> None:

@@ -131,6 +131,10 @@ class StateCodec:
 
         States that an older version stored are upgraded; one that cannot be upgraded is returned as an ``OldState``.
         """
+        if array.null_count:  # of groups that were forgotten, and are given up: no handler sees it
+            rest = iter(self.unpack(array.drop_null()))
+            first = self._pipeline.make_first
+            return [next(rest) if is_there else first() for is_there in array.is_valid().to_pylist()]
         known = {field.name for field in array.type}
         old = pc.struct_field(array, OLD) if OLD in known else pa.nulls(len(array), pa.string())
         if old.null_count < len(old):

@@ -16,11 +16,12 @@ from inturn.core.pipeline.selection import DecisionDraft
 from inturn.spark.columns.hashing import bucket_bounds
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.driver.inspection import SparkInspector, status_of
+from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import Stepper, brief
 from inturn.spark.executor.decisions import Decisions
 from inturn.spark.executor.kernel import Kernel
 from inturn.spark.executor.plan import Plan
+from inturn.spark.tables.group_status import status_of
 from inturn.spark.tables.levels import NONE_US, Levels
 from inturn.spark.tables.manifest import Manifest
 from inturn.spark.tables.sorted import StoreSlice

@@ -3,14 +3,15 @@
 The command line uses it. Whole tables are read with :func:`inturn.spark.read`.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inturn.core import limits
@@ -18,16 +19,15 @@ from inturn.core.errors import StoreError
 from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, time_of
+from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision, time_of
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import OutputRow, RejectedRow
+from inturn.core.pipeline.selection import last_line
 from inturn.core.pipeline.timeline import Status
-from inturn.json_form import of_value
 from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
-from inturn.spark.columns.names import OLD
 from inturn.spark.tables.decision_log import file_of
-from inturn.spark.tables.earlier import ranges_of
+from inturn.spark.tables.group_status import status_of
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
@@ -40,6 +40,7 @@ class SparkInspector(Decider):
         self._all = StoreSlice(self.store.files)
         self.title = self.store.location
         self.about = self.store.known()
+        self.pipeline = self.about.pipeline
         last = self.store.latest()
         if last is None:
             raise StoreError(f"{self.store.location} has no step yet")
@@ -48,31 +49,48 @@ class SparkInspector(Decider):
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
-        return self._groups(lambda _rows: None)
-
-    @override
-    def unsettled(self) -> Iterator[GroupStatus]:
-        return self._groups(lambda rows: rows.column("status").to_numpy(zero_copy_only=False) != Status.OPEN)
-
-    def _groups(self, chosen: Callable[[pa.RecordBatch], Any]) -> Iterator[GroupStatus]:
-        """Yield the newest status of the groups whose rows are chosen by a mask, or of all groups."""
         for number, level in reversed(list(enumerate(self.last.levels))):
             for batch in Batches(self._all, level.groups).upto(self._all.high):
-                mask = chosen(batch)
-                rows = batch if mask is None else batch.filter(pa.array(mask))
-                if len(rows):
-                    alive = self._alive(rows, number)
-                    standings = (status_of(row, self.last) for row in rows.to_pylist())
-                    yield from (each for each in standings if each.group in alive)
+                yield from self._statuses(self._current(batch, number))
 
-    def _alive(self, rows: pa.RecordBatch, number: int) -> set[str]:
-        """Return the groups among the rows that no newer level contains."""
-        names = set(rows.column("group").to_pylist())
-        hashes: Hashes = np.unique(rows.column("hash").to_numpy())
-        for newer in self.last.levels[number + 1 :]:
-            for part in Cursor(self._all, newer.groups).take(hashes, self._all.high):
-                names -= set(part.column("group").to_pylist())
-        return names
+    @override
+    def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
+        return (each for rows in self._unsettled(names) for each in self._statuses(rows))
+
+    @override
+    def briefs(self) -> Iterator[GroupBrief]:
+        for rows in self._unsettled():
+            group, status, error, *numbers = (rows.column(name).to_pylist() for name in GroupBrief._fields)
+            yield from map(GroupBrief, group, status, map(last_line, error), *numbers)
+
+    def _unsettled(self, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the newest rows of the groups that are not open; an older version's level is searched for them."""
+        wanted = None if names is None else pa.array(names, pa.string())
+        for number, level in reversed(list(enumerate(self.last.levels))):
+            files = level.groups if level.unsettled is None else level.unsettled
+            for batch in Batches(self._all, files).upto(self._all.high):
+                rows = batch
+                if level.unsettled is None:
+                    rows = batch.filter(pc.not_equal(batch.column("status"), Status.OPEN.value))
+                if wanted is not None:
+                    rows = rows.filter(pc.is_in(rows.column("group"), wanted))
+                if len(rows):
+                    yield self._current(rows, number)
+
+    def _current(self, rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        """Return the rows of a level whose groups no newer level contains."""
+        newer, mine = self.last.levels[number + 1 :], rows.column("hash").to_numpy()
+        hashes = np.unique(mine) if newer else mine
+        names: list[str] = []
+        for level in newer:
+            for part, hit in Cursor(self._all, level.groups).find(hashes, self._all.high):
+                names += part.column("group").take(pa.array(hit)).to_pylist()
+        if not names:
+            return rows
+        return rows.filter(pc.invert(pc.is_in(rows.column("group"), pa.array(names, pa.string()))))
+
+    def _statuses(self, rows: pa.RecordBatch) -> Iterator[GroupStatus]:
+        return (status_of(row, self.last) for row in rows.to_pylist())
 
     @override
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
@@ -113,9 +131,11 @@ class SparkInspector(Decider):
         for manifest, row in self._parquet("rejected", ("group", "reason", "detail", "message")):
             yield RejectedRow(*(*row, time_of(manifest.now_us)))
 
-    def _parquet(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Manifest, tuple[Any, ...]]]:
-        """Yield the rows of a table of all steps, each with its step."""
-        for manifest in map(self.store.manifest, self.store.steps()):
+    def _parquet(
+        self, table: str, columns: Sequence[str], steps: Sequence[int] | None = None
+    ) -> Iterator[tuple[Manifest, tuple[Any, ...]]]:
+        """Yield the rows of a table of some steps, or of all, each with its step."""
+        for manifest in map(self.store.manifest, self.store.steps() if steps is None else steps):
             for file in getattr(manifest, table):
                 with self.store.files.told("read", file.path):
                     data = pq.ParquetFile(self.store.files.source(file.path))
@@ -137,6 +157,19 @@ class SparkInspector(Decider):
     @override
     def undecided(self, name: str) -> list[Decision]:
         return [each for each in self.store.undecided(self.last).values() if each.group == name]
+
+    @override
+    def history(self, name: str, limit: int) -> GroupHistory:
+        taken = self.store.decisions.taken(name, limits.DECISION_FILES)
+        verdicts = self.verdicts(list(taken)[:limit])
+        decisions = [TakenDecision(taken[each], void) for each, void in verdicts.items()]
+        row = self._rows([name]).get(name)
+        if row is None or row["step"] not in self.store.steps():
+            return GroupHistory(decisions)
+        columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
+        made = (each for _, each in self._parquet("outputs", columns, [row["step"]]) if each[0] == name)
+        outputs = deque((OutputRow(*(*each[:-1], msgspec.json.decode(each[-1]))) for each in made), limit)
+        return GroupHistory(decisions, outputs=list(reversed(outputs)))
 
     @override
     def append(self, decisions: Sequence[Decision]) -> list[str]:
@@ -161,6 +194,26 @@ class SparkInspector(Decider):
         return {name: each.verdict(name) for name in names if (each := taken.get(file_of(name))) is not None}
 
     @override
+    def groups_of(self, names: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for file in dict.fromkeys(map(file_of, names)):
+            found |= {name: each.group for name, each in self.store.decisions.content(file).items()}
+        return {name: found[name] for name in names if name in found}
+
+    @override
+    def batch(self, first: str, count: int) -> list[str]:
+        file, _, number = first.partition("/")
+        if not number:
+            return super().batch(first, count)
+        parts = range(0, count, limits.DECISIONS_AT_ONCE)
+        files = zip((f"{file.rpartition('.')[0]}.{each:06d}" for each in parts), parts, strict=True)
+        return [
+            f"{name}/{each:06d}"
+            for name, begin in files
+            for each in range(min(limits.DECISIONS_AT_ONCE, count - begin))
+        ]
+
+    @override
     def is_followed(self) -> bool:
         return bool(self.last.batches)
 
@@ -181,32 +234,3 @@ def _hashes(names: Iterable[str]) -> Hashes:
 
 def _place(held: HeldStatus) -> tuple[int, int, str]:
     return held.epoch, held.turn, held.id or ""
-
-
-def status_of(row: dict[str, Any], last: Manifest) -> GroupStatus:
-    """Return the status in a stored row of a group, of which the last manifest says how it is stored."""
-    wait_us, waiting_us = last.wait_us, row["waiting_us"]
-    return GroupStatus(
-        group=row["group"],
-        status=row["status"],
-        epoch=row["epoch"],
-        reached=row["reached"],
-        error=row["error"],
-        skipped=ranges_of(row["skipped"]),
-        held=row["held"],
-        oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
-        deadline=time_of(waiting_us + wait_us) if wait_us is not None and waiting_us is not None else None,
-        step=row["step"],
-        state=_state(row["state"], last),
-    )
-
-
-def _state(stored: dict[str, Any], last: Manifest) -> Any:
-    """Return a state as JSON values; one that could not be upgraded is returned as the older version stored it."""
-    old = stored.pop(OLD, None)
-    if old is not None:
-        return json.loads(old)["value"]
-    for name, kind in last.state.items():
-        if kind.startswith("json") and stored.get(name) is not None:
-            stored[name] = msgspec.json.decode(stored[name])
-    return msgspec.json.decode(of_value(stored if last.is_record else stored["state"]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InputError, InturnError
+from inturn.core.errors import InturnError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.definition import Pipeline
@@ -26,10 +26,10 @@ from inturn.spark.columns.names import GROUP
 from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.driver.input import StepInput
 from inturn.spark.driver.job import run_tasks
+from inturn.spark.driver.publishing import Publishing
 from inturn.spark.executor.plan import Plan, SliceResult
 from inturn.spark.executor.task import run
-from inturn.spark.tables.delta import publish_steps
-from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken, new_identity
+from inturn.spark.tables.manifest import LEVEL_TABLES, File, Level, Manifest, SparkStore, Taken, new_identity
 from inturn.spark.tables.merge import levels_to_merge
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
@@ -82,13 +82,15 @@ class Report:
         )
 
 
-def batch(
+def batch(  # noqa: PLR0913 - options by name, each with a default
     pipeline: Pipeline,
     df: "DataFrame",
     *,
     store: str | os.PathLike[str],
     buckets: int | None = None,
     outputs_format: str = "parquet",
+    states_format: str | None = None,
+    states_to: str | None = None,
     now: dt.datetime | None = None,
     final: bool = False,
 ) -> Report:
@@ -101,6 +103,8 @@ def batch(
         buckets: the number of slices into which a new store divides its groups, and so the most parallel tasks;
             about twice the cores is good. An existing store keeps its number.
         outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
+        states_format: ``delta`` publishes the states as a Delta table, in ``states`` of the store.
+        states_to: a table of PostgreSQL that has the states too: ``postgresql://…#TABLE``.
         now: the time of the step, from which waits are measured; default: the clock.
         final: for ``Timestamp``: no more messages will come, so those that wait for a later time are released.
 
@@ -116,11 +120,14 @@ def batch(
         StoreMismatch: if the store belongs to another pipeline or has a newer format.
         StoreError: if the store cannot be read or written.
         SetupError: if the workers lack a package or run another Python version, or the pipeline cannot be sent.
-        After any of these, nothing of the step is kept.
+
+    After any of these, nothing of the step is kept; a StoreError that names a table to publish to is an exception:
+    the step is committed, and the next one publishes it.
     """
     check_final(pipeline, final=final)
     intake = StepInput.of(pipeline, df)
-    stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
+    publishing = Publishing(outputs_format, states_format, states_to)
+    stepper = Stepper(pipeline, store, buckets=buckets, publishing=publishing)
     return stepper.step(intake.numbered(df), intake, now=now, final=final)
 
 
@@ -144,6 +151,7 @@ class Stepper:
     """A writer of one store's steps; arguments and errors are those of :func:`batch`.
 
     Args:
+        publishing: the tables that follow the store; None: none.
         alone: whether Spark is not used, so that the pipeline need not be pickled.
 
     Attributes:
@@ -156,11 +164,9 @@ class Stepper:
         store: str | os.PathLike[str],
         *,
         buckets: int | None = None,
-        outputs_format: str = "parquet",
+        publishing: Publishing | None = None,
         alone: bool = False,
     ) -> None:
-        if outputs_format not in ("parquet", "delta"):
-            raise InputError(f"outputs_format={outputs_format!r}; expected 'parquet' or 'delta'")
         self.pipeline = pipeline
         self._states = StateCodec(pipeline)
         self._states.pack([pipeline.first_state()])
@@ -169,7 +175,7 @@ class Stepper:
         self._buckets = self.store.open(new_identity(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
         self._check()
-        self._delta = outputs_format == "delta"
+        self._publishing = publishing or Publishing()
         self._publish()
 
     def refresh(self) -> Manifest | None:
@@ -188,9 +194,8 @@ class Stepper:
             versions.check(self.pipeline, last.version, last.shape)
 
     def _publish(self) -> None:
-        """Publish committed steps to the Delta table; the next step publishes those that a crash left out."""
-        if self._delta:
-            publish_steps(self.store, self.pipeline.name)
+        """Publish committed steps; the next step publishes those that a crash left out."""
+        self._publishing.publish(self.store, self.pipeline.name)
 
     def step(
         self,
@@ -323,9 +328,9 @@ class Stepper:
         if micro_batch:
             batches[micro_batch.run], plans[micro_batch.run] = micro_batch.number, micro_batch.plan
         if plan.merge:
-            merged = Level(levels[-1].step, files("merged_groups"), files("merged_held"))
+            merged = Level(levels[-1].step, *(files(f"merged_{table}") for table in LEVEL_TABLES))
             levels = [*levels[: -plan.merge], merged]
-        level = Level(plan.step, files("groups"), files("held"))
+        level = Level(plan.step, *map(files, LEVEL_TABLES))
         verdicts = {name: void for result in results for name, void in result.verdicts.items()}
         return Manifest(
             step=plan.step,

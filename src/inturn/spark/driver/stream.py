@@ -18,6 +18,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.spark import pickling
 from inturn.spark.columns.dataframe import is_set
 from inturn.spark.driver.input import StepInput
+from inturn.spark.driver.publishing import Publishing
 from inturn.spark.driver.step import MicroBatch, Stepper, log
 from inturn.spark.tables.manifest import Manifest
 from inturn.spark.tables.storage import Storage, storage
@@ -44,7 +45,7 @@ class _Note(msgspec.Struct, frozen=True):
     ticks: bool = True
 
 
-def stream(
+def stream(  # noqa: PLR0913 - options by name, each with a default
     pipeline: Pipeline,
     df: "DataFrame",
     *,
@@ -53,6 +54,8 @@ def stream(
     trigger: str | dict[str, Any] | None = None,
     buckets: int | None = None,
     outputs_format: str = "parquet",
+    states_format: str | None = None,
+    states_to: str | None = None,
     query_name: str | None = None,
 ) -> "StreamingQuery":
     """Apply a streaming DataFrame of messages step by step, exactly once despite crashes.
@@ -70,6 +73,8 @@ def stream(
             interval between micro-batches; a dict is passed to ``DataStreamWriter.trigger``; None runs without a pause.
         buckets: the number of slices into which a new store divides its groups; see :func:`inturn.spark.batch`.
         outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
+        states_format: ``delta`` publishes the states as a Delta table, in ``states`` of the store.
+        states_to: a table of PostgreSQL that has the states too: ``postgresql://…#TABLE``.
         query_name: the query's name in Spark; default: the pipeline's name.
 
     Returns:
@@ -85,11 +90,12 @@ def stream(
             the checkpoint or the trigger.
     """
     intake = StepInput.of(pipeline, df, streaming=True)
-    stepper = Stepper(pipeline, store, buckets=buckets, outputs_format=outputs_format)
+    publishing = Publishing(outputs_format, states_format, states_to)
+    stepper = Stepper(pipeline, store, buckets=buckets, publishing=publishing)
     place = _storage_of(checkpoint)
     note = _note_of(place, pipeline)
     _check_not_ahead(place, note.run, stepper)
-    work = MicroBatches(stepper, intake, note.run, place.location, outputs_format)
+    work = MicroBatches(stepper, intake, note.run, place.location, publishing)
     if note.ticks and not has_python_sources():
         instead = "use one, or start with a new checkpoint: what the store has applied is not applied twice"
         raise lacking(f"the checkpoint {place.location}, in which waits end without messages,", "4.0", instead)
@@ -187,10 +193,10 @@ class MicroBatches:
     The given stepper is used on the driver only: another process makes its own.
     """
 
-    def __init__(self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, outputs_format: str) -> None:
+    def __init__(self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, publishing: Publishing) -> None:
         self._checkpoint = checkpoint
         self._pipeline, self._store = stepper.shipped, stepper.store.location
-        self._intake, self._run, self._outputs_format = intake, run, outputs_format
+        self._intake, self._run, self._publishing = intake, run, publishing
         self._stepper: Stepper | None = stepper
         self._tasks: int | None = None
 
@@ -202,7 +208,7 @@ class MicroBatches:
         """
         if self._stepper is None:
             pipeline = pickling.loads(self._pipeline)
-            self._stepper = Stepper(pipeline, self._store, outputs_format=self._outputs_format)
+            self._stepper = Stepper(pipeline, self._store, publishing=self._publishing)
         stepper = self._stepper
         last = stepper.refresh()
         known, plan = _known(last, self._run), _plan_of(self._checkpoint, batch_id)

@@ -41,7 +41,7 @@ class SliceResult(msgspec.Struct):
     """The result of one task.
 
     Attributes:
-        files: the files written, by table; ``merged_groups`` and ``merged_held`` replace the levels that were merged.
+        files: the files written, by table; those of ``merged_groups`` and so on replace the levels that were merged.
         verdicts: for each decision about its groups, why it is void; None if it was carried out.
         parked: the change in the number of parked groups.
         oldest_us: the time since which the oldest held message waits, in microseconds since 1970.

@@ -100,7 +100,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     written = writer.close()
     if plan.merge:
         merged = merge(part, plan.levels[-plan.merge :], states, name)
-        written |= dict(zip(("merged_groups", "merged_held"), merged, strict=True))
+        written |= {f"merged_{table}": files for table, files in merged.items()}
     waiting = waits(part, plan.levels, writer.touched, written["groups"])
     return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, *waiting)
 

@@ -54,7 +54,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
     Args:
         pipeline: the definition.
-        df: a DataFrame of ``format("inturn")`` or of :func:`inturn.spark.outputs`, streaming or not.
+        df: a DataFrame of ``format("inturn")``, :func:`inturn.spark.outputs` or :func:`inturn.spark.from_kafka`,
+            streaming or not.
         schema: fields of the body, for a pipeline of plain dicts; otherwise the message type defines them.
 
     Raises:
@@ -65,13 +66,14 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}: messages() takes one of spark.read(Stream).format('inturn')"
-        raise InputError(f"{msg} or of inturn.spark.outputs")
+        raise InputError(f"{msg}, or of inturn.spark.outputs or from_kafka")
     kinds = _kinds(pipeline, schema, df)
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     raw = F.struct(*(F.col(quoted(name)) for name in COLUMNS if name in df.columns))
+    unmapped = F.col(CORRUPT) if CORRUPT in df.columns else F.lit(None).cast("string")
     body = F.from_json(F.col("body"), f"{ddl}, {CORRUPT} string", options)
-    both = df.select(body.alias("b"), raw.alias("e"))
+    both = df.select(body.alias("b"), raw.alias("e"), unmapped.alias("u"))
     columns = {name: F.col(f"b.{quoted(name)}") for name in kinds}
     agrees = F.lit(True)  # noqa: FBT003
     bodies = cast("StructType", both.schema["b"].dataType)
@@ -87,7 +89,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
         if source in {"group", "revision", "dedup_id"}:
             agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
     named = (column.alias(name) for name, column in columns.items())
-    return both.select(*named, _corrupt(agrees).alias(CORRUPT))
+    return both.select(*named, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))
 
 
 def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") -> "Column":

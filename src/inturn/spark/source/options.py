@@ -1,5 +1,6 @@
 """Options of the Spark source; they are text, and an unknown or malformed one is an error."""
 
+import datetime as dt
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,7 +13,7 @@ from inturn.core.queue.messages import checked_name
 
 _BOTH: Final = ("path", "queue", "partitionBy", "partitions")
 _STREAM: Final = (*_BOTH, "reader", "maxRowsPerBatch", "acknowledge", "failOnDataLoss")
-_BATCH: Final = (*_BOTH, "after", "upTo")
+_BATCH: Final = (*_BOTH, "after", "upTo", "since", "until")
 
 
 class QueueLocation(NamedTuple):
@@ -46,12 +47,19 @@ class Division(NamedTuple):
 
 
 class BatchOptions(NamedTuple):
-    """Options of ``spark.read``: the messages after a sequence number, up to another or to the end of the log."""
+    """Options of ``spark.read``: the messages after a sequence number, up to another or to the end of the log.
+
+    Attributes:
+        since_ms: messages sent at this time or later; None: all.
+        until_ms: messages sent before this time; None: all.
+    """
 
     place: QueueLocation
     division: Division
     after: int
     up_to: int | None
+    since_ms: int | None = None
+    until_ms: int | None = None
 
 
 class StreamOptions(NamedTuple):
@@ -95,7 +103,8 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """
     _check_known(given, _BATCH, "spark.read")
     up_to = None if given.get("upTo") is None else _number(given, "upTo", 0, 0)
-    return BatchOptions(place_of(given), _division(given), _number(given, "after", 0, 0), up_to)
+    times = _time_ms(given, "since"), _time_ms(given, "until")
+    return BatchOptions(place_of(given), _division(given), _number(given, "after", 0, 0), up_to, *times)
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -136,6 +145,19 @@ def _number(given: Mapping[str, str], name: str, usual: int, least: int) -> int:
     if not text.strip().isdecimal() or int(text) < least:
         raise InputError(f"{name} is {text!r}; it is a whole number, {least} or more")
     return int(text)
+
+
+def _time_ms(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise InputError(f"{name} is {text!r}; it is a time with its zone, such as 2026-03-29T12:00:00+00:00")
+    return round(time.timestamp() * 1000)
 
 
 def _flag(given: Mapping[str, str], name: str, *, usual: bool) -> bool:

@@ -82,10 +82,11 @@ class _BatchReader(DataSourceReader):
         self._options, self._columns = options, columns
 
     def partitions(self) -> list[InputPartition]:
-        place, division, after, up_to = self._options
+        place, division, after, up_to, since_ms, until_ms = self._options
         with closing(open_log(place)) as log:
             last = log.info().last
-            after = max(after, log.first())
+            after = max(after, log.first() if since_ms is None else log.time(since_ms))
+            last = last if until_ms is None else log.time(until_ms)
             return [*cut(log, place, division, after, last if up_to is None else min(up_to, last))]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -108,6 +109,27 @@ class DecisionLog:
         """Return whether a file, by its name, lies among those that a step took."""
         return self._files.exists(f"{_TAKEN}/{file}.json")
 
+    def taken(self, group: str, files: int) -> dict[str, Decision]:
+        """Return the decisions about a group in the last files that steps have taken, by name, the last first."""
+        found: dict[str, Decision] = {}
+        for path in sorted(self._files.names(_TAKEN), reverse=True)[:files]:
+            data = self._files.read(path)
+            read = None if data is None else _read(path, data, _TAKEN)
+            if isinstance(read, Stray) or read is None:
+                continue
+            each = {read.name: read} if isinstance(read, Decision) else _named(read)
+            found |= {name: decision for name, decision in reversed(each.items()) if decision.group == group}
+        return found
+
+    def content(self, file: str) -> dict[str, Decision]:
+        """Return the decisions in a file, new or taken, by their names; none if there is no such file."""
+        for folder in (_NEW, _TAKEN):
+            data = self._files.read(f"{folder}/{file}.json")
+            if data is not None:
+                read = _read(f"{_NEW}/{file}.json", data)
+                return {} if isinstance(read, Stray) else {file: read} if isinstance(read, Decision) else _named(read)
+        return {}
+
     def strays(self) -> list[Stray]:
         """Return the files among the new decisions that are not decisions."""
         return [read for _, read in self._new() if isinstance(read, Stray)]
@@ -129,6 +151,21 @@ class DecisionLog:
             with contextlib.suppress(StoreConflict):
                 self._files.create(f"{_TAKEN}/{name}.json", data)
             self._files.delete(f"{_NEW}/{name}.json")
+
+    def erase(self, group: str) -> None:
+        """Remove the contents of messages from the decisions about a group; who decided, when and why stays."""
+        for folder in (_NEW, _TAKEN):
+            for path in self._files.names(folder):
+                data = self._files.read(path)
+                read = None if data is None else _read(f"{_NEW}/{PurePosixPath(path).name}", data)
+                if read is None or isinstance(read, Stray):
+                    continue
+                if isinstance(read, Decision):
+                    made: Decision | _Many = _erased(read, group)
+                else:
+                    made = msgspec.structs.replace(read, decisions=[_erased(each, group) for each in read.decisions])
+                if made != read:
+                    self._files.replace(path, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
 
     def _new(self) -> Iterator[tuple[str, Decision | _Many | Stray]]:
         for path in sorted(self._files.names(_NEW)):
@@ -154,9 +191,13 @@ def _named(many: _Many) -> dict[str, Decision]:
     return {f"{many.name}/{number:06d}": each for number, each in enumerate(many.decisions)}
 
 
-def _read(path: str, data: bytes) -> Decision | _Many | Stray:
+def _erased(decision: Decision, group: str) -> Decision:
+    return replace(decision, old=None, new=None) if decision.group == group else decision
+
+
+def _read(path: str, data: bytes, folder: str = _NEW) -> Decision | _Many | Stray:
     name = PurePosixPath(path).name
-    if not _NAME.fullmatch(name) or path != f"{_NEW}/{name}":
+    if not _NAME.fullmatch(name) or path != f"{folder}/{name}":
         return Stray(path, "its name is not that of a decision")
     content: Decision | _Many
     try:

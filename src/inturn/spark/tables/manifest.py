@@ -7,6 +7,7 @@ STORE/
   head.json                      the last step, or an earlier one, so that readers need not search for it
   decisions/new|taken/…json      decisions about groups; taken by a step
   data/groups|held/…arrow        the state of each group, for the next step
+  data/unsettled/…arrow          a copy of the groups that are not open, for inspection
   data/outputs|rejected/…parquet for all readers
 ```
 
@@ -18,7 +19,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -56,11 +57,29 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The changes of one step: the groups it touched, as they are after it, and the messages it holds."""
+    """The changes of one step.
+
+    Attributes:
+        step: step number.
+        groups: files with the groups that it touched, as they are after it.
+        held: files with the messages that it holds.
+        unsettled: files with those of the groups that are not open, a copy for inspection, which need not search for
+            them; None in a level that an older version wrote, of which ``groups`` is searched.
+    """
 
     step: int
     groups: list[File]
     held: list[File]
+    unsettled: list[File] | None = None
+
+    @property
+    def files(self) -> list[File]:
+        """Return all its files."""
+        return [*self.groups, *self.held, *(self.unsettled or ())]
+
+
+LEVEL_TABLES: Final = Level.__struct_fields__[1:]
+"""The tables of a level, in the order of its fields."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -292,6 +311,17 @@ class SparkStore:
         with contextlib.suppress(StoreError):  # the step is committed; readers find it without the head too
             note(self.files, manifest.step, manifest.writer)
 
+    def mark(self) -> str:
+        """Return a text that changes with each step and each new decision, for a fraction of the cost of a manifest.
+
+        Raises:
+            StoreError: if there is no store.
+        """
+        head = self.files.read(HEAD)
+        if head is None or not self.files.exists(ABOUT):
+            self.known()  # raises that it is no store
+        return f"step {last_step(self.files)}, {head!r}, {sorted(self.files.names('decisions/new'))}"
+
     def undecided(self, last: Manifest | None, most: int | None = None) -> dict[str, Decision]:
         """Return the decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest.
 
@@ -306,8 +336,11 @@ class SparkStore:
 
     def vacuum(self, manifest: Manifest) -> None:
         """Reduce an old step's manifest to its counts, outputs and rejected messages; drop the state of groups."""
-        stub = msgspec.structs.replace(manifest, levels=[], vacuumed=True)
-        self.files.replace(manifest_name(manifest.step), _pretty(stub))
+        self.rewrite(msgspec.structs.replace(manifest, levels=[], vacuumed=True))
+
+    def rewrite(self, manifest: Manifest) -> None:
+        """Replace the manifest of a committed step, whose files were written anew."""
+        self.files.replace(manifest_name(manifest.step), _pretty(manifest))
 
     def _decode(self, data: bytes, kind: type[Any], name: str) -> Any:
         try:

@@ -4,7 +4,7 @@ The sizes of the levels alone decide which are merged. A row is written again on
 came after it, so over its life about as often as the store doubled in size. Log-structured merge trees work this way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.manifest import File, Level
-from inturn.spark.tables.out import ArrowOut, alike, by_hash
+from inturn.spark.tables.manifest import LEVEL_TABLES, File, Level
+from inturn.spark.tables.out import ArrowOut, alike, by_hash, unsettled
 from inturn.spark.tables.sorted import PAST, Batches, StoreSlice
 
 
@@ -29,26 +29,40 @@ def levels_to_merge(levels: Sequence[Level]) -> int:
     return count
 
 
-def merge(part: StoreSlice, levels: Sequence[Level], states: StateCodec, name: str) -> tuple[list[File], list[File]]:
-    """Merge one slice of adjacent levels, oldest first, into new files of groups and of held messages.
+def merge(part: StoreSlice, levels: Sequence[Level], states: StateCodec, name: str) -> dict[str, list[File]]:
+    """Merge one slice of adjacent levels, oldest first, into new files, by table.
 
     States are written in their current form; some may have been stored before a field existed.
     """
-    groups, held = ArrowOut(part.store, f"data/groups/{name}-merged"), ArrowOut(part.store, f"data/held/{name}-merged")
-    walks = [_Walk(part, level.groups) for level in levels]
+    out = {table: ArrowOut(part.store, f"data/{table}/{name}-merged") for table in LEVEL_TABLES}
     waiting = [_Walk(part, [file]) for level in levels for file in level.held]
-    while True:
-        bound = min(walk.last for walk in walks)
-        if bound == PAST:
-            return groups.close(), held.close()
-        found = [batch for walk in reversed(walks) for batch in walk.upto(bound)]
-        if not found:
-            continue
-        newest = _newest(pa.concat_tables([_stored_now(batch, states) for batch in found]))
-        groups.write(newest)
+    for bound, newest in newest_groups(part, levels, lambda batch: _stored_now(batch, states)):
+        out["groups"].write(newest)
+        out["unsettled"].write(unsettled(newest))
         alive = _holding(newest)
         for rows in alike(_live(batch, alive) for walk in waiting for batch in walk.upto(bound)):
-            held.write(by_hash(rows))
+            out["held"].write(by_hash(rows))
+    return {table: each.close() for table, each in out.items()}
+
+
+def newest_groups(
+    part: StoreSlice, levels: Sequence[Level], read: Callable[[pa.RecordBatch], pa.Table]
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the newest row of each group in adjacent levels, in hash order, with the greatest hash so far.
+
+    Args:
+        part: the slice.
+        levels: the levels, oldest first.
+        read: makes rows alike that were stored in different forms; ``hash`` and ``group`` stay.
+    """
+    walks = [_Walk(part, level.groups) for level in levels]
+    while walks:
+        bound = min(walk.last for walk in walks)
+        if bound == PAST:
+            return
+        found = [batch for walk in reversed(walks) for batch in walk.upto(bound)]
+        if found:
+            yield bound, _newest(pa.concat_tables([read(batch) for batch in found]))
 
 
 class _Walk:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inturn.core import limits
+from inturn.core.pipeline.timeline import Status
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.storage import Storage
 
@@ -124,6 +125,11 @@ class _Part:
         low = self._firsts[0] if self._firsts else 0
         waiting, oldest = (min(found, default=None) for found in (self._waiting, self._since))
         return File(self.path, self._written, low, self._high, waiting, oldest, self._firsts)
+
+
+def unsettled(groups: pa.Table) -> pa.Table:
+    """Return the rows of groups that are not open, without what only a step reads."""
+    return groups.filter(pc.not_equal(groups["status"], Status.OPEN.value)).drop_columns("memory")
 
 
 def by_hash(table: pa.Table) -> pa.Table:

@@ -70,13 +70,16 @@ class GroupRows:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the files at the given paths."""
-        for batch in batches_of(self.location, _paths(batches)):
-            columns = {name: batch.column(name) for name in _GROUPS}
-            state = batch.column("state")
-            there = dict(zip((field.name for field in state.type), state.flatten(), strict=True))
-            for number, (name, kind) in enumerate(zip(self.fields, self._kinds, strict=True)):
-                columns[f"{STATE}{number}"] = there[name] if name in there else pa.nulls(len(batch), kind)
-            yield pa.RecordBatch.from_pydict(columns)
+        return map(self.of, batches_of(self.location, _paths(batches)))
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a stored batch."""
+        columns = {name: batch.column(name) for name in _GROUPS}
+        state = batch.column("state")
+        there = dict(zip((field.name for field in state.type), state.flatten(), strict=True))
+        for number, (name, kind) in enumerate(zip(self.fields, self._kinds, strict=True)):
+            columns[f"{STATE}{number}"] = there[name] if name in there else pa.nulls(len(batch), kind)
+        return pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass(frozen=True)

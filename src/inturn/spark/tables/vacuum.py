@@ -36,7 +36,7 @@ def _swept(target: SparkStore, older_than_s: float) -> Swept:
     named: set[str] = set()
     for step in target.steps():
         manifest = target.manifest(step)
-        levels = [file for level in manifest.levels for file in (*level.groups, *level.held)]
+        levels = [file for level in manifest.levels for file in level.files]
         named.update(file.path for file in (*manifest.outputs, *manifest.rejected, *levels))
     limit = time.time() - older_than_s
     files = target.files

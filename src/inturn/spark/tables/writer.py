@@ -15,7 +15,7 @@ from inturn.core.pipeline.timeline import Key
 from inturn.core.values.models import dumped
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
-from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash
+from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash, unsettled
 from inturn.spark.tables.storage import Storage
 
 GROUPS = {
@@ -78,7 +78,7 @@ class StepWriter:
 
     def __init__(self, files: Storage, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
         self._out: dict[str, Out] = {
-            **{table: ArrowOut(files, f"data/{table}/{name}") for table in ("groups", "held")},
+            **{table: ArrowOut(files, f"data/{table}/{name}") for table in ("groups", "held", "unsettled")},
             **{table: ParquetOut(files, f"data/{table}/{name}") for table in ("outputs", "rejected")},
         }
         self._step, self._pipeline, self._states = step, pipeline, states
@@ -125,7 +125,9 @@ class StepWriter:
         if (rows := self.group_rows()) is not None:
             groups.append(rows)
         if groups:
-            self._out["groups"].write(by_hash(pa.concat_tables(groups)))
+            table = by_hash(pa.concat_tables(groups))
+            self._out["groups"].write(table)
+            self._out["unsettled"].write(unsettled(table))
         waiting, self._held_tables = self._held_tables, []
         for content, taken, rows in self._held.values():
             place = [(hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in taken]

@@ -1,0 +1,133 @@
+"""The records of Kafka, as Spark's own connector reads them, as the log of a queue.
+
+The rows are those that :class:`inturn.ingest.Ingest` would have sent to a queue with the same mapping. Spark keeps the
+offsets in its checkpoint, and a step of the store is committed once for each micro-batch.
+"""
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from inturn.core.errors import InputError
+from inturn.core.queue.messages import Content
+from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.source import SourceRecord
+from inturn.spark.columns.dataframe import quoted
+from inturn.spark.columns.names import CORRUPT
+from inturn.spark.source.log import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NEEDED: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+_ROWS: Final = COLUMNS | {"topic": "string", "partition": "int", CORRUPT: "string"}
+_DDL: Final = ", ".join(f"{quoted(name)} {kind}" for name, kind in _ROWS.items())
+_KINDS: Final = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_SCHEMA: Final = pa.schema([(name, _KINDS[kind]) for name, kind in _ROWS.items()])
+
+
+def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
+    """Return the records of Kafka as the log of a queue, for :func:`inturn.spark.messages`.
+
+    The columns are those of ``format("inturn")``, with ``topic`` and ``partition``. ``sequence_number`` is the record's
+    offset and ``sent_at`` its time. A record that the mapping refuses is a row without a group, which the pipeline
+    rejects as invalid; its reason, place, key and value are in the column ``__inturn_corrupt_record``, as JSON. What
+    the mapping passes over, such as tombstones, is left out.
+
+    Args:
+        df: a DataFrame of ``format("kafka")``, streaming or not; with ``includeHeaders`` if the mapping reads headers.
+        mapping: how a record becomes a message, such as :class:`inturn.ingest.DebeziumMapping`.
+
+    Raises:
+        InputError: if the DataFrame has not the columns of Kafka's connector.
+    """
+    absent = [name for name in _NEEDED if name not in df.columns]
+    if absent:
+        msg = f"the DataFrame has no column {absent[0]!r}: from_kafka() takes one of spark.read(Stream).format('kafka')"
+        raise InputError(msg)
+    if mapping.needs_headers and "headers" not in df.columns:
+        raise InputError("the mapping reads headers: read Kafka with option('includeHeaders', 'true')")
+    wanted = [*_NEEDED, "headers"] if mapping.needs_headers else _NEEDED
+    return df.select(*wanted).mapInArrow(_MappedRecords(mapping), _DDL)
+
+
+@dataclass(frozen=True)
+class _MappedRecords:
+    """A ``mapInArrow`` function from records of Kafka to messages."""
+
+    mapping: MessageMapping
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        draft_of = self.mapping.compiled()
+        for batch in batches:
+            rows = []
+            for record in _records(batch):
+                try:
+                    draft = draft_of(record.source)
+                except Unmappable as error:
+                    rows.append(_refused(record, str(error)))
+                    continue
+                if draft is not None:
+                    text = base64.b64encode(draft.body).decode() if isinstance(draft.body, bytes) else draft.body
+                    content = draft.content.name.lower()
+                    rows.append(_row(record, draft.group, draft.revision, draft.dedup_id, text, content, None))
+            columns = zip(*rows, strict=True) if rows else ([] for _ in _ROWS)
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+@dataclass(slots=True)
+class _KafkaRecord:
+    """A record with what a row tells of it beside the message."""
+
+    source: SourceRecord
+    topic: str
+    partition: int
+    offset: int
+    time_us: int | None
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[_KafkaRecord]:
+    times = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    given = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value")]
+    headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * len(batch)
+    for topic, partition, offset, key, value, time_us, pairs in zip(*given, times, headers, strict=True):
+        # As inturn.ingest has it: the position is the offset after the record, and a header without a value is none.
+        found = {each["key"]: each["value"] for each in pairs or () if each["value"] is not None}
+        time_ms = None if time_us is None else time_us // 1000
+        record = SourceRecord(str(partition), offset + 1, value, key, found, time_ms)
+        yield _KafkaRecord(record, topic, partition, offset, time_us)
+
+
+def _refused(record: _KafkaRecord, why: str) -> tuple[Any, ...]:
+    told: dict[str, Any] = {"error": why, "topic": record.topic, "partition": record.partition, "offset": record.offset}
+    for name, data in (("key", record.source.key), ("value", record.source.body)):
+        try:
+            told[name] = data if data is None or isinstance(data, str) else data.decode()
+        except UnicodeDecodeError:
+            told[f"{name}_base64"] = data
+    body = base64.b64encode(record.source.body).decode() if record.source.body is not None else None
+    text = msgspec.json.encode(told).decode()
+    return _row(record, None, None, None, body, Content.BYTES.name.lower(), text)
+
+
+def _row(
+    record: _KafkaRecord,
+    group: str | None,
+    revision: int | None,
+    dedup_id: str | None,
+    body: str | None,
+    content: str,
+    corrupt: str | None,
+) -> tuple[Any, ...]:
+    place = (record.topic, record.partition, corrupt)
+    return (record.offset, group, revision, dedup_id, body, content, None, record.time_us, *place)

@@ -1,0 +1,43 @@
+"""The status of a group, with its state as JSON values, from its row in a store."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from inturn.core.pipeline.inspection import GroupStatus, time_of
+from inturn.json_form import of_value
+from inturn.spark.columns.names import OLD
+from inturn.spark.tables.earlier import ranges_of
+from inturn.spark.tables.manifest import Manifest
+
+
+def status_of(row: dict[str, Any], last: Manifest) -> GroupStatus:
+    """Return the status in a stored row of a group, of which the last manifest says how it is stored."""
+    wait_us, waiting_us = last.wait_us, row["waiting_us"]
+    return GroupStatus(
+        group=row["group"],
+        status=row["status"],
+        epoch=row["epoch"],
+        reached=row["reached"],
+        error=row["error"],
+        skipped=ranges_of(row["skipped"]),
+        held=row["held"],
+        oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
+        deadline=time_of(waiting_us + wait_us) if wait_us is not None and waiting_us is not None else None,
+        step=row["step"],
+        state=_state(row["state"], last),
+    )
+
+
+def _state(stored: dict[str, Any] | None, last: Manifest) -> Any:
+    """Return a state as JSON values; one that could not be upgraded is returned as the older version stored it."""
+    if stored is None:  # the group was forgotten
+        return None
+    old = stored.pop(OLD, None)
+    if old is not None:
+        return json.loads(old)["value"]
+    for name, kind in last.state.items():
+        if kind.startswith("json") and stored.get(name) is not None:
+            stored[name] = msgspec.json.decode(stored[name])
+    return msgspec.json.decode(of_value(stored if last.is_record else stored["state"]))

@@ -1,0 +1,214 @@
+"""Records of Kafka as messages of a pipeline: the mapping as columns, and a stream over Kafka itself that is killed."""
+
+import base64
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import kafka_stream
+from programs.answers import assert_tables
+from programs.connecting import LIMIT_S, cluster, environment
+from programs.ledger import history, ledger
+from pyspark.sql import DataFrame, SparkSession
+
+from caches import CACHE
+from environments import ROOT, keep
+from inturn import Monotone, Pipeline
+from inturn.core.errors import InputError
+from inturn.ingest import DebeziumMapping, MessageMapping
+from inturn.spark import batch, from_kafka, messages, read
+from inturn.spark.tables.manifest import SparkStore
+from kafka_started import SPARK, Kafka, connector_jars, connector_missing, produce, topic, widen
+
+DDL = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key:string,value:binary>>"
+)
+BY_KEY = MessageMapping(group="key", revision="body.revision")
+DRIVER = Path(kafka_stream.__file__)
+
+
+def records(spark: SparkSession, *values: bytes | None, key: bytes = b"acct-1", **headers: bytes) -> DataFrame:
+    """What Spark's connector returns, from a topic with one partition."""
+    pairs = list(headers.items())
+    rows = [(key, value, "bank", 0, at, None, 0, pairs) for at, value in enumerate(values)]
+    df = spark.createDataFrame(rows, DDL)
+    return df.withColumn("timestamp", df["offset"].cast("timestamp"))
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_a_record_is_a_row_of_a_queue_s_log(spark: SparkSession) -> None:
+    (row,) = from_kafka(records(spark, body(revision=7, amount=5)), BY_KEY).collect()
+    assert row.asDict() | {"sent_at": row.sent_at.timestamp()} == {
+        "sequence_number": 0,
+        "group": "acct-1",
+        "revision": 7,
+        "dedup_id": None,
+        "body": '{"revision": 7, "amount": 5}',
+        "content": "json",
+        "attributes": None,
+        "sent_at": 0.0,
+        "topic": "bank",
+        "partition": 0,
+        "__inturn_corrupt_record": None,
+    }
+
+
+def test_parts_of_the_record_are_where_a_source_of_ingest_has_them(spark: SparkSession) -> None:
+    mapping = MessageMapping(group="partition", revision="position", id="headers.id", format="text")
+    rows = from_kafka(records(spark, b"one", b"two", id=b"x-1"), mapping).collect()
+    assert [(row.group, row.revision, row.dedup_id, row.body) for row in rows] == [
+        ("0", 1, "x-1", "one"),
+        ("0", 2, "x-1", "two"),
+    ]
+    (row,) = from_kafka(records(spark, b"\xff"), MessageMapping(format="bytes")).collect()
+    assert (base64.b64decode(row.body), row.content) == (b"\xff", "bytes")
+
+
+def test_what_cannot_be_mapped_is_rejected_with_its_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    given = records(
+        spark, body(revision=1, amount=5), b"\xff{", None, body(revision=2), b"{}", body(revision=3, amount=1)
+    )
+    report = batch(ledger, messages(ledger, from_kafka(given, BY_KEY)), store=tmp_path / "store")
+    assert (report.counts.applied, report.counts.rejected) == (1, {"invalid": 4})
+    told = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
+    texts = [each["__inturn_corrupt_record"] for each in told if each.get("__inturn_corrupt_record")]
+    kept = {each.get("offset"): each for each in map(json.loads, texts)}
+    assert base64.b64decode(kept[1]["value_base64"]) == b"\xff{"
+    assert kept[1]["error"].startswith("the body is not")
+
+
+def test_tombstones_are_passed_over_if_the_mapping_says_so(spark: SparkSession) -> None:
+    mapping = MessageMapping(group="key", revision="body.revision", ignore_empty=True)
+    assert from_kafka(records(spark, None, body(revision=1), None), mapping).count() == 1
+
+
+def test_changes_of_debezium_are_columns(spark: SparkSession, tmp_path: Path) -> None:
+    def change(lsn: int, op: str, before: Any, after: Any) -> bytes:
+        source = {"connector": "postgresql", "db": "shop", "schema": "public", "table": "stock", "lsn": lsn}
+        return body(op=op, before=before, after=after, source=source)
+
+    rows = [
+        change(10, "c", None, {"sku": "a", "left": 3}),
+        change(30, "d", {"sku": "a", "left": 1}, None),
+        None,
+        change(20, "u", {"sku": "a", "left": 3}, {"sku": "a", "left": 1}),
+        change(40, "t", None, None),
+    ]
+    log = from_kafka(records(spark, *rows, key=body(sku="a")), DebeziumMapping())
+    assert {(row.group, row.revision) for row in log.collect()} == {
+        ('shop.public.stock/{"sku":"a"}', 10),
+        ('shop.public.stock/{"sku":"a"}', 20),
+        ('shop.public.stock/{"sku":"a"}', 30),
+        (None, None),
+    }
+    stock = Pipeline(
+        name="stock",
+        group="row",
+        order=Monotone("lsn"),
+        handler=lambda _state, event: ({"now": event["after"]}, [event["op"]]),
+    )
+    columns = messages(stock, log, "op string, after struct<sku:string,left:bigint>")
+    report = batch(stock, columns, store=tmp_path / "store")
+    assert report.counts.applied == 3
+    outputs = read(spark, tmp_path / "store", "outputs").orderBy("revision").collect()
+    assert [json.loads(row.output) for row in outputs] == ["c", "u", "d"]
+
+
+@pytest.mark.parametrize(
+    ("drop", "mapping", "says"),
+    [
+        ("offset", BY_KEY, "no column 'offset': from_kafka"),
+        ("headers", MessageMapping(group="headers.account"), "includeHeaders"),
+    ],
+)
+def test_a_frame_that_is_not_kafka_s_is_refused(
+    spark: SparkSession, drop: str, mapping: MessageMapping, says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        from_kafka(records(spark).drop(drop), mapping)
+
+
+# --- Kafka itself ---
+
+
+@pytest.fixture(scope="module")
+def connected() -> Path:
+    """The Python of an environment with the wheel, and PySpark of the connector's version."""
+    if why := connector_missing():
+        pytest.skip(why)
+    constraints = ROOT / "tests" / "spark_versions" / "constraints.txt"
+    folder, pyspark = CACHE / "spark-versions" / f"kafka-{SPARK}", f"pyspark=={SPARK}"
+    return keep(folder, "spark", pyspark, "psutil", constraints=constraints)
+
+
+@pytest.fixture(scope="module")
+def master(connected: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    (home,) = connected.parents[1].glob("lib/python*/site-packages/pyspark")
+    with cluster(tmp_path_factory.mktemp("cluster"), home / "bin") as address:
+        yield address
+
+
+def put(kafka: Kafka, name: str, sent: Sequence[dict[str, Any]], partitions: int) -> None:
+    """Send messages; those of an account are in one partition, in their order."""
+    for each in sent:
+        number = sum(str(each["account"]).encode()) % partitions
+        produce(kafka.servers, name, [body(**each)], number, key=str(each["account"]).encode())
+
+
+@pytest.mark.slow
+@pytest.mark.installs
+def test_drivers_and_executors_are_killed_and_partitions_are_added(
+    spark: SparkSession, kafka: Kafka, connected: Path, master: str, tmp_path: Path, soak_seed: int
+) -> None:
+    chance = random.Random(soak_seed)
+    sent = history(seed=soak_seed)
+    name = topic(kafka.servers, f"bank{time.time_ns()}", partitions=3)
+    put(kafka, name, sent[:-60], partitions=3)
+    command = [str(connected), str(DRIVER), master, connector_jars(), kafka.servers, name, str(tmp_path)]
+    there = {"PYSPARK_PYTHON": str(connected), "PYTHONPATH": str(DRIVER.parents[1])}
+
+    for point in ("before files", "before commit@2", "after commit", "before commit"):
+        (tmp_path / f"kill-{chance.choice(sent)['account']}").touch()
+        life = environment(INTURN_KILL_AT=point, **there)
+        died = subprocess.run([*command, "available now"], env=life, capture_output=True, timeout=LIMIT_S, check=False)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    left = [path.unlink() for path in tmp_path.glob("kill-*")]
+    assert len(left) < 4, "no executor was killed"
+
+    live = subprocess.Popen(
+        [*command, "1 second"], env=environment(**there), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        until(lambda: received(tmp_path / "store") == len(sent) - 60, live)
+        widen(kafka.servers, name, 5)
+        put(kafka, name, sent[-60:], partitions=5)
+        until(lambda: received(tmp_path / "store") == len(sent), live)
+        (tmp_path / "stop").touch()
+        said, _ = live.communicate(timeout=LIMIT_S)
+    finally:
+        live.kill()
+    assert live.returncode == 0, said
+    assert_tables(spark, tmp_path / "store", ledger.replay(sent))
+
+
+def received(store: Path) -> int:
+    source = SparkStore(store)
+    return sum(source.manifest(step).counts["received"] for step in source.steps())
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + LIMIT_S
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.2)
