@@ -169,3 +169,41 @@ def test_a_broken_file_among_good_ones_is_named(command: Command, tmp_path: Path
     assert ran.exit_code == 1
     assert "half.parquet" in "".join(ran.stderr.split())
     assert "Traceback" not in ran.stderr
+
+
+def test_the_lab_runs_on_messages_like_those_of_the_log_and_the_pages_link_both_ways(
+    command: Command, tmp_path: Path
+) -> None:
+    lines = []
+    for number in range(600):
+        group, revision = number % 20, 1 + number // 20
+        at = f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z"
+        row = {"device": f"<b>{group}</b>", "revision": revision, "at": at, "took": 700 if group else 1_400}
+        lines.append(json.dumps(row))
+    lines[41], lines[61] = lines[61], lines[41]  # late by one message of its group
+    lines += [lines[70], '{"device": null, "revision": 1}']
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    given = (tmp_path / "log.jsonl", "--group", "device", "--order", "revision", "--lab", "--duration", "took")
+    found = said(command(*given, "--json", "--out", tmp_path / "report"))
+    figures = found["lab"]["result"]["input"]
+    assert (figures["groups"], figures["messages"] - figures["copies"], figures["judged_by"]) == (20, 600, "order")
+    assert 250e6 < figures["span_us"] < 1_500e6  # as the log: a message a second for ten minutes
+    assert 350e6 < figures["work_us"] < 550e6  # 441 seconds in the log
+    assert found["lab"]["recommendation"]["design"]
+    assert [each["over"] for each in found["lab"]["sweeps"]] == ["consumers"]
+    assert found["files"]["lab"].endswith("lab.html")
+    assert '<a href="lab.html">' in (tmp_path / "report" / "report.html").read_text()
+    page = (tmp_path / "report" / "lab.html").read_text()
+    assert '<a href="report.html">The audit of' in page
+    shown = command(*given)
+    assert shown.exit_code == 0, shown.stderr
+    assert "Recommended: " in shown.stdout
+    later = command(tmp_path / "log.jsonl", "--group", "device", "--order", "revision", "--duration", "took")
+    assert "--duration belongs to --lab" in later.stderr
+
+
+def test_the_lab_needs_an_order(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"device": "a", "text": "x"}\n{"device": "a", "text": "y"}\n')
+    ran = command(tmp_path / "log.jsonl", "--group", "device", "--lab")
+    assert ran.exit_code == 1
+    assert "no column tells the order of these messages; name it with --order or --order-by" in ran.stderr

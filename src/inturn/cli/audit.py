@@ -9,6 +9,7 @@ from rich.text import Text
 
 from inturn.cli.options import Delimiter, Encoding, Null, Quote, dialect_of
 from inturn.cli.texts import cell, lines, plain_console, print_line, say_json
+from inturn.core.errors import InputError
 from inturn.core.pipeline.inspection import counted
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ def audit(
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
     ] = "local[*]",
+    with_lab: Annotated[
+        bool, typer.Option("--lab", help="Run the lab on messages like these: what each design would do with them.")
+    ] = False,
+    duration: Annotated[
+        str | None, typer.Option(help="With --lab: the column with the handler times, in milliseconds.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is wrong.")] = False,
     allow: Annotated[
@@ -59,13 +66,20 @@ def audit(
     ] = None,
 ) -> None:
     """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has."""
+    from inturn.cli.lab_study import MOST_READ, document, rendered, study_like
+    from inturn.cli.lab_study import show as show_study
+    from inturn.lab.page.audit_link import AuditLink
+    from inturn.spark.audit.arrivals import arrivals
     from inturn.spark.audit.files import read_log
+    from inturn.spark.audit.folder import PAGE, Folder
     from inturn.spark.audit.report import allowed
     from inturn.spark.audit.run import audit as examine
     from inturn.spark.local.progress import watching
     from inturn.spark.local.session import running
 
     allowed(allow or ())
+    if duration is not None and not with_lab:
+        raise InputError("--duration belongs to --lab; add it, or leave the column out")
     with running(master) as spark, watching(spark, f"audit: {path}", quiet=as_json):
         dialect = dialect_of(delimiter, quote, encoding, null, csv=format_ in (None, "csv"))
         log = read_log(spark, path, format_, dialect)
@@ -85,10 +99,18 @@ def audit(
             source=path,
             files=log.files,
         )
+        study = None
+        if with_lab:
+            messages = arrivals(log.df, report, files=log.files, duration=duration, most=MOST_READ)
+            study = study_like(messages, path, quiet=as_json)
+            if out is not None:
+                report = Folder(out).add_lab(report, rendered(study, AuditLink(PAGE, path)))
     if as_json:
-        say_json(report.to_dict())
+        say_json(report.to_dict() if study is None else report.to_dict() | {"lab": document(study)})
     else:
         show(report, plain_console())
+        if study is not None:
+            show_study(study, plain_console())
     if strict and report.wrong(tuple(allow or ())):
         raise typer.Exit(1)
 

@@ -57,7 +57,7 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
         InputError: if a file cannot be read.
     """
     sample, reader = Sample(), MessageDecoder(pipeline)
-    for where, line in _numbered(files):
+    for where, line in numbered(files):
         if sample.is_full(limit):
             break
         try:
@@ -73,7 +73,12 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
     return sample
 
 
-def _numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
+def numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
+    """Return the lines of files that are not blank, each with its file and number for an error.
+
+    Raises:
+        InputError: if a file cannot be read.
+    """
     for file in files:
         try:
             with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:

@@ -10,9 +10,9 @@ pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from th
 
 import inturn
 from audit_reports import NOON_US, full, line
+from inturn.pages.svg import Drawing, Plot
 from inturn.spark.audit import page, pictures
 from inturn.spark.audit.report import Bar, Consumers, Gap, Gaps, Sizes, Spread
-from inturn.spark.audit.svg import Drawing, Plot
 from svg_texts import SVG, check, parse
 
 

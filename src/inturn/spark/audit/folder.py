@@ -12,7 +12,7 @@ from inturn.spark.audit.log import GOOD, ROW, AuditLog
 from inturn.spark.audit.report import AuditReport
 from inturn.spark.tables.storage import storage
 
-PAGE, DOCUMENT, MESSAGES, GAPS = "report.html", "report.json", "messages", "gaps"
+PAGE, DOCUMENT, MESSAGES, GAPS, LAB = "report.html", "report.json", "messages", "gaps", "lab.html"
 _MARK = ".inturn-audit"
 
 
@@ -68,12 +68,24 @@ class Folder:
 
     def write(self, report: AuditReport) -> AuditReport:
         """Write the page and the JSON, and return the report with the names of the files."""
-        from inturn.spark.audit.page import render
-
         names = {"page": PAGE, "document": DOCUMENT, "messages": MESSAGES}
         if report.gaps is not None:
             names["gaps"] = GAPS
-        whole = replace(report, files={what: self._files.where(name) for what, name in names.items()})
+        return self._written(replace(report, files={what: self._files.where(name) for what, name in names.items()}))
+
+    def add_lab(self, report: AuditReport, page: str) -> AuditReport:
+        """Write the lab's page beside the others, which then name it, and return the report with its file.
+
+        Args:
+            report: report that was written to this folder.
+            page: the lab's page, as HTML.
+        """
+        self._files.replace(LAB, page.encode())
+        return self._written(replace(report, files={**report.files, "lab": self._files.where(LAB)}))
+
+    def _written(self, whole: AuditReport) -> AuditReport:
+        from inturn.spark.audit.page import render
+
         self._files.replace(PAGE, render(whole).encode())
         self._files.replace(DOCUMENT, json.dumps(whole.to_dict(), ensure_ascii=False, indent=1).encode())
         return whole

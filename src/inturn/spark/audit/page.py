@@ -3,12 +3,11 @@
 import datetime as dt
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from inturn.core.errors import SetupError
 from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.order import Order
-from inturn.core.texts import visible
+from inturn.pages.template import environment, markup, name, number
 from inturn.spark.audit import pictures
 from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
@@ -16,8 +15,6 @@ from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Lat
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_LONGEST: Final = 60
-"""The number of characters of a name that are shown."""
 _A_TIME: Final = 10**14
 """A greater place in an order that does not count is a time in microseconds: no other number is as large."""
 _NOT_IN_FOLDERS: Final = {FaultKind.GAP: "gaps", FaultKind.PLACEHOLDER: None}
@@ -30,30 +27,18 @@ def render(report: AuditReport) -> str:
     Raises:
         SetupError: if jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError as error:
-        raise SetupError("the report's page needs jinja2; install it with: pip install 'inturn[audit]'") from error
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
+    templates = environment(Path(__file__).parent, "audit")
     worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
-    environment.filters |= {"number": _number, "name": name, "many": counted, "duration": duration, "utc": _utc}
+    templates.filters |= {"duration": duration, "utc": _utc}
     is_time = _is_time(report)
-    return environment.get_template("page.html.j2").render(
+    return templates.get_template("page.html.j2").render(
         report=report,
         headline=headline(report),
         folder=_folder,
         lateness=[] if report.late is None else _lateness(report.late, is_time=is_time),
         pictures=_pictures(report),
         worst=[(line, _faults(line), _part(line), _timeline(line, is_time=is_time)) for line in worst],
-        legend=[(_markup(icon), words) for icon, words in pictures.legend(worst)],
+        legend=[(markup(icon), words) for icon, words in pictures.legend(worst)],
         epochs_in_gaps=report.gaps is not None and any(gap.epoch for gap in report.gaps.largest),
     )
 
@@ -70,23 +55,6 @@ def headline(report: AuditReport) -> str:
     if report.keys.place is None:
         return f"{read}: nothing wrong, but no column tells their order"
     return f"{read}: nothing wrong"
-
-
-def name(text: str) -> str:
-    """Return a name from the log for display: a blank one in quotes, a long one with its middle left out."""
-    if not text.strip():
-        text = repr(text)
-    shown = visible(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST * 2 // 3]}…{shown[-_LONGEST // 3 + 1 :]}"
-
-
-def _shown(value: Any) -> Any:
-    """Return a value for the page: text that is not our markup is made visible."""
-    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
-def _number(value: float) -> str:
-    return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
 def _utc(moment: dt.datetime) -> str:
@@ -113,7 +81,7 @@ def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
         rows.append(("by the clock of the log", late.seconds, True))
     rows.append(("how far their place is behind the greatest so far", late.behind, is_time))
     return [
-        (what, [duration(each) if timed else _number(each) for each in (values.median, values.p99, values.most)])
+        (what, [duration(each) if timed else number(each) for each in (values.median, values.p99, values.most)])
         for what, values, timed in rows
     ]
 
@@ -127,7 +95,7 @@ def _pictures(report: AuditReport) -> dict[str, "Markup"]:
                 continue
             timed = what == "seconds"
             marks = {"half of them at most": values.median, "99% at most": values.p99, "the latest": values.most}
-            told = [f"{mark} {duration(value) if timed else _number(value)}" for mark, value in marks.items()]
+            told = [f"{mark} {duration(value) if timed else number(value)}" for mark, value in marks.items()]
             words = f"How late messages are, {'by the clock' if timed else 'in messages of their group'}: "
             unit = "late by" if timed else "messages of the group late"
             found[what] = pictures.spread(values, marks, words + ", ".join(told), seconds=timed, unit=unit)
@@ -139,13 +107,13 @@ def _pictures(report: AuditReport) -> dict[str, "Markup"]:
             span = (report.began.timestamp(), report.ended.timestamp())
         words = f"When gaps opened: {report.gaps.lost:,} lost, {report.gaps.open:,} that may still close"
         found["gaps"] = pictures.gaps(report.gaps, span, words)
-    return {what: _markup(picture) for what, picture in found.items()}
+    return {what: markup(picture) for what, picture in found.items()}
 
 
 def _of_sizes(sizes: Sizes) -> dict[str, str]:
     most = float(max(count for _, count in sizes.largest))
     marks = {"half of them at most": sizes.median, "the largest": most}
-    words = f"How many messages groups have: half of them at most {_number(sizes.median)}, the largest {_number(most)}"
+    words = f"How many messages groups have: half of them at most {number(sizes.median)}, the largest {number(most)}"
     values = Spread(sizes.median, most, most, sizes.bars)
     found = {"sizes": pictures.spread(values, marks, words, unit="messages of a group")}
     if sizes.consumers:
@@ -178,11 +146,4 @@ def _timeline(line: GroupTimeline, *, is_time: bool) -> "Markup | None":
     if not line.points:
         return None
     words = f"Group {name(line.group)} as it arrived, {_part(line)}: {_faults(line)}"
-    return _markup(pictures.timeline(line, words, is_time=is_time))
-
-
-def _markup(svg: str) -> "Markup":
-    """Return our picture as markup; its text is escaped already."""
-    from markupsafe import Markup
-
-    return Markup(svg)  # noqa: S704 - made by this package, with nothing in it that is not escaped
+    return markup(pictures.timeline(line, words, is_time=is_time))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from inturn.pages.svg import FAINT, GREY, INK, WHITE, Drawing, Place, Plot, Tick, width_of
 from inturn.spark.audit.formatting import duration, instant
 from inturn.spark.audit.report import Bar, FaultKind, Gap, Gaps, GroupTimeline, Point, Sizes, Spread
-from inturn.spark.audit.svg import FAINT, GREY, INK, WHITE, Drawing, Place, Plot, Tick, width_of
 
 PALE, QUIET, COPY, LATE, WRONG, OPEN = "#eef1f4", "#6f8fa8", "#7b8590", "#e07b1f", "#c8374d", "#a86a08"
 _LOST_BAND, _OPEN_BAND = "#f3c3ca", "#fbf1df"

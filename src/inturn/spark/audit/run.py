@@ -9,7 +9,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from inturn.core.pipeline.order import Duration, Order, duration_us
+from inturn.core.pipeline.order import Order
+from inturn.core.values.duration import Duration, duration_us
 from inturn.spark.audit import conflicts, examples, grade, rating, restarts, totals
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.formatting import instant
@@ -82,7 +83,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     with input_errors(f"cannot audit {source}"):
         check_described(df)
         check_own_names(df)
-        df = _named_once(df)
+        df = named_once(df)
         log = AuditLog.of(df, keys, files)
         columns = [] if keys.place else rating.rated(log)
         best = columns[0] if columns else None
@@ -146,7 +147,7 @@ def _audited(
     return report
 
 
-def _named_once(df: DataFrame) -> DataFrame:
+def named_once(df: DataFrame) -> DataFrame:
     """Return the messages with unique column names; repeated ones get a number."""
     names = unique_names(df.columns)
     exact = is_case_sensitive(df.sparkSession)

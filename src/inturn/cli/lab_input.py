@@ -1,0 +1,327 @@
+"""The messages for ``inturn lab``: rows of files or of a queue, read in this process, without Spark."""
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from inturn.cli.errors import needed
+from inturn.cli.places import check_no_database, is_database, queue_at
+from inturn.cli.sample import numbered
+from inturn.core.address import shown
+from inturn.core.errors import InputError
+from inturn.core.identity import group_text
+from inturn.core.texts import name_fault, quoted
+from inturn.core.values.instant import Unit, read_us
+from inturn.core.values.path import parts, value_at
+
+if TYPE_CHECKING:
+    from inturn.lab import LabMessage
+
+_FORMS: Final = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv"}
+_PACKED: Final = (".gz", ".bz2", ".zst", ".snappy")
+_PAGE: Final = 1_000
+"""Messages of a queue that are read at once."""
+_OFFSETS: Final = 10**8
+"""Smaller numbers in the column of arrivals are a count, such as offsets: as times they were before 1973."""
+_UNITS: Final[tuple[tuple[float, Unit], ...]] = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (float("inf"), "ns"))
+_REASONS: Final = 5
+
+Row = tuple[str, Mapping[str, Any]]
+"""A row with its place for an error, such as ``log.csv, row 7``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabColumns:
+    """The columns of a log.
+
+    Attributes:
+        group: column of the group; a path such as ``payload.account`` looks inside.
+        order: column of the revision, a whole number or a time.
+        arrival: column with the time of arrival, or an offset; None if the rows stand as they came.
+        duration: column of the handler times, in milliseconds; None to draw them.
+        every_us: time between two arrivals where the log has no times, in microseconds.
+    """
+
+    group: str
+    order: str
+    arrival: str | None = None
+    duration: str | None = None
+    every_us: int = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvOptions:
+    """The dialect of CSV files; None stands for the usual."""
+
+    delimiter: str | None = None
+    quote: str | None = None
+    encoding: str | None = None
+    null: str | None = None
+
+
+@dataclass
+class LabLog:
+    """The messages of a log.
+
+    Attributes:
+        messages: the messages.
+        left_out: number of rows that do not fit.
+        reasons: why, for the first of them.
+    """
+
+    messages: "list[LabMessage]" = field(default_factory=list)
+    left_out: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def leave_out(self, why: str) -> None:
+        """Count a row that does not fit."""
+        self.left_out += 1
+        if len(self.reasons) < _REASONS:
+            self.reasons.append(why)
+
+
+def is_queue(source: str) -> bool:
+    """Return whether a source is a queue of a database, or a database without one, which is refused later."""
+    return "#" in source or "://" in source or is_database(source)
+
+
+def queue_columns(columns: LabColumns | None) -> LabColumns:
+    """Return the columns of the messages of a queue: those of the envelope."""
+    every_us = 1_000 if columns is None else columns.every_us
+    return LabColumns(group="group", order="revision", arrival="sent_at", every_us=every_us)
+
+
+def queue_rows(source: str) -> Iterator[Row]:
+    """Return the messages of a queue that are not acknowledged, without leasing them, by their envelopes.
+
+    Raises:
+        InputError: if no queue is named.
+        StoreError: if it does not exist.
+    """
+    check_no_database(source)
+    with queue_at(source) as queue:
+        after = 0
+        while page := queue.peek(_PAGE, after=after):
+            after = page[-1].sequence_number
+            for each in page:
+                envelope = {"group": each.group, "revision": each.revision, "sent_at": each.sent_at, "body": each.body}
+                yield f"{shown(source)}, message {each.sequence_number}", envelope
+
+
+def file_rows(source: str, columns: LabColumns, form: str | None, csv: CsvOptions) -> Iterator[Row]:
+    """Return the rows of files: Parquet, JSON lines, or CSV with a header.
+
+    Raises:
+        InputError: if nothing is there, its form is not known, it cannot be read, or it has not the columns.
+    """
+    files = _files(source)
+    form = form or _form_of(files[0])
+    if form not in _FORMS.values():
+        raise InputError(f"--format {quoted(form)} is not known; expected parquet, json or csv")
+    given = next((name for name in ("delimiter", "quote", "encoding", "null") if getattr(csv, name) is not None), None)
+    if given and form != "csv":
+        raise InputError(f"--{given} is for CSV files, and {source} is {form}; leave it out, or add --format csv")
+    return _lines(files) if form == "json" else _tables(files, form, columns, csv)
+
+
+def _files(source: str) -> list[Path]:
+    path = Path(source)
+    if path.is_dir():
+        found = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "_."]
+        if not found:
+            raise InputError(f"{source} has no files in it")
+        return found
+    if not path.is_file():
+        raise InputError(f"there is no file or folder {source}; name a log, or shop.db#payments, or use --scenario")
+    return [path]
+
+
+def _form_of(file: Path) -> str:
+    ending = next((each for each in reversed(file.suffixes) if each not in _PACKED), "")
+    found = _FORMS.get(ending.lower())
+    if found is None:
+        raise InputError(f"the name of {file} does not say what it is; add --format parquet, json or csv")
+    return found
+
+
+def _lines(files: Sequence[Path]) -> Iterator[Row]:
+    for where, line in numbered(list(files)):
+        try:
+            content = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InputError(f"{where} is not JSON: {error}; expected one object on each line") from error
+        if not isinstance(content, dict):
+            raise InputError(f"{where} is {quoted(repr(content))}; expected a JSON object on each line")
+        yield where, content
+
+
+def _tables(files: Sequence[Path], form: str, columns: LabColumns, csv: CsvOptions) -> Iterator[Row]:
+    with needed(f"{form} is read with", "lab"):
+        import pyarrow as pa
+    for file in files:
+        try:
+            batches = _parquet(file) if form == "parquet" else _csv(file, columns, csv)
+            number = 0
+            for names, batch in batches:
+                if number == 0:
+                    _check_columns(file, names, columns)
+                for row in batch:
+                    number += 1
+                    yield f"{file.name}, row {number}", row
+        except (pa.ArrowException, OSError, UnicodeError, LookupError) as error:
+            raise InputError(f"cannot read {file} as {form}: {str(error).splitlines()[0]}") from error
+
+
+def _parquet(file: Path) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as table:
+        for batch in table.iter_batches():
+            yield batch.schema.names, batch.to_pylist()
+
+
+def _csv(file: Path, columns: LabColumns, options: CsvOptions) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if options.quote is not None and len(options.quote) > 1:
+        raise InputError(f"--quote {options.quote!r}; expected one character, or '' for files without quotes")
+    if options.delimiter is not None and len(options.delimiter) != 1:
+        raise InputError(f"--delimiter {options.delimiter!r}; expected one character, such as ';'")
+    table = csv.read_csv(
+        file,
+        read_options=csv.ReadOptions(encoding=options.encoding or "utf8"),
+        parse_options=csv.ParseOptions(
+            delimiter=options.delimiter or ",",
+            quote_char='"' if options.quote is None else options.quote or False,
+            newlines_in_values=True,
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types={columns.group: pa.string()},  # 007 is not 7
+            null_values=["", *([options.null] if options.null else [])],
+            strings_can_be_null=True,
+        ),
+    )
+    for batch in table.to_batches():
+        yield table.column_names, batch.to_pylist()
+
+
+def _check_columns(file: Path, names: Sequence[str], columns: LabColumns) -> None:
+    for option in ("group", "order", "arrival", "duration"):
+        path = getattr(columns, option)
+        if path is not None and parts(path)[0] not in names:
+            raise InputError(
+                f"--{option} {path!r}: {file.name} has no such column; it has {', '.join(map(repr, names)) or 'none'}"
+            )
+
+
+def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue: bool = False) -> LabLog:
+    """Return the messages of rows; a row that does not fit is left out and counted.
+
+    Raises:
+        InputError: if there are no rows, or none of them fits.
+    """
+    from inturn.lab import LabMessage
+
+    log = LabLog()
+    arrivals: list[LabArrival] = []
+    for where, row in rows:
+        try:
+            found = LabMessage(
+                at_us=0,
+                group=_group(value_at(row, columns.group)),
+                revision=_revision(value_at(row, columns.order)),
+                duration_us=None if columns.duration is None else _duration_us(value_at(row, columns.duration)),
+                body=row["body"] if from_queue else row,
+            )
+            if columns.arrival is not None:
+                arrivals.append(_arrival(value_at(row, columns.arrival)))
+        except InputError as error:
+            log.leave_out(f"{where}: {error}")
+            continue
+        log.messages.append(found)
+    if not log.messages:
+        why = f"; {log.reasons[0]}" if log.reasons else ": it is empty; name a log with at least one message"
+        raise InputError(f"{shown(source)} has no message for the lab{why}")
+    log.messages = _timed(log.messages, arrivals, columns)
+    return log
+
+
+def _group(value: Any) -> str:
+    if value is None:
+        raise InputError("it has no group; expected a text or a whole number in the column that --group names")
+    group = group_text(value)
+    if fault := name_fault("group", group):
+        raise InputError(fault)
+    return group
+
+
+def _revision(value: Any) -> int:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1:
+        return int(value)
+    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+        return int(value)
+    at_us = read_us(value) if isinstance(value, str | dt.datetime) else None
+    if at_us is None:
+        raise InputError(f"the revision is {quoted(repr(value))}; expected a whole number, or a time, in --order")
+    return at_us
+
+
+def _duration_us(value: Any) -> int:
+    if isinstance(value, dt.timedelta):
+        found = value.total_seconds() * 1e6
+    else:
+        try:
+            found = float(value) * 1e3
+        except (TypeError, ValueError):
+            found = -1.0
+    if not 0 <= found < 2**53:
+        raise InputError(f"the duration is {quoted(repr(value))}; expected milliseconds, 0 or more, in --duration")
+    return round(found)
+
+
+@dataclass(frozen=True)
+class LabArrival:
+    """The arrival of a row: a time in microseconds, or a number too small to be one, such as an offset."""
+
+    value: float
+    is_time: bool
+
+    @property
+    def at_us(self) -> int:
+        """The time in microseconds; a small number counts as seconds since 1970."""
+        return int(self.value) if self.is_time else round(self.value * 1e6)
+
+
+def _arrival(value: Any) -> LabArrival:
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = int(value) if value.strip().isdecimal() else float(value)
+    if isinstance(value, str | dt.datetime):
+        at_us = read_us(value)
+        value = None if at_us is None else LabArrival(at_us, is_time=True)
+    if isinstance(value, LabArrival):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - a NaN
+        raise InputError("the arrival is not a time; expected a time, ISO 8601 or a number since 1970, or an offset")
+    if abs(value) < _OFFSETS:
+        return LabArrival(value, is_time=False)
+    unit = next(unit for most, unit in _UNITS if abs(value) <= most)
+    return LabArrival(read_us(value, unit) or 0, is_time=True)
+
+
+def _timed(messages: "list[LabMessage]", arrivals: list[LabArrival], columns: LabColumns) -> "list[LabMessage]":
+    """Return the messages with their times: as the log has them, or one after the other where it has an order alone."""
+    numbers = range(len(messages))
+    if arrivals and any(each.is_time for each in arrivals):
+        return [
+            msgspec.structs.replace(each, at_us=arrival.at_us) for each, arrival in zip(messages, arrivals, strict=True)
+        ]
+    order = sorted(numbers, key=lambda number: arrivals[number].value) if arrivals else numbers
+    places = {number: place for place, number in enumerate(order)}
+    return [msgspec.structs.replace(each, at_us=places[at] * columns.every_us) for at, each in enumerate(messages)]

@@ -1,0 +1,135 @@
+"""The knobs of ``inturn lab`` as options: times as ``200ms``, shares as ``2%``, sweeps as ``consumers=1,2,4``."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.core.errors import InputError
+
+if TYPE_CHECKING:
+    from inturn.lab import LogNormalTime, UniformTime
+
+_UNITS_S: Final = {
+    **dict.fromkeys(("us", "µs", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "second", "seconds"), 1.0),
+    **dict.fromkeys(("min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+}
+_NAMES: Final = {
+    "failures": "failure_rate",
+    "poison": "poison_rate",
+    "crashes": "crash_rate",
+    "restart": "restart_s",
+    "visibility": "visibility_s",
+    "backoff": "backoff_s",
+    "reorder": "reorder_s",
+    "dedup": "dedup_s",
+}
+"""Options whose knob has another name: the knob's has its unit."""
+_COUNTS: Final = ("consumers", "prefetch", "batch", "partitions", "max_attempts", "seed")
+
+
+def seconds(text: str, what: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        InputError: if it is none; ``what`` names the option.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
+    if found is None or found[2] not in _UNITS_S:
+        raise InputError(f"{what} is {text!r}; expected a time with its unit, such as 200ms, 5s or '10 minutes'")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def part(text: str, what: str) -> float:
+    """Return a share, from ``2%`` or ``0.02``.
+
+    Raises:
+        InputError: if it is none.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
+    value = -1.0 if found is None else float(found[1]) / (100 if found[2] else 1)
+    if not 0 <= value <= 1:
+        raise InputError(f"{what} is {text!r}; expected a share of 0% to 100%, such as 2% or 0.02")
+    return value
+
+
+def handler_time(text: str) -> "UniformTime | LogNormalTime":
+    """Return the distribution of the handler times: ``5ms``, ``1ms-20ms`` or ``20ms~0.5``.
+
+    Raises:
+        InputError: if it is none.
+    """
+    from inturn.lab import LogNormalTime, UniformTime
+
+    what = "--handler"
+    if "~" in text:
+        median, _, sigma = text.partition("~")
+        if not re.fullmatch(r"\s*\d+(\.\d+)?\s*", sigma):
+            raise InputError(f"--handler is {text!r}; expected a median and a sigma, such as 20ms~0.5")
+        return LogNormalTime(median_ms=_ms(median, what), sigma=float(sigma))
+    low, dash, high = text.partition("-")
+    ends = (_ms(low, what), _ms(high, what)) if dash else (_ms(low, what),) * 2
+    if ends[0] > ends[1]:
+        raise InputError(f"--handler is {text!r}; expected the shorter time first, such as 1ms-20ms")
+    return UniformTime(low_ms=ends[0], high_ms=ends[1])
+
+
+def _ms(text: str, what: str) -> float:
+    return round(seconds(text, what) * 1e3, 6)
+
+
+def turned(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the knobs that options turn; an option that is None turns none.
+
+    Raises:
+        InputError: if a value cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for option, value in options.items():
+        if value is None:
+            continue
+        knob = _NAMES.get(option, option)
+        if option == "handler":
+            found[knob] = handler_time(value)
+        elif isinstance(value, str):
+            found[knob] = _reader(knob)(value, f"--{option.replace('_', '-')}")
+        else:
+            found[knob] = value
+    return found
+
+
+def sweep_of(text: str) -> tuple[str, list[float]]:
+    """Return the knob and the values of a sweep, ``consumers=1,2,4,8``.
+
+    Raises:
+        InputError: if there is no such knob, or a value cannot be read.
+    """
+    name, sign, values = text.partition("=")
+    knob = name.strip().replace("-", "_")
+    knob = _NAMES.get(knob, knob)
+    if not sign or not _is_number(knob):
+        known = ", ".join(sorted([*_COUNTS, *_NAMES]))
+        raise InputError(f"--sweep is {text!r}; expected KNOB=VALUE,VALUE, such as consumers=1,2,4,8; knobs: {known}")
+    read = _reader(knob)
+    found = [read(each, f"--sweep {name}") for each in values.split(",") if each.strip()]
+    if len(found) < 2:
+        raise InputError(f"--sweep is {text!r}; expected at least two values, such as {name}=1,2")
+    return knob, sorted(set(found))
+
+
+def _is_number(knob: str) -> bool:
+    return knob in _COUNTS or knob in _NAMES.values()
+
+
+def _reader(knob: str) -> Callable[[str, str], float]:
+    if knob in _COUNTS:
+        return _count
+    return part if knob.endswith("_rate") else seconds
+
+
+def _count(text: str, what: str) -> int:
+    if not text.strip().isdecimal():
+        raise InputError(f"{what} is {text!r}; expected a whole number, such as 4")
+    return int(text)

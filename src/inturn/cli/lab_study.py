@@ -1,0 +1,291 @@
+"""A study of the lab for a command: the designs, the sweeps and the recommendation, as a table and as a page."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from inturn.cli.errors import needed
+from inturn.cli.lab_input import LabLog
+from inturn.cli.texts import lines, plain_console, print_line
+from inturn.core.errors import InputError
+from inturn.core.pipeline.inspection import counted
+
+if TYPE_CHECKING:
+    from inturn.lab import LabResult
+    from inturn.lab.design import Design
+    from inturn.lab.page import AuditLink
+    from inturn.lab.recommend import Recommendation
+    from inturn.lab.scenario import Scenario
+    from inturn.lab.sweep import SweepResult
+
+MOST_READ: Final = 300_000
+"""Messages of an audited log to which others are fitted, the first ones."""
+_FITTED: Final = 10_000
+"""The most messages that are fitted to a log."""
+_GAP_US: Final = 1_000
+"""Time between two arrivals of a log without a clock."""
+_TRIED: Final = (1, 2, 4, 8, 16)
+"""Numbers of consumers of which a recommendation chooses, if no sweep names others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabDemand:
+    """A user's questions to the lab.
+
+    Attributes:
+        knobs: knobs with other values than the input's.
+        designs: names of the designs; empty for all that fit the input.
+        sweeps: knobs with their values.
+        seeds: seeds of each point of a sweep.
+        recommend: greatest number of wrong groups and greatest p99 in seconds; None for no recommendation.
+        split: whether messages that commute leave the order of their groups.
+        follow: group and revision of the message whose life is told.
+    """
+
+    knobs: dict[str, Any] = field(default_factory=dict)
+    designs: tuple[str, ...] = ()
+    sweeps: tuple[tuple[str, list[float]], ...] = ()
+    seeds: int = 5
+    recommend: tuple[int, float] | None = None
+    split: bool = False
+    follow: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabStudy:
+    """The lab's answers about one input."""
+
+    scenario: "Scenario"
+    result: "LabResult"
+    sweeps: "list[SweepResult]"
+    recommendation: "Recommendation | None"
+
+
+def studied(scenario: "Scenario", demand: LabDemand, *, quiet: bool) -> LabStudy:
+    """Run the designs, the sweeps and the recommendation, with progress on standard error.
+
+    Raises:
+        InputError: if a design, a knob or the followed message does not exist.
+    """
+    import msgspec
+
+    from inturn.lab.designs import design_named
+    from inturn.lab.recommend import recommend
+
+    knobs = msgspec.structs.replace(scenario.knobs, **demand.knobs)
+    scenario = replace(scenario, knobs=knobs, follow=demand.follow or scenario.follow)
+    if demand.designs:
+        scenario = replace(scenario, designs=[design_named(name) for name in demand.designs])
+    with _watched_designs(scenario, scenario.title, quiet=quiet) as watched:
+        result = watched.run(split=demand.split)
+    sweeps = []
+    for over, values in demand.sweeps:
+        runs = counted(len(values) * demand.seeds, "run")
+        with spinning(f"{scenario.title}: sweep over {over}, {runs} of each design", quiet=quiet):
+            sweeps.append(_swept(scenario, over, values, demand.seeds))
+    recommendation = None
+    if demand.recommend is not None:
+        tried = next((values for over, values in demand.sweeps if over == "consumers"), _TRIED)
+        others = sorted({int(each) for each in tried} - {knobs.consumers})
+        with spinning(f"{scenario.title}: with other numbers of consumers", quiet=quiet):
+            runs_of = [result, *(scenario.run(split=demand.split, consumers=each) for each in others)]
+        max_wrong, p99_s = demand.recommend
+        recommendation = recommend(runs_of, max_wrong=max_wrong, p99_s=p99_s)
+    return LabStudy(scenario=scenario, result=result, sweeps=sweeps, recommendation=recommendation)
+
+
+def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], source: str, *, quiet: bool) -> LabStudy:
+    """Run the lab on messages like those of a log: the same arrivals, skew, lateness, copies and handler times.
+
+    Args:
+        messages: group, place, clock in microseconds and handler time in milliseconds of each, in the order of arrival.
+        source: name of the log.
+        quiet: whether to show no progress.
+
+    Raises:
+        InputError: if there are no messages.
+    """
+    from inturn.lab import Knobs, LabMessage
+    from inturn.lab.fit import fitted
+    from inturn.lab.scenario import Scenario
+
+    given, clock_us = list[LabMessage](), 0
+    for group, place, time_us, duration_ms in messages:
+        # The clock may be that of the events: what came later did not come earlier than what came before.
+        clock_us = clock_us + _GAP_US if time_us is None else max(clock_us, time_us)
+        duration_us = None if duration_ms is None or duration_ms < 0 else round(duration_ms * 1_000)
+        given.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
+    distinct = len({(each.group, each.revision) for each in given})
+    made = Scenario(
+        name=source,
+        title=f"messages like those of {source}",
+        story=f"{min(distinct, _FITTED):,} messages, and copies, were drawn with the arrivals, the skew, the lateness "
+        f"and the copies of the first {len(given):,} of {source}. Handler times that it does not have are drawn too.",
+        source=source,
+        messages=fitted(given, min(distinct, _FITTED)),
+        pipeline=None,
+        knobs=Knobs(),
+    )
+    return studied(made, LabDemand(sweeps=(("consumers", list(_TRIED)),), seeds=3, recommend=(0, 5.0)), quiet=quiet)
+
+
+def _swept(scenario: "Scenario", over: str, values: Sequence[float], seeds: int) -> "SweepResult":
+    from inturn.lab.sweep import sweep
+
+    return sweep(
+        scenario.messages,
+        over=over,
+        values=values,
+        seeds=seeds,
+        pipeline=scenario.pipeline,
+        knobs=scenario.knobs,
+        designs=scenario.designs,
+        handlers=scenario.handlers,
+    )
+
+
+class WatchedDesign:
+    """A design that reports its begin; all else is that of the design."""
+
+    def __init__(self, design: "Design", began: Any) -> None:
+        self._design = design
+        self._began = began
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the design has."""
+        return getattr(self._design, name)
+
+    def simulate(self, *args: Any) -> Any:
+        """Run the design."""
+        self._began(self._design.title)
+        return self._design.simulate(*args)
+
+
+@contextlib.contextmanager
+def _watched_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Iterator[Scenario]":
+    """Show which design runs, at a terminal."""
+    from inturn.lab.designs import default_designs
+
+    console = plain_console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield scenario
+        return
+    chosen = default_designs() if scenario.designs is None else scenario.designs
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(lines(title), total=len(chosen), completed=-1)
+
+        def began(name: str) -> None:
+            progress.update(task, advance=1, description=lines(f"{title}: {name}"))
+
+        watched: list[Any] = [WatchedDesign(each, began) for each in chosen]
+        yield replace(scenario, designs=watched)
+
+
+@contextlib.contextmanager
+def spinning(title: str, *, quiet: bool) -> Iterator[None]:
+    """Show that the block works, at a terminal."""
+    console = plain_console(stderr=True)
+    with console.status(Text(lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
+        yield
+
+
+def rendered(study: LabStudy, audit: "AuditLink | None" = None) -> str:
+    """Return the page of a study.
+
+    Raises:
+        SetupError: if jinja2 is missing.
+    """
+    with needed("the page is made with", "lab"):
+        from inturn.lab.page import render
+
+    return render(
+        study.result,
+        title=study.scenario.title,
+        story=study.scenario.story,
+        sweeps=study.sweeps,
+        recommendation=study.recommendation,
+        audit=audit,
+    )
+
+
+def write_page(study: LabStudy, out: Path) -> None:
+    """Write the page of a study to a file.
+
+    Raises:
+        InputError: if it cannot be written.
+    """
+    page = rendered(study)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"--out {str(out)!r} cannot be written: {error.strerror}; name a file, such as lab.html"
+        ) from error
+
+
+def document(study: LabStudy, read: LabLog | None = None, out: Path | None = None) -> dict[str, Any]:
+    """Return the study as JSON values."""
+    from inturn.lab.results import plain
+
+    return {
+        "result": plain(study.result),
+        "sweeps": [plain(each) for each in study.sweeps],
+        "recommendation": None if study.recommendation is None else plain(study.recommendation),
+        "left_out": {"rows": read.left_out, "reasons": read.reasons} if read else {"rows": 0, "reasons": []},
+        "page": None if out is None else str(out),
+    }
+
+
+def show(study: LabStudy, console: Console, read: LabLog | None = None, out: Path | None = None) -> None:
+    """Print the table, the reasons and the recommendation."""
+    from inturn.lab.page import words
+
+    result = study.result
+    print_line(console, f"{study.scenario.title}: {words.headline(result)}", style="bold")
+    print_line(console, " ".join(words.input_words(result)), style="dim")
+    if read and read.left_out:
+        print_line(console, f"{counted(read.left_out, 'row')} left out: {'; '.join(read.reasons)}", style="yellow")
+    table = Table("design", "wrong", "99% within", "a second", "wasted", "known how", box=None, pad_edge=False)
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for each in words.ranked(result):
+        colour = "red" if each.wrong_groups else "green" if words.is_clean(each) else "yellow"
+        table.add_row(
+            Text(each.design),
+            Text(f"{each.wrong_groups:,}" if each.wrong_groups else "none", colour),
+            words.span(each.latency.p99_us),
+            words.rate(each.throughput_per_s),
+            words.share(words.wasted_share(each)),
+            Text(each.standing, "dim"),
+        )
+    console.print(table)
+    for each in words.ranked(result):
+        for reason in each.reasons:
+            print_line(console, f"{each.design}: {words.sentence(reason)}")
+    if study.recommendation is not None:
+        _show_recommendation(study, console)
+    if out is not None:
+        print_line(console, f"page {out}")
+
+
+def _show_recommendation(study: LabStudy, console: Console) -> None:
+    from inturn.lab.page import words
+
+    found = study.recommendation
+    if found is None:
+        return
+    if found.design is None:
+        print_line(console, f"Nothing to recommend: {words.sentence(found.why)}", style="bold red")
+    else:
+        print_line(console, f"Recommended: {found.design}. {words.sentence(found.why)}", style="bold green")
+    for each in found.refused:
+        print_line(console, f"  not {each.design}: {words.sentence(each.why)}")

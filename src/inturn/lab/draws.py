@@ -1,0 +1,91 @@
+"""The choices of one seed: each message has the same handler time and the same failures in every design."""
+
+import random
+from enum import IntEnum
+
+from inturn.lab.knobs import Knobs
+from inturn.lab.workload import Workload
+
+
+class AttemptResult(IntEnum):
+    """The end of one handling of a message."""
+
+    APPLIED = 0
+    FAILED = 1  # the handler raised; nothing was applied
+    CRASHED = 2  # the consumer died before the effect
+    APPLIED_UNACKED = 3  # the consumer died, or its lease ran out, between the effect and the acknowledgement
+    REJECTED = 4  # the consumer gave it back on purpose: it is not its turn
+    DUPLICATE = 5  # known as a copy and acknowledged without an effect
+
+
+class Draws:
+    """The choices of chance, drawn once for a workload and its knobs.
+
+    Attributes:
+        duration_us: handler time of each message.
+        troubles: for messages that fail: the results of their first attempts, the last one first.
+        poison: messages that always fail; copies of one are so too.
+        noise: a number from 0 to 1 for each message, for what a design varies.
+    """
+
+    __slots__ = ("duration_us", "noise", "poison", "troubles")
+
+    def __init__(self, load: Workload, knobs: Knobs) -> None:
+        chance = random.Random(f"{knobs.seed}: handler times")  # noqa: S311 - a simulation, not a secret
+        draw = knobs.handler.draw_us
+        self.duration_us = [draw(chance) if given is None else given for given in load.duration_us]
+        chance = random.Random(f"{knobs.seed}: noise")  # noqa: S311 - as above
+        self.noise = [chance.random() for _ in self.duration_us]
+        self.troubles: dict[int, list[AttemptResult]] = {}
+        self.poison: frozenset[int] = frozenset()
+        if knobs.poison_rate:
+            chance = random.Random(f"{knobs.seed}: poison")  # noqa: S311 - as above
+            bad = [chance.random() < knobs.poison_rate for _ in self.duration_us]
+            self.poison = frozenset(message for message, first in enumerate(load.first) if bad[first])
+        if knobs.failure_rate or knobs.crash_rate:
+            self._fail(knobs)
+        for message, count in load.failures.items():
+            self.troubles[message] = self.troubles.get(message, []) + [AttemptResult.FAILED] * count
+
+    def _fail(self, knobs: Knobs) -> None:
+        chance = random.Random(f"{knobs.seed}: failures")  # noqa: S311 - as above
+        fails, bad = knobs.failure_rate, knobs.failure_rate + knobs.crash_rate
+        for message in range(len(self.duration_us)):
+            results = []
+            while (number := chance.random()) < bad:
+                results.append(AttemptResult.FAILED if number < fails else self._crash(chance, knobs))
+            if results:
+                self.troubles[message] = results[::-1]
+
+    def _crash(self, chance: random.Random, knobs: Knobs) -> AttemptResult:
+        is_after = chance.random() < knobs.crash_after_effect
+        return AttemptResult.APPLIED_UNACKED if is_after else AttemptResult.CRASHED
+
+    def failing(self) -> "Failing":
+        """Return the failures to come, for one run of one design."""
+        return Failing(self)
+
+
+class Failing:
+    """The failures that are still to come in a run.
+
+    Attributes:
+        messages: messages of which the next attempt fails; look here first, since most never do.
+    """
+
+    __slots__ = ("_left", "_poison", "messages")
+
+    def __init__(self, draws: Draws) -> None:
+        self._left = {message: list(results) for message, results in draws.troubles.items()}
+        self._poison = draws.poison
+        self.messages = set(self._left) | draws.poison
+
+    def next(self, message: int) -> AttemptResult:
+        """Return the result of this attempt."""
+        left = self._left.get(message)
+        if left:
+            result = left.pop()
+            if not left and message not in self._poison:
+                self.messages.discard(message)
+            return result
+        return AttemptResult.FAILED if message in self._poison else AttemptResult.APPLIED

@@ -1,0 +1,187 @@
+"""The lab's input from the user's own log, and synthetic input of the same kind."""
+
+import datetime as dt
+import random
+from bisect import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from inturn.core.errors import InputError
+from inturn.core.identity import group_text
+from inturn.core.values import path
+from inturn.core.values.instant import Unit, read_us
+from inturn.lab.workload import LabMessage
+
+_GAP_US = 1_000
+
+
+def messages_of(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    group: str,
+    order: str,
+    arrival: str | None = None,
+    duration_ms: str | None = None,
+    unit: Unit = "us",
+) -> list[LabMessage]:
+    """Return the messages of a log.
+
+    Args:
+        rows: the rows of the log, as dicts; without ``arrival`` in the order in which they came.
+        group: field with the group.
+        order: field with the revision: an integer, or a time.
+        arrival: field with the time of arrival: a datetime, text (ISO 8601), or a number since 1970; None if the log
+            has none: then messages come a millisecond apart.
+        duration_ms: field with the handler time in milliseconds; None if the log has none.
+        unit: unit of times that are numbers: ``s``, ``ms``, ``us`` or ``ns``.
+
+    Raises:
+        InputError: if a row lacks a field, or a value cannot be read; it names the row.
+    """
+    read = path.reader([group, order, arrival, duration_ms], None)
+    found = []
+    for number, row in enumerate(rows):
+        whose, place, came, lasted = read(row)
+        if whose is None:
+            raise InputError(f"row {number}: {group} is {whose!r}; expected the group of a message")
+        at_us = number * _GAP_US if arrival is None else _instant(came, arrival, unit, number)
+        is_number = isinstance(place, int) and not isinstance(place, bool)
+        found.append(
+            LabMessage(
+                at_us=at_us,
+                group=group_text(whose),
+                revision=place if is_number else _instant(place, order, unit, number),
+                duration_us=None if duration_ms is None else _duration_us(lasted, duration_ms, number),
+                body=dict(row),
+            )
+        )
+    return found
+
+
+def _instant(value: Any, name: str, unit: Unit, number: int) -> int:
+    found = read_us(value, unit) if isinstance(value, str | int | float | dt.datetime) else None
+    if found is None:
+        raise InputError(f"row {number}: {name} is {value!r}; expected a number or a time")
+    return found
+
+
+def _duration_us(value: Any, name: str, number: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise InputError(f"row {number}: {name} is {value!r}; expected milliseconds, 0 or more")
+    return int(value * 1000)
+
+
+class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The character of a log: the values that synthetic messages are drawn from, each independently of the others.
+
+    Attributes:
+        gaps_us: times between two arrivals, copies and late messages aside.
+        shares: number of messages of each group, the greatest first.
+        durations_us: handler times, where the log has them.
+        lateness_us: for each message that arrived after a later one of its group: how long after the first of those.
+        late_share: share of such messages, from 0 to 1.
+        copies_us: for each copy: the time after the message that it repeats.
+        copy_share: share of copies, from 0 to 1.
+    """
+
+    gaps_us: tuple[int, ...]
+    shares: tuple[int, ...]
+    durations_us: tuple[int, ...]
+    lateness_us: tuple[int, ...]
+    late_share: float
+    copies_us: tuple[int, ...]
+    copy_share: float
+
+    def draw(self, count: int, seed: int = 0) -> list[LabMessage]:
+        """Return that many messages, and copies beside them, of the same kind; they have no bodies."""
+        chance = random.Random(f"{seed}: messages")  # noqa: S311 - a simulation, not a secret
+        groups = range(len(self.shares))
+        dealt = chance.choices(groups, weights=self.shares, k=count)
+        revisions = [0] * len(self.shares)
+        at_us, times = 0, [0] * count
+        waiting: dict[int, list[int]] = {}
+        for number, group in enumerate(dealt):
+            at_us += _one(chance, self.gaps_us)
+            times[number] = at_us
+            if chance.random() < self.late_share:
+                waiting.setdefault(group, []).append(number)
+            else:  # those before it in its group that are to be late come after this one
+                for late in waiting.pop(group, ()):
+                    times[late] = at_us + _one(chance, self.lateness_us)
+        found = []
+        for at_us, group in zip(times, dealt, strict=True):
+            revisions[group] += 1
+            message = LabMessage(
+                at_us=at_us,
+                group=f"group-{group + 1}",
+                revision=revisions[group],
+                duration_us=_one(chance, self.durations_us) if self.durations_us else None,
+            )
+            found.append(message)
+            if chance.random() < self.copy_share:
+                after_us = message.at_us + _one(chance, self.copies_us)
+                found.append(msgspec.structs.replace(message, at_us=after_us))
+        return sorted(found, key=lambda message: message.at_us)
+
+
+def _one(chance: random.Random, values: Sequence[int]) -> int:
+    return values[int(chance.random() * len(values))] if values else 0
+
+
+def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
+    """Return what a log is like.
+
+    Raises:
+        InputError: if there are no messages.
+    """
+    given = sorted(messages, key=lambda message: message.at_us)
+    if not given:
+        raise InputError("the log has no messages; expected at least one")
+    counts: dict[str, int] = {}
+    first_us: dict[tuple[str, int], int] = {}
+    rises: dict[str, list[tuple[int, int]]] = {}  # of each group: revisions that were its highest so far, and when
+    gaps, lateness, copies, before_us = [], [], [], None
+    for message in given:
+        identity = (message.group, message.revision)
+        if identity in first_us:
+            copies.append(message.at_us - first_us[identity])
+            continue
+        first_us[identity] = message.at_us
+        counts[message.group] = counts.get(message.group, 0) + 1
+        risen = rises.setdefault(message.group, [])
+        after = bisect(risen, (message.revision, message.at_us))
+        if after < len(risen):
+            lateness.append(message.at_us - risen[after][1])
+            continue
+        risen.append((message.revision, message.at_us))
+        if before_us is not None:
+            gaps.append(message.at_us - before_us)
+        before_us = message.at_us
+    return LogProfile(
+        gaps_us=tuple(gaps),
+        shares=tuple(sorted(counts.values(), reverse=True)),
+        durations_us=tuple(message.duration_us for message in given if message.duration_us is not None),
+        lateness_us=tuple(lateness),
+        late_share=len(lateness) / len(first_us),
+        copies_us=tuple(copies),
+        copy_share=len(copies) / len(first_us),
+    )
+
+
+def fitted(messages: Iterable[LabMessage], count: int | None = None, seed: int = 0) -> list[LabMessage]:
+    """Return synthetic messages of the same arrivals, handler times, skew, lateness and copies as a log.
+
+    Args:
+        messages: the log.
+        count: number of messages, copies aside; None for as many as the log has.
+        seed: seed of all choices.
+
+    Raises:
+        InputError: if there are no messages.
+    """
+    profile = profile_of(messages)
+    return profile.draw(sum(profile.shares) if count is None else count, seed)

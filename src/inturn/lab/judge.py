@@ -1,0 +1,89 @@
+"""The judge of final states: the user's own handler, run in the order that a design gave."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from inturn.core.errors import InputError
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.reading import message_of
+from inturn.core.values.construct import Unmade
+from inturn.lab.workload import Workload
+
+
+class Judge:
+    """Compares the states of groups with those of the right order.
+
+    Without a pipeline the state of a group is the list of its revisions as they were applied, and messages that commute
+    are left out of it.
+
+    Args:
+        load: messages.
+        pipeline: pipeline with the handler; None to judge by the order alone.
+
+    Raises:
+        InputError: if a message has no content for the handler, or the pipeline cannot read it.
+    """
+
+    def __init__(self, load: Workload, pipeline: Pipeline | None) -> None:
+        self._load, self._pipeline = load, pipeline
+        self._messages = [] if pipeline is None else [_made(pipeline, body) for body in load.body]
+        self._right: dict[int, list[int]] = {}
+        for message, first in enumerate(load.first):
+            if message == first:
+                self._right.setdefault(load.group[message], []).append(message)
+        for own in self._right.values():
+            own.sort(key=load.revision.__getitem__)
+        self._states: dict[int, Any] = {}
+        self._verdicts: dict[tuple[int, ...], bool] = {}
+        """Verdicts by the order of a group's messages, since many designs give the same one."""
+
+    @property
+    def judged_by(self) -> str:
+        """The name of what decides: ``handler`` or ``order``."""
+        return "order" if self._pipeline is None else "handler"
+
+    def right_state(self, group: int) -> Any:
+        """Return the state of a group after all its messages, once each, in the right order."""
+        if group not in self._states:
+            self._states[group] = self.state_of(self._right[group])
+        return self._states[group]
+
+    def state_of(self, messages: Sequence[int]) -> Any:
+        """Return the state after messages in this order; one on which the handler raises changes nothing."""
+        if self._pipeline is None:
+            return [self._load.revision[each] for each in messages if not self._load.commutes[each]]
+        return self._fold(self._pipeline, messages)
+
+    def is_wrong(self, group: int, applied: Sequence[int]) -> bool:
+        """Return whether these messages of a group, in this order, give another state than the right order.
+
+        A group that got only the first of its messages, in order, is not wrong: it is not yet complete.
+        """
+        right, first = self._right[group], self._load.first
+        if len(applied) <= len(right) and [first[each] for each in applied] == right[: len(applied)]:
+            return False
+        order = tuple(applied)
+        if order not in self._verdicts:
+            self._verdicts[order] = bool(self.state_of(applied) != self.right_state(group))
+        return self._verdicts[order]
+
+    def _fold(self, pipeline: Pipeline, messages: Sequence[int]) -> Any:
+        state = pipeline.make_first()
+        done: list[int] = []
+        for each in messages:
+            try:
+                state, _ = pipeline.handler(state, self._messages[each])
+            except Exception:  # noqa: BLE001 - whatever a handler raises changes nothing
+                state = self._fold(pipeline, done)  # it may have changed the state in place
+            else:
+                done.append(each)
+        return state
+
+
+def _made(pipeline: Pipeline, body: Any) -> Any:
+    if body is None:
+        raise InputError("a message has no body for the handler; give each one a body, or leave the pipeline out")
+    message, _ = message_of(pipeline, body)
+    if isinstance(message, Unmade):
+        raise InputError(f"pipeline {pipeline.name!r} cannot read {body!r:.200}: {message.why}")
+    return message

@@ -1,0 +1,16 @@
+"""The link from the lab's page to that of an audit."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AuditLink:
+    """The audit's page about the same log.
+
+    Attributes:
+        href: where it is, beside this page.
+        source: name of the log.
+    """
+
+    href: str
+    source: str

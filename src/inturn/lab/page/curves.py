@@ -1,0 +1,170 @@
+"""The curves of a sweep: a figure of each design against a knob, with the interval over the seeds."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from inturn.lab.page.looks import line_looks
+from inturn.lab.page.words import knob_value, rate, share, span
+from inturn.lab.sweep import CurvePoint, DesignCurve, SeedInterval, SweepResult
+from inturn.pages.svg import Drawing, Plot, Tick, width_of
+
+_SIZE: Final = (340, 236)
+_LABEL: Final = 8.5
+_APART: Final = 10.5
+"""The least distance of two labels at the end of their curves."""
+_BESIDE: Final = 11
+"""The distance of a label from the end of its curve."""
+_NEAR: Final = 0.012
+"""Curves whose distance is at most this part of the height everywhere share a label."""
+
+
+@dataclass(frozen=True)
+class CurveFigure:
+    """A figure that curves show.
+
+    Attributes:
+        title: name for people.
+        of: the interval in a point.
+        text: a value for people.
+        is_log: whether the scale is that of the logarithm.
+    """
+
+    title: str
+    of: Callable[[CurvePoint], SeedInterval]
+    text: Callable[[float], str]
+    is_log: bool = False
+
+
+FIGURES: Final = (
+    CurveFigure("groups that end wrong", lambda point: point.wrong_groups, lambda value: f"{value:,.3g}"),
+    CurveFigure("time from arrival to done, 99% at most", lambda point: point.p99_us, span, is_log=True),
+    CurveFigure("messages a second", lambda point: point.throughput_per_s, rate),
+    CurveFigure("wasted work", lambda point: point.wasted_share, share),
+)
+
+
+def pictures(sweep: SweepResult) -> list[tuple[str, str]]:
+    """Return the pictures of a sweep with their titles."""
+    return [(figure.title, _picture(sweep, figure)) for figure in FIGURES]
+
+
+def values(sweep: SweepResult, figure: CurveFigure) -> list[tuple[str, list[str]]]:
+    """Return the values of a figure as text: for each design one a point, with its interval where there is one."""
+    return [(curve.design, [_interval(figure, figure.of(point)) for point in curve.points]) for curve in sweep.curves]
+
+
+def _interval(figure: CurveFigure, value: SeedInterval) -> str:
+    mean, low, high = (figure.text(each) for each in (value.mean, value.low, value.high))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
+    drawing = Drawing(*_SIZE)
+    scale, ends, ticks = _scale(sweep, figure)
+    xs = [(float(at), knob_value(sweep.over, value)) for at, value in enumerate(sweep.values)]
+    last = max(len(xs) - 1, 1)
+    height = ends[1] - ends[0]
+    drawn = [
+        (each, _label(each)) for each in _together(sweep.curves, lambda point: scale(figure.of(point).mean), height)
+    ]
+    room = max(width_of(label, _LABEL) for _, label in drawn) + _BESIDE + 4
+    left = max(width_of(name, 9) for _, name in ticks) + 12
+    beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, as the axis counts
+    plot = Plot.framed(drawing, (-0.08 * last, last + beside), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
+    looks = line_looks(curve.design for curve in sweep.curves)
+    labels = []
+    for together, label in drawn:
+        curve = _first(together)
+        colour, dash = looks[curve.design]
+        places = [(float(at), scale(figure.of(point).mean)) for at, point in enumerate(curve.points)]
+        for (at, _), point in zip(places, curve.points, strict=True):
+            low, high = scale(figure.of(point).low), scale(figure.of(point).high)
+            if high > low:
+                plot.line([(at, low), (at, high)], colour, 0.9)
+        plot.line(places, colour, 2.2 if curve.design == "inturn" else 1.5, dash)
+        for place in places:
+            drawing.dot(plot.at(*place), 3.4, colour)
+        labels.append((plot.at(*places[-1]), label, colour))
+    _write(plot, labels)
+    return drawing.element(_words(sweep, figure))
+
+
+def _first(together: Sequence[DesignCurve]) -> DesignCurve:
+    return next((each for each in together if each.design == "inturn"), together[0])
+
+
+def _label(together: Sequence[DesignCurve]) -> str:
+    more = f" +{len(together) - 1}" if len(together) > 1 else ""
+    return f"{_first(together).design}{more}"
+
+
+def _scale(sweep: SweepResult, figure: CurveFigure) -> tuple[Callable[[float], float], tuple[float, float], list[Tick]]:
+    """Return the scale of the values, its ends, and its ticks."""
+    points = [figure.of(point) for curve in sweep.curves for point in curve.points]
+    top = max((point.high for point in points), default=0.0) or 1.0
+    if not figure.is_log:
+        step = _nice(top / 4)
+        count = math.ceil(top / step - 1e-9)
+        return (
+            (lambda value: value),
+            (0.0, step * count * 1.06),
+            [(step * each, figure.text(step * each)) for each in range(count + 1)],
+        )
+    low = max(1.0, min((point.low for point in points if point.low > 0), default=1.0))
+
+    def log(value: float) -> float:
+        return math.log10(max(value, low))
+
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(top) + 1e-9)
+    steps = range(first, last + 1, max(1, (last - first) // 5))
+    return log, (float(first), last + 0.06 * (last - first)), [(float(each), figure.text(10.0**each)) for each in steps]
+
+
+def _nice(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(unit * power for unit in (1, 2, 2.5, 5, 10) if unit * power >= value - 1e-12)
+
+
+def _together(
+    curves: Sequence[DesignCurve], of: Callable[[CurvePoint], float], height: float
+) -> list[list[DesignCurve]]:
+    """Return the curves, those together that cannot be told apart in the picture."""
+    found: list[list[DesignCurve]] = []
+    for curve in curves:
+        own = [of(point) for point in curve.points]
+        for others in found:
+            their = (of(point) for point in others[0].points)
+            if all(abs(one - other) <= _NEAR * height for one, other in zip(own, their, strict=True)):
+                others.append(curve)
+                break
+        else:
+            found.append([curve])
+    return found
+
+
+def _write(plot: Plot, labels: Sequence[tuple[tuple[float, float], str, str]]) -> None:
+    """Write the labels beside the ends of the curves, apart from each other, with a thin line to each."""
+    ordered = sorted(labels)
+    ordered.sort(key=lambda label: label[0][1])
+    rows: list[float] = []
+    for (_, y), _, _ in ordered:
+        rows.append(max(y, rows[-1] + _APART) if rows else max(y, plot.top))
+    limit = plot.bottom - 6
+    for at in reversed(range(len(rows))):
+        rows[at] = min(rows[at], limit)
+        limit = rows[at] - _APART
+    for ((x, y), text, colour), row in zip(ordered, rows, strict=True):
+        plot.drawing.line([(x + 3, y), (x + _BESIDE - 2, row)], colour, 0.6)
+        plot.drawing.text((x + _BESIDE, row), text, _LABEL, colour)
+
+
+def _words(sweep: SweepResult, figure: CurveFigure) -> str:
+    """Return the text alternative: for each design the first and the last value."""
+    ends = [knob_value(sweep.over, value) for value in (sweep.values[0], sweep.values[-1])]
+    told = []
+    for curve in sweep.curves:
+        first, last = (figure.text(figure.of(point).mean) for point in (curve.points[0], curve.points[-1]))
+        told.append(f"{curve.design} {first} to {last}")
+    return f"{figure.title}, with {sweep.over.replace('_', ' ')} from {ends[0]} to {ends[1]}: {'; '.join(told)}"

@@ -1,0 +1,92 @@
+"""One message's life in each design, on one scale of time: a strip for each, with the same in words beside it."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from inturn.lab.page.looks import BACK, GREY, INK, LINE, OWN, WRONG
+from inturn.lab.page.words import span
+from inturn.lab.results import DesignResult, LifeEvent, MessageLife
+from inturn.pages.svg import Drawing
+
+_SIZE = (600, 24)
+_MIDDLE: Final = _SIZE[1] / 2
+_APPLIED: Final = ("applied", "applied_unacked")
+_SAID: Final = 7
+"""The most events that are told in words."""
+_TICKS_US: Final = (*(10**power for power in range(3, 8)), 60_000_000, 600_000_000, 3_600_000_000, 36_000_000_000)
+
+
+class LifeScale:
+    """A scale of time from the arrival on which short and long waits are both seen: its logarithm."""
+
+    def __init__(self, designs: Sequence[DesignResult]) -> None:
+        lives = [each.life for each in designs if each.life is not None and each.life.events]
+        self._most = max((life.events[-1].at_us - life.events[0].at_us for life in lives), default=1)
+        self._most = max(self._most, 1000)
+
+    def at(self, since_us: float) -> float:
+        """Return the place of a time since the arrival, from 0 to 1."""
+        return math.log1p(max(0.0, since_us) / 1000) / math.log1p(self._most / 1000)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return round times with their places, in percent."""
+        found, last = [(0.0, "arrived")], 0.0
+        for each in _TICKS_US:
+            place = 100 * self.at(each)
+            if place - last >= (13 if last else 22) and place <= 94:
+                found.append((round(place, 1), span(each)))
+                last = place
+        return found
+
+
+def strip(life: MessageLife, scale: LifeScale) -> str:
+    """Draw the life of a message: waits as a line, handlings as boxes, and marks for what ended them."""
+    drawing = Drawing(*_SIZE)
+    began = life.events[0].at_us
+
+    def x(at_us: int) -> float:
+        return 8 + scale.at(at_us - began) * (_SIZE[0] - 16)
+
+    drawing.line([(8, _MIDDLE), (_SIZE[0] - 8, _MIDDLE)], LINE)
+    last = max(each.at_us for each in life.events)
+    drawing.line([(8, _MIDDLE), (x(last), _MIDDLE)], GREY, 1.5)
+    begun: int | None = None
+    for each in life.events:
+        place = x(each.at_us)
+        if each.kind == "began":
+            begun = each.at_us
+        elif each.kind == "arrived":
+            drawing.dot((place, _MIDDLE), 7, BACK, INK, 1.5)
+        elif each.kind == "note":
+            drawing.line([(place, _MIDDLE - 5), (place, _MIDDLE + 5)], INK, 1.5)
+        else:
+            left = place if begun is None else x(begun)
+            _ending(drawing, each, left, place)
+            begun = None
+    return drawing.element()
+
+
+def _ending(drawing: Drawing, event: LifeEvent, left: float, right: float) -> None:
+    top, bottom = _MIDDLE - 6, _MIDDLE + 6
+    right = max(right, left + 3)
+    if event.kind in _APPLIED:
+        drawing.box((left, top), (right, bottom), WRONG if event.text.endswith("out of turn") else OWN)
+    else:
+        drawing.box((left, top), (right, bottom), BACK, stroke=INK, stroke_width=1.2, stroke_dasharray="2.5 1.5")
+
+
+def told(life: MessageLife) -> list[tuple[str, str, bool]]:
+    """Return the life in words: the time since the arrival, what happened, and whether that was out of turn."""
+    began = life.events[0].at_us
+    events = [
+        each
+        for each, after in zip(life.events, [*life.events[1:], None], strict=True)
+        if each.kind != "began" and not (after and after.at_us == each.at_us and each.text in after.text)
+    ]
+    lines = [(span(each.at_us - began), each.text, each.text.endswith("out of turn")) for each in events]
+    if len(lines) > _SAID:
+        left = len(lines) - _SAID + 1
+        half = _SAID // 2
+        lines = [*lines[:half], ("", f"… {left} more events …", False), *lines[half + left :]]
+    return lines

@@ -1,0 +1,92 @@
+"""Why a design failed, in words."""
+
+from collections.abc import Sequence
+
+from inturn.lab.design import Disposition, SimulationLog
+from inturn.lab.draws import AttemptResult
+from inturn.lab.workload import Workload
+
+MOST_NAMED = 3
+"""Revisions that a sentence names; further ones are counted."""
+
+
+def why_wrong(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str:
+    """Return why the messages of a group, applied in this order, are not in the right one: its first fault."""
+    highest, had = -1, set()
+    for index, message in enumerate(applied):
+        rank, first = load.rank[message], load.first[message]
+        if first in had:
+            return f"revision {load.revision[message]} was applied twice: {_cause(load, log, first)}"
+        if rank > highest + 1:
+            return _early(load, log, applied, index, highest)
+        if rank <= highest:
+            return f"revision {load.revision[message]} was applied after later ones"
+        highest = rank
+        had.add(first)
+    return "messages are missing"
+
+
+def _early(load: Workload, log: SimulationLog, applied: Sequence[int], index: int, highest: int) -> str:
+    """Return the reason for a message that was applied before one that it had to follow."""
+    message = applied[index]
+    group = load.group[message]
+    missing = next(
+        each
+        for each, first in enumerate(load.first)
+        if each == first and load.group[each] == group and load.rank[each] == highest + 1
+    )
+    later = next((at for at in range(index, len(applied)) if load.first[applied[at]] == missing), len(applied))
+    before = [str(load.revision[each]) for each in applied[index:later]]
+    few = before if len(before) <= MOST_NAMED else [*before[: MOST_NAMED - 1], f"{len(before) - MOST_NAMED + 1} more"]
+    between = " and ".join([", ".join(few[:-1]), few[-1]] if len(few) > 1 else few)
+    revision = load.revision[missing]
+    if later == len(applied):
+        return f"revision {revision} was never applied, but {between} was: {_cause(load, log, missing)}"
+    cause = _cause(load, log, missing)
+    if cause.startswith("requeued"):
+        return f"revision {revision} was requeued behind {between}: {cause.removeprefix('requeued ')}"
+    return f"revision {revision} was applied behind {between}: {cause}"
+
+
+def _cause(load: Workload, log: SimulationLog, first: int) -> str:
+    """Return what happened to a message, as far as the log tells it."""
+    notes = [text for _, message, text in log.notes if load.first[message] == first]
+    if notes:
+        return notes[0]
+    unacked = (each for each in log.attempts if each[4] == AttemptResult.APPLIED_UNACKED)
+    if any(load.first[message] == first for _, _, _, message, _ in unacked):
+        return "its consumer died before the acknowledgement"
+    copies = [message for message, each in enumerate(load.first) if each == first]
+    if len(copies) > 1:
+        return "it was sent twice"
+    own = [m for m in range(first) if load.group[m] == load.group[first] and load.rank[m] > load.rank[first]]
+    if own:
+        return f"it arrived after revision {load.revision[own[-1]]}"
+    return "another consumer was faster"
+
+
+def reasons_for(
+    load: Workload, log: SimulationLog, applied: Sequence[Sequence[int]], wrong: Sequence[int], applications: int
+) -> list[str]:
+    """Return why the design failed, at most one sentence of each kind."""
+    found = []
+    if wrong:
+        group = wrong[0]
+        why = why_wrong(load, log, applied[group])
+        found.append(f"{len(wrong)} of {len(load.names)} groups end wrong; {load.names[group]}: {why}")
+    held = log.disposition.count(Disposition.HELD)
+    if held:
+        found.append(f"{held} messages were never applied: {_first_note(log, Disposition.HELD)}")
+    dead = log.disposition.count(Disposition.DEAD_LETTER)
+    if dead:
+        found.append(f"{dead} messages were given up: {_first_note(log, Disposition.DEAD_LETTER)}")
+    if refused := log.disposition.count(Disposition.REFUSED):
+        found.append(f"{refused} messages came after their turn had been skipped")
+    if not applications:
+        found.append("nothing was applied")
+    return found
+
+
+def _first_note(log: SimulationLog, kind: Disposition) -> str:
+    notes = (text for _, message, text in log.notes if log.disposition[message] == kind)
+    return next(notes, "they wait behind others")

@@ -1,0 +1,41 @@
+"""One group with most of the work: the bound that no number of consumers lifts."""
+
+import random
+
+from inturn.lab.knobs import Knobs, UniformTime
+from inturn.lab.scenario import Scenario
+from inturn.lab.scenarios.transfers import LEDGER, is_deposit
+from inturn.lab.workload import LabMessage
+
+MESSAGES, OTHERS, HOT_SHARE = 1_500, 40, 0.4
+
+
+def hot_group() -> Scenario:
+    """Return the scenario: a shop's account with two fifths of all bookings, seven of ten of them deposits."""
+    chance = random.Random(40)  # noqa: S311 - a story, not a secret
+    revisions: dict[str, int] = {}
+    amounts: dict[str, int] = {}
+    messages = []
+    for number in range(MESSAGES):
+        account = "shop" if chance.random() < HOT_SHARE else f"acct-{chance.randrange(1, OTHERS + 1)}"
+        revision = revisions[account] = revisions.get(account, 0) + 1
+        is_in = chance.random() < 0.7 or not amounts.get(account)
+        moved = chance.randrange(1, 50) if is_in else chance.randrange(1, amounts[account] + 1)
+        amounts[account] = amounts.get(account, 0) + (moved if is_in else -moved)
+        kind = "deposit" if is_in else "withdraw"
+        body = {"account": account, "revision": revision, "type": kind, "amount": moved}
+        messages.append(LabMessage(at_us=number * 600, group=account, revision=revision, body=body))
+    return Scenario(
+        name="hot-group",
+        title="A hot group",
+        story=(
+            "A shop's account has two fifths of all bookings. Where its bookings are handled one after the other, no "
+            "number of consumers is faster than that one account (Amdahl). Deposits commute: taken out of the order, "
+            "they spread over all consumers."
+        ),
+        source="made up, from the law of Amdahl",
+        messages=messages,
+        pipeline=LEDGER,
+        knobs=Knobs(consumers=8, prefetch=10, handler=UniformTime(low_ms=1, high_ms=3), failure_rate=0.005),
+        commutes=is_deposit,
+    )

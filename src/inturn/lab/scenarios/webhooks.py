@@ -1,0 +1,90 @@
+"""Webhooks of two services: no order, no revisions, and a record that takes whatever comes first."""
+
+import random
+from typing import Any
+
+import msgspec
+
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.order import Arrival
+from inturn.lab.designs.competing import CompetingConsumers
+from inturn.lab.designs.kafka import KafkaSkipping
+from inturn.lab.designs.rabbitmq import PhantomRecord
+from inturn.lab.designs.sqs import SqsFifo
+from inturn.lab.designs.timeline import Inturn
+from inturn.lab.knobs import Knobs, UniformTime
+from inturn.lab.scenario import Scenario
+from inturn.lab.workload import LabMessage
+
+ORDERS = 150
+
+
+class Sale(msgspec.Struct, frozen=True):
+    """The state of an order: its status as last heard, what was paid, and the parcel."""
+
+    status: str = "unknown"
+    amount: int = 0
+    parcel: str | None = None
+
+
+_RANKS = ["unknown", "created", "paid", "ready"]
+
+
+def last_wins(state: Sale, message: dict[str, Any]) -> tuple[Sale, list[Any]]:
+    """Take whatever a webhook says, as handlers of webhooks often do."""
+    amount = state.amount + message.get("amount", 0)
+    return Sale(message["status"], amount, message.get("parcel") or state.parcel), []
+
+
+class Known(msgspec.Struct, frozen=True):
+    """The phantom record of an order: what each kind of webhook has said, in whatever order."""
+
+    amounts: tuple[int, ...] = ()
+    parcel: str | None = None
+    rank: int = 0
+
+
+def fill_in(state: Known, message: dict[str, Any]) -> tuple[Known, list[Any]]:
+    """Fill in what a webhook says; the status is the furthest that was heard of, so order does not matter."""
+    amounts = tuple(sorted((*state.amounts, message["amount"]))) if "amount" in message else state.amounts
+    rank = max(state.rank, _RANKS.index(message["status"]))
+    return Known(amounts, message.get("parcel") or state.parcel, rank), []
+
+
+NAIVE = Pipeline(name="sales", group="order", order=Arrival(), id="id", state=Sale, handler=last_wins)
+PHANTOM = Pipeline(name="known-sales", group="order", order=Arrival(), id="id", state=Known, handler=fill_in)
+
+
+def webhooks() -> Scenario:
+    """Return the scenario: created, paid and ready of each order, as they happen to come in."""
+    chance = random.Random(3)  # noqa: S311 - a story, not a secret
+    messages = []
+    for number in range(1, ORDERS + 1):
+        order, began_us = f"order-{number}", int(chance.uniform(0, 60) * 1_000_000)
+        said: list[dict[str, Any]] = [
+            {"status": "created"},
+            {"status": "paid", "amount": 10 * number},
+            {"status": "ready", "parcel": f"P-{number}"},
+        ]
+        for place, body in enumerate(said, start=1):
+            full = {"order": order, "id": f"{order}-{place}", **body}
+            at_us = began_us + place * 1_000_000 + int(chance.expovariate(1.0) * 1_500_000)
+            messages.append(LabMessage(at_us=at_us, group=order, revision=place, body=full))
+            if chance.random() < 0.15:  # the answer was lost, so the service sends it again
+                again_us = at_us + int(chance.choice([5, 300, 305]) * 1_000_000)
+                messages.append(LabMessage(at_us=again_us, group=order, revision=place, body=full))
+    return Scenario(
+        name="webhooks",
+        title="Webhooks",
+        story=(
+            "A shop's payment service and its warehouse send webhooks about an order: created, paid, ready. They come "
+            "in any order, some again after minutes, and nothing in them says which is the newer. No queue can put "
+            "them right; a handler for which order does not matter can: the phantom record, on any queue or on inturn."
+        ),
+        source="subscription webhooks that come before their creation; examples/phantom_record.py",
+        messages=messages,
+        pipeline=NAIVE,
+        knobs=Knobs(consumers=4, prefetch=10, handler=UniformTime(low_ms=5, high_ms=30), crash_rate=0.005),
+        designs=[CompetingConsumers(), SqsFifo(), KafkaSkipping(), PhantomRecord(), Inturn(grade="arrival")],
+        handlers={PhantomRecord.name: PHANTOM, Inturn.name: PHANTOM},
+    )

@@ -1,0 +1,141 @@
+"""The input of the lab: messages with their arrival, group, revision and content, as columns."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from inturn.core.errors import InputError
+
+
+class LabMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of the input.
+
+    Attributes:
+        at_us: arrival at the broker, in microseconds since any fixed time.
+        group: text form of its group.
+        revision: place in its group; two messages of one group and revision are copies of one.
+        duration_us: handler time; None to draw it from the knobs' distribution.
+        failures: attempts that fail before one succeeds, beside those that the knobs draw.
+        body: message for the user's handler; None if there is none.
+    """
+
+    at_us: int
+    group: str
+    revision: int
+    duration_us: int | None = None
+    failures: int = 0
+    body: Any = None
+
+
+class Workload:
+    """The messages in order of arrival, one column for each field; a message is its index.
+
+    Attributes:
+        names: names of the groups.
+        arrival_us: time of arrival, from 0.
+        group: index of the group.
+        revision: revision as given.
+        duration_us: handler time as given; None where it is to be drawn.
+        failures: attempts that fail before one succeeds, for messages that have some.
+        body: message for the handler.
+        first: index of the first message with this group and revision: the message itself, unless it is a copy.
+        rank: place among the existing revisions of its group, from 0.
+        key: index of what a broker keeps in order; the group, unless commuting messages are split from it.
+        place: place within the key, from 0, with room for missing revisions where the order has none.
+        commutes: 1 for a message whose order in its group does not matter.
+        keys: number of keys.
+    """
+
+    __slots__ = (
+        "arrival_us",
+        "body",
+        "commutes",
+        "duration_us",
+        "failures",
+        "first",
+        "group",
+        "key",
+        "keys",
+        "names",
+        "place",
+        "rank",
+        "revision",
+    )
+
+    def __init__(
+        self,
+        messages: Iterable[LabMessage],
+        *,
+        start: int | None = None,
+        commutes: Callable[[Any], bool] | None = None,
+        split: bool = False,
+    ) -> None:
+        """Sort messages by arrival and find their places.
+
+        Args:
+            messages: the messages, in any order; of those that arrive at one time the given order counts.
+            start: first revision of each group where every revision exists; None if gaps cannot be seen.
+            commutes: whether the order of a message within its group does not matter, given its body.
+            split: whether commuting messages leave the order of their group: each is a key of its own.
+
+        Raises:
+            InputError: if there are no messages, or one has a revision below ``start``.
+        """
+        given = sorted(messages, key=lambda message: message.at_us)
+        if not given:
+            raise InputError("the lab got no messages; expected at least one")
+        began = given[0].at_us
+        self.arrival_us = [message.at_us - began for message in given]
+        self.revision = [message.revision for message in given]
+        self.duration_us = [message.duration_us for message in given]
+        self.failures = {number: message.failures for number, message in enumerate(given) if message.failures}
+        self.body = [message.body for message in given]
+        numbers: dict[str, int] = {}
+        self.group = [numbers.setdefault(message.group, len(numbers)) for message in given]
+        self.names = list(numbers)
+        seen: dict[tuple[int, int], int] = {}
+        pairs = list(zip(self.group, self.revision, strict=True))
+        self.first = [seen.setdefault(pair, message) for message, pair in enumerate(pairs)]
+        self.commutes = bytearray(len(given))
+        if commutes is not None:
+            self.commutes = bytearray(1 if commutes(self.body[message]) else 0 for message in self.first)
+        self.rank = self._ranks(self.group, None)
+        self._split(start, split=split)
+
+    def __len__(self) -> int:
+        """Return the number of messages, copies included."""
+        return len(self.arrival_us)
+
+    def key_texts(self) -> list[str]:
+        """Return a text for each key, for hashing: the group's name, or that of a message which is split from it."""
+        texts = [*self.names, *[""] * (self.keys - len(self.names))]
+        for message, key in enumerate(self.key):
+            if key >= len(self.names) and not texts[key]:
+                texts[key] = f"{self.names[self.group[message]]}/{self.revision[message]}"
+        return texts
+
+    def _split(self, start: int | None, *, split: bool) -> None:
+        if not (split and any(self.commutes)):
+            self.key, self.keys = self.group, len(self.names)
+            self.place = self.rank if start is None else self._ranks(self.group, start)
+            return
+        own: dict[int, int] = {}
+        groups = len(self.names)
+        self.key = [
+            own.setdefault(first, groups + len(own)) if self.commutes[first] else group
+            for first, group in zip(self.first, self.group, strict=True)
+        ]
+        self.keys = groups + len(own)
+        self.place = self._ranks(self.key, None)  # what is left of a group has holes that mean nothing
+
+    def _ranks(self, keys: Sequence[int], start: int | None) -> list[int]:
+        found: dict[int, set[int]] = {}
+        for key, revision in zip(keys, self.revision, strict=True):
+            found.setdefault(key, set()).add(revision)
+        if start is not None:
+            if (least := min(self.revision)) < start:
+                raise InputError(f"a revision is {least}; expected none below the first one of a group, {start}")
+            return [revision - start for revision in self.revision]
+        ranks = {key: {each: rank for rank, each in enumerate(sorted(values))} for key, values in found.items()}
+        return [ranks[key][revision] for key, revision in zip(keys, self.revision, strict=True)]

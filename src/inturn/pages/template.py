@@ -1,0 +1,67 @@
+"""Pages from templates: one HTML file each, which opens without a network; text that is not our markup is escaped."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.core.errors import SetupError
+from inturn.core.pipeline.inspection import counted
+from inturn.core.texts import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+_LONGEST: Final = 60
+"""The number of characters of a name that are shown."""
+
+
+def environment(folder: Path, extra: str) -> "Environment":
+    """Return the environment for the templates in a folder, with the filters ``number``, ``name`` and ``many``.
+
+    Args:
+        folder: the folder; ``style.css`` of this one can be included too.
+        extra: the extra that brings jinja2.
+
+    Raises:
+        SetupError: if jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError as error:
+        raise SetupError(f"the page needs jinja2; install it with: pip install 'inturn[{extra}]'") from error
+
+    made = Environment(
+        loader=FileSystemLoader([folder, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    made.filters |= {"number": number, "name": name, "many": counted}
+    return made
+
+
+def name(text: str) -> str:
+    """Return a name from the data for display: a blank one in quotes, a long one with its middle left out."""
+    if not text.strip():
+        text = repr(text)
+    shown = visible(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST * 2 // 3]}…{shown[-_LONGEST // 3 + 1 :]}"
+
+
+def number(value: float) -> str:
+    """Return a number with separators, and one decimal if it is no whole one."""
+    return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
+
+
+def markup(svg: str) -> "Markup":
+    """Return our picture as markup; its text is escaped already."""
+    from markupsafe import Markup
+
+    return Markup(svg)  # noqa: S704 - made by this package, with nothing in it that is not escaped
+
+
+def _shown(value: Any) -> Any:
+    """Return a value for the page: text that is not our markup is made visible."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

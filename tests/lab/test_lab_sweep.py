@@ -1,0 +1,75 @@
+"""Sweeps and recommendations."""
+
+import pytest
+
+from inturn.core.errors import InputError
+from inturn.lab import Knobs, LabMessage, UniformTime, recommend, run, scenario, sweep
+from inturn.lab.designs import design_named
+
+DESIGNS = [design_named(name) for name in ("competing-classic", "kafka-block", "inturn")]
+STORY = scenario("transfers")
+
+
+@pytest.mark.thorough
+def test_a_sweep_gives_the_same_bytes_in_however_many_processes() -> None:
+    one, two = (
+        sweep(STORY.messages, values=(1, 4), seeds=2, pipeline=STORY.pipeline, designs=DESIGNS, processes=processes)
+        for processes in (1, 2)
+    )
+    assert one.to_json() == two.to_json()
+    assert [curve.design for curve in one.curves] == ["competing-classic", "kafka-block", "inturn"]
+
+
+def test_a_curve_rises_with_the_consumers_up_to_the_bound() -> None:
+    result = sweep(STORY.messages, values=(1, 4, 64), seeds=3, designs=[design_named("key-parallel")], processes=1)
+    [curve] = result.curves
+    throughputs = [point.throughput_per_s for point in curve.points]
+    assert throughputs[0].high < throughputs[1].low
+    assert all(each.low <= each.mean <= each.high <= result.bound_per_s * 1.2 for each in throughputs)
+
+
+def test_failures_make_competing_consumers_worse() -> None:
+    result = sweep(STORY.messages, over="failure_rate", values=(0.0, 0.2), seeds=2, designs=DESIGNS[:1], processes=1)
+    none, many = result.curves[0].points
+    assert none.out_of_turn_share.mean < many.out_of_turn_share.mean
+    assert none.wasted_share.mean < many.wasted_share.mean
+
+
+@pytest.mark.parametrize("over", ["handler", "speed"])
+def test_an_unknown_knob_is_named(over: str) -> None:
+    with pytest.raises(InputError, match=f"over is '{over}'; expected one of consumers, prefetch"):
+        sweep(STORY.messages, over=over, values=(1,))
+
+
+def test_the_cheapest_design_is_recommended_and_the_others_are_told_why_not() -> None:
+    results = [STORY.run(consumers=consumers) for consumers in (1, 2, 4)]
+    found = recommend(results, p99_s=0.5)
+    assert found.design is not None
+    assert found.consumers is not None
+    refused = {each.design: each.why for each in found.refused}
+    assert "end wrong" in refused["single-active-classic"]
+    chosen = next(each for each in results if each.knobs.consumers == found.consumers).design(found.design)
+    assert chosen.wrong_groups == 0
+    assert chosen.latency.p99_us <= 500_000
+    cheaper = [each for each in results if each.knobs.consumers < found.consumers]
+    for result in cheaper:
+        for figures in result.designs:
+            assert figures.wrong_groups or figures.latency.p99_us > 500_000
+
+
+def test_no_design_may_meet_a_demand() -> None:
+    found = recommend(STORY.run(), p99_s=1e-6)
+    assert (found.design, found.consumers, found.others) == (None, None, [])
+    assert {each.design for each in found.refused} == {each.design for each in STORY.run().designs}
+    assert all(each.why for each in found.refused)
+
+
+def test_a_design_that_stops_strangers_is_refused() -> None:
+    messages = [LabMessage(at_us=n, group=f"g{n % 20}", revision=n // 20) for n in range(400)]
+    turned = Knobs(partitions=2, poison_rate=0.01, handler=UniformTime(high_ms=1), seed=1)
+    result = run(messages, knobs=turned, designs=DESIGNS)
+    found = recommend(result)
+    refused = {each.design: each.why for each in found.refused}
+    assert result.design("kafka-block").held_strangers > 0
+    assert "never applied, though nothing had happened in their groups" in refused["kafka-block"]
+    assert result.design("inturn").held_strangers == 0
