@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 import inturn
 from inturn.console import console
+from inturn.console.config import ConsoleConfig
 
 HOST = "http://127.0.0.1:9325"
 AMOUNTS = [
@@ -37,7 +38,9 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "shop.db")
         self.store = f"{self.path}#ledger"
-        self.browser = TestClient(console(self.path, by="ann"), base_url=HOST)
+        self.browser = TestClient(
+            console(self.path, by="ann", config=ConsoleConfig(actions_log=str(folder / "actions.jsonl"))), base_url=HOST
+        )
 
     def send(self, *amounts: tuple[str, int, int]) -> None:
         """Send amounts, and work until the queue is empty."""

@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+import inturn
 from inturn.cli.places import look_into
 from inturn.console import console
 from inturn.core.errors import InputError
@@ -54,11 +55,12 @@ def test_a_failing_message_is_mended_and_the_group_goes_on(shop: Shop) -> None:
 
 
 def test_one_decision_is_about_all_groups_with_an_error(shop: Shop) -> None:
-    page = shop.page("/decide", store=shop.store, action="drop", error="ValueError*")
+    page = shop.page("/preview", store=shop.store, action="drop", error="ValueError*")
     assert "Drop 2 groups?" in page
     answer = shop.decide(action="drop", error="ValueError*")
-    assert "about 2 groups" in answer.text
+    assert "0 of 2 decisions are taken" in answer.text
     shop.send()
+    assert "2 of 2 decisions are taken" in shop.browser.get(answer.url).text
     with look_into(shop.store) as look:
         assert {each.group: each.status for each in look.groups()} == {
             "eu-1": "waiting",
@@ -102,7 +104,7 @@ def test_a_store_that_is_away_is_told_beside_the_others(shop: Shop, tmp_path: Pa
         assert "absent.db" in page
         assert "eu-1" in page
         away = browser.get("/group", params={"store": f"{absent}#ledger", "group": "a"})
-        assert away.status_code == 400
+        assert away.status_code == 503
     Path(shop.path).rename(tmp_path / "moved.db")
     with TestClient(console(shop.store), base_url=HOST) as browser:
         away = browser.get("/group", params={"store": shop.store, "group": "eu-1"})
@@ -133,3 +135,17 @@ def test_the_documents_are_json_with_the_contents(shop: Shop) -> None:
 def test_a_console_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="at least one store"):
         console()
+
+
+def test_the_log_of_a_queue_is_shown_with_what_was_acknowledged(shop: Shop) -> None:
+    with inturn.open(shop.path) as db:
+        queue = db.queue("texts")
+        queue.send("the first", group="a")
+        assert "Acknowledged messages too" not in shop.page("/queue", database=shop.path, queue="texts")
+        queue.configure(keep_for="1 hour")
+        queue.ack(queue.receive())
+        queue.send("the second", group="a")
+    plain = shop.page("/queue", database=shop.path, queue="texts")
+    assert ("the first" in plain, "the second" in plain, "Acknowledged messages too" in plain) == (False, True, True)
+    log = shop.page("/queue", database=shop.path, queue="texts", log="1")
+    assert ("the first" in log, "the second" in log, ", acknowledged" in log) == (True, True, True)

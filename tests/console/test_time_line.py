@@ -1,14 +1,18 @@
 """The time line of a group names each place once, in the order of the group."""
 
 import datetime as dt
+from itertools import pairwise
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn.console.time_line import SHOWN, EventKind, time_line
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
+from inturn.console.picture import picture
+from inturn.console.time_line import RANGES, SHOWN, EventKind, TimeLineEvent, time_line
+from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.inspection import GroupHistory, GroupStatus, HeldStatus, Inspector, TakenDecision
 from inturn.core.pipeline.order import StoredOrder
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -24,14 +28,20 @@ class Words:
 
 
 def events(reached: int | None, turns: list[int], status: str) -> list[tuple[str, str]]:
+    return [(each.kind, each.label) for each in line(reached, turns, status)]
+
+
+def line(
+    reached: int | None, turns: list[int], status: str, skipped: list[tuple[int, int]] | None = None
+) -> list[TimeLineEvent]:
     held = [HeldStatus(0, turn, None, AT, "00", {"n": turn}) for turn in turns]
-    group = GroupStatus("g", status, 0, reached, None, [], len(held), None, None, 1, None)
-    return [(each.kind, each.label) for each in time_line(cast("Any", Words()), group, held)]
+    group = GroupStatus("g", status, 0, reached, None, skipped or [], len(held), None, None, 1, None)
+    return time_line(cast("Any", Words()), group, held)
 
 
 def test_the_line_of_a_failed_group() -> None:
     assert events(1, [2, 3, 6], "failed") == [
-        (EventKind.APPLIED, "up to revision 1"),
+        (EventKind.APPLIED, "revision 1"),
         (EventKind.FAILED, "revision 2"),
         (EventKind.HELD, "revision 3"),
         (EventKind.MISSING, "revisions 4 to 5"),
@@ -52,4 +62,57 @@ def test_every_revision_is_applied_held_or_missing_once(reached: int | None, ahe
 
 
 def test_a_long_line_ends_with_a_number() -> None:
-    assert events(0, list(range(2, 40)), "waiting")[-1] == (EventKind.MORE, f"{38 - SHOWN} messages")
+    assert events(0, list(range(2, 40)), "waiting")[-1] == (EventKind.MORE, f"{38 - SHOWN} more")
+
+
+def test_an_open_group_says_what_comes_next() -> None:
+    assert events(4, [], "open") == [(EventKind.APPLIED, "revisions 1 to 4"), (EventKind.NEXT, "revision 5")]
+
+
+@given(st.sets(st.integers(1, 60), max_size=30), st.integers(1, 60))
+def test_what_was_applied_and_skipped_is_named_once_and_in_order(skipped: set[int], reached: int) -> None:
+    ranges = [(each, each) for each in sorted(skipped) if each <= reached]
+    found = [each for each in line(reached, [], "waiting", ranges) if each.turns]
+    turns = [turn for each in found for turn in range(each.turns[0], each.turns[1] + 1)]
+    assert turns == list(range(1, reached + 1))
+    assert sum(each.kind is EventKind.SKIPPED for each in found) == min(len(ranges), RANGES)
+
+
+def test_a_picture_shows_what_waits_for_what() -> None:
+    found = picture(line(4, [5, 6, 7, 10], "failed"), [], GroupHistory(), "turn", {"balance": 1})
+    assert [each.text for each in found.waits] == ["wait for 5", "waits for 8 to 9"]
+    boxes = {each.event.place: each for each in found.boxes}
+    assert [each.to for each in found.waits] == [boxes["5"].middle, boxes["8 to 9"].middle]
+    assert found.stop == boxes["1 to 4"].x + boxes["1 to 4"].width
+    assert [(each.name, each.pins[0].text) for each in found.lanes] == [("State", '{"balance": 1}')]
+
+
+def test_a_picture_has_decisions_at_their_place_and_deliveries() -> None:
+    decision = Decision(id="1", action=DecisionAction.DROP, group="g", by="ann", at_us=0, turn=5)
+    history = GroupHistory(
+        [TakenDecision(decision, ""), TakenDecision(decision, "overtaken")],
+        [RejectedRow("g", "dropped", "", "{}", AT)],
+        [OutputRow("g", None, 3, None, 0, "e", {})],
+        2,
+        FailingRow("g", 2, 3, "ConnectionError: no\n", None),
+    )
+    found = picture(line(4, [5], "failed"), [decision], history, "turn", None)
+    pins = {each.name: each.pins for each in found.lanes}
+    box = next(each for each in found.boxes if each.event.place == "5")
+    assert [(each.kind, each.x) for each in pins["Decided"]] == [
+        (kind, box.middle) for kind in ("pending", "done", "void")
+    ]
+    assert [each.text for each in pins["Made"]] == [
+        "2 outputs not delivered after 3 tries: ConnectionError: no",
+        "1 message rejected: 1 as dropped",
+    ]
+
+
+@given(st.integers(0, 10**6), st.sets(st.integers(1, 60), max_size=30), st.sampled_from(["failed", "waiting", "gap"]))
+def test_no_two_places_of_a_picture_overlap(reached: int, ahead: set[int], status: str) -> None:
+    found = picture(
+        line(reached, sorted(reached + each for each in ahead), status), [], GroupHistory(), "turn", "x" * 500
+    )
+    for one, other in pairwise(found.boxes):
+        assert one.x + one.width < other.x
+    assert all(each.x + each.width <= found.width for each in found.boxes)

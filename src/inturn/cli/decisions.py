@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from inturn.cli.definition import load
 from inturn.cli.places import look_into
 from inturn.cli.texts import line, plain_console, say, say_json
-from inturn.core import limits
-from inturn.core.errors import InputError, StoreConflict
+from inturn.core.errors import InputError
 from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.selection import PARKED, last_line
+from inturn.definitions import load
 from inturn.dry_runs import run
+from inturn.settling import settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inturn.core.pipeline.deciding import Decider
     from inturn.core.pipeline.decision import DecisionAction
-    from inturn.core.pipeline.definition import Pipeline
     from inturn.core.pipeline.selection import DecisionDraft, DecisionReport
 
 _LOOK_S = 0.1
@@ -145,7 +144,7 @@ def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store
         if look.is_followed() and not is_beside:
             report = _waited(look, report, how.wait_s, advance)
         if report.pending and how.pipeline is not None:
-            _settle(look, load(how.pipeline), store, advance)
+            settle(look, load(how.pipeline), store, advance)
             report = _waited(look, report, 0, lambda _count: None)
     return report
 
@@ -165,23 +164,6 @@ def _waited(
         if not report.pending or now >= until:
             return report
         time.sleep(max(_LOOK_S, 5 * (now - began)))
-
-
-def _settle(look: "Decider", pipeline: "Pipeline", store: str, advance: "Callable[[int], None]") -> None:
-    """Take the decisions that no process has taken."""
-    if look.unit == "turn":
-        from inturn.worker.inspection import settle
-
-        settle(pipeline, look, advance)
-        return
-    from inturn.spark.driver.step import settle as step
-    from inturn.spark.tables.manifest import SparkStore
-
-    at = SparkStore(store)
-    while left := at.undecided(at.latest(), limits.DECISIONS_AT_ONCE):
-        with contextlib.suppress(StoreConflict):  # a stream was first, and took them
-            step(pipeline, store=store)
-        advance(len(left))
 
 
 @contextlib.contextmanager

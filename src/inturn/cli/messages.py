@@ -23,7 +23,9 @@ from inturn.core.errors import InputError, InturnError, LeaseExpired
 from inturn.core.texts import visible
 
 if TYPE_CHECKING:
+    from inturn.core.queue.messages import Sent
     from inturn.queue import Message, Peeked, Queue, Receipt
+    from inturn.queue.log import LoggedMessage
 
 ContentIs: TypeAlias = Literal["json", "text", "bytes"]
 
@@ -40,7 +42,12 @@ def send(
         typer.Option(help="What the body is; default: json if it begins with { or [, else text, else bytes."),
     ] = None,
     group: Group = None,
-    revision: Annotated[int | None, typer.Option(help="Its place in the group's timeline.")] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Its place in the group's timeline; next: the queue numbers the group.")
+    ] = None,
+    expected_revision: Annotated[
+        int | None, typer.Option(help="With --revision next: the group's last revision; send nothing if it is another.")
+    ] = None,
     dedup_id: Annotated[str | None, typer.Option(help="A second send with this id adds nothing.")] = None,
     delay_s: Annotated[float | None, typer.Option(help="How long it is hidden at first.")] = None,
     attributes: Annotated[str | None, typer.Option(help="More about it: a JSON object.")] = None,
@@ -65,7 +72,8 @@ def send(
     """
     one = {
         "group": group,
-        "revision": revision,
+        "revision": _revision(revision),
+        "expected_revision": expected_revision,
         "dedup_id": dedup_id,
         "delay_s": delay_s,
         "attributes": attributes,
@@ -160,11 +168,13 @@ def peek(
     at: QueueAt,
     after: Annotated[int, typer.Option(help="Begin behind this sequence number.", min=0, max=2**63 - 1)] = 0,
     limit: Limit = 10,
+    group: Annotated[str | None, typer.Option(help="Messages of this group only.")] = None,
+    log: Annotated[bool, typer.Option("--log", help="The log: acknowledged messages too, as far as kept.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Look at messages that are not acknowledged, in their order, those in flight too; nothing is changed."""
     with queue_at(at) as queue:
-        found = queue.peek(limit, after=after)
+        found = (queue.log if log else queue.peek)(limit, after=after, group=group)
         _print(found, as_json=as_json)
         if not found:
             say(f"Nothing is in {shown(at)}{f' behind {after}' if after else ''}.", err=True)
@@ -201,7 +211,20 @@ def _send_one(
     elif sent.duplicate:
         say(f"{sent.sequence_number} has this deduplication id already; nothing was added.")
     else:
-        say(f"Sent as {sent.sequence_number}.")
+        say(f"Sent as {sent.sequence_number}{_numbered(options, sent)}.")
+
+
+def _numbered(options: dict[str, Any], sent: "Sent") -> str:
+    return f", revision {sent.revision}" if options["revision"] == "next" else ""
+
+
+def _revision(text: str | None) -> int | str | None:
+    if text is None or text == "next":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--revision is {text!r}; it is a whole number, or next") from None
 
 
 def _body(data: str | bytes, content: ContentIs | None) -> Any:
@@ -287,7 +310,9 @@ def _say_nothing(at: str, queue: "Queue") -> None:
     say(f"Nothing can be received{why}.", err=True)
 
 
-def _print(messages: "Sequence[Message | Peeked]", *, as_json: bool, with_receipts: bool = False) -> None:
+def _print(
+    messages: "Sequence[Message | Peeked | LoggedMessage]", *, as_json: bool, with_receipts: bool = False
+) -> None:
     for each in messages:
         if as_json:
             say_json(_document(each))
@@ -309,7 +334,7 @@ def _lease(text: str) -> "Receipt":
     return Receipt(int(found[1]), int(found[2]))
 
 
-def _line(message: "Message | Peeked", *, with_receipt: bool) -> str:
+def _line(message: "Message | Peeked | LoggedMessage", *, with_receipt: bool) -> str:
     from inturn.queue import Message
 
     received = message if isinstance(message, Message) else None
@@ -326,7 +351,7 @@ def _line(message: "Message | Peeked", *, with_receipt: bool) -> str:
     return f"{', '.join(said)}: {text}"
 
 
-def _document(message: "Message | Peeked") -> dict[str, Any]:
+def _document(message: "Message | Peeked | LoggedMessage") -> dict[str, Any]:
     from inturn.queue import Message
 
     body = message.body

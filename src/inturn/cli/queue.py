@@ -39,6 +39,14 @@ def create(
     retention_s: Annotated[
         float | None, typer.Option(help="How long a message is kept; default: until it is acknowledged.")
     ] = None,
+    keep_for: Annotated[
+        str | None,
+        typer.Option(help="Keep acknowledged messages in the log so long after their send, such as '30 days'."),
+    ] = None,
+    keep_bytes: Annotated[
+        int | None,
+        typer.Option(help="Keep so many bytes of the log's bodies, the newest; of both limits the first counts."),
+    ] = None,
     dedup_window_s: Annotated[
         float | None, typer.Option(help="How long a deduplication id is remembered; default: 300.")
     ] = None,
@@ -72,6 +80,8 @@ def create(
         "visibility_timeout_s": visibility_timeout_s,
         "delay_s": delay_s,
         "retention_s": retention_s,
+        "keep_for": None if keep_for is None else _duration(keep_for),
+        "keep_bytes": keep_bytes,
         "dedup_window_s": dedup_window_s,
         "dedup_scope": dedup_scope,
         "content_dedup": content_dedup or None,
@@ -105,7 +115,8 @@ def configure(
     changes: Annotated[
         list[str],
         typer.Argument(
-            metavar="SETTING=VALUE…", help="Such as max_depth=10000 or retention_s=null; 'queue show' lists all."
+            metavar="SETTING=VALUE…",
+            help="Such as max_depth=10000, keep_for='30 days' or retention_s=null; 'queue show' lists all.",
         ),
     ],
     as_json: AsJson = False,
@@ -314,10 +325,17 @@ def _change(text: str) -> tuple[str, Any]:
     if not equals or known is None or name == "extra":
         names = ", ".join(each for each in QueueSettings.__dataclass_fields__ if each != "extra")
         raise InputError(f"{text!r} is no setting; expected is SETTING=VALUE, where SETTING is one of {names}")
+    if name == "keep_for":
+        return name, None if value == "null" else _duration(value)
     try:
         return name, msgspec.convert(value, type=known.type, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{name} is {value!r}: {error}; null is none") from error
+
+
+def _duration(text: str) -> float | str:
+    """Return a number of seconds, or a duration such as ``30 days`` as it is."""
+    return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 def _say_settings(settings: QueueSettings) -> None:

@@ -1,173 +1,374 @@
 """The console's ASGI application: its routes, and who may ask.
 
 Only requests for its own hosts are answered, so that a foreign page that resolves its name to this machine (DNS
-rebinding) gets nothing. A form must have the token of a page (CSRF). ConsolePages have no scripts, and their
-Content-Security-Policy forbids any.
+rebinding) gets nothing. A form must have the token of a page (CSRF). Pages run only the scripts that the console
+serves itself, and their Content-Security-Policy forbids any other.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inturn.console import views
+from inturn.console import openapi
+from inturn.console.access import FAILURES_S, ConsoleAccess, address_of
+from inturn.console.actions_log import ActionsLog
+from inturn.console.config import ConsoleConfig
 from inturn.console.fields import RequestFields
+from inturn.console.forms import MessageForms
+from inturn.console.guard import RequestGuard
+from inturn.console.live import StoreWatch
+from inturn.console.masks import MaskRules, masked_error
 from inturn.console.pages import FOLDER, ConsolePages
-from inturn.core.errors import InputError, InturnError, StoreError
+from inturn.console.places import place
+from inturn.console.rates import QueueRates
+from inturn.console.refusal import RequestRefused, status_of
+from inturn.console.reports import ReportFiles
+from inturn.console.request_body import check_origin, form_fields, json_fields, query_fields
+from inturn.console.roles import Person, Role
+from inturn.console.routes import ACTIONS, DECIDE, PAGES, TRY, ActionRoute, PageRoute
+from inturn.console.taking import DecisionTaker
+from inturn.console.views import plain
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError
+from inturn.database import Database
 
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-_BODY: Final = 2 * 1024 * 1024
-"""The greatest size of a form, in bytes: a message of the greatest size, encoded for a form."""
-_HEADERS: Final = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
-View: TypeAlias = Callable[[RequestFields], Any]
+Answer = Callable[[Request], Response]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def console(*stores: str, hosts: Sequence[str] = LOOPBACK, by: str = "") -> Starlette:
+def console(
+    *stores: str | Path | Database,
+    hosts: Sequence[str] = (),
+    by: str = "",
+    pipelines: Sequence[str] = (),
+    config: ConsoleConfig | None = None,
+    folder: Path | None = None,
+    takes: bool = False,
+) -> Starlette:
     """Make the console of some stores: an ASGI application, to be served or mounted.
 
-    ``app.mount("/inturn", console("shop.db"))`` mounts it in Starlette and FastAPI. It has no log-in: whoever reaches
-    it reads messages and decides. Mount it behind your own.
+    ``app.mount("/inturn", console("shop.db"))`` mounts it in Starlette and FastAPI. Without people or a proxy in the
+    configuration it has no log-in: whoever reaches it reads messages and decides. Mount it behind your own then.
 
     Args:
-        stores: databases, ``shop.db#ledger``, or stores on Spark.
-        hosts: the names under which it may be asked for; ``*.example.org`` includes all below.
-        by: the person who decides, where a form leaves it out.
+        stores: databases, ``shop.db#ledger``, or stores on Spark. Of an open database the address is taken: the console
+            opens it for each request, so it may be closed before.
+        hosts: the names under which it may be asked for; ``*.example.org`` includes all below; none: those of the
+            configuration.
+        by: the person who decides, where nobody is logged in and a form leaves it out.
+        pipelines: the places of definitions, ``ledger.py:ledger`` or ``package.module:name``, whose handlers dry runs
+            use; each runs in a process of its own.
+        config: who may use it, what viewers do not see, and where actions are logged.
+        folder: where relative files of the configuration are; None: the working directory.
+        takes: whether decisions are taken at once with the handlers of ``pipelines``, in a process of its own; else a
+            worker, or the next step on Spark, takes them.
 
     Raises:
-        InputError: if no store is named.
+        InputError: if no store is named, the configuration is not valid, or ``takes`` has no pipelines.
     """
     if not stores:
         raise InputError("the console needs at least one store, such as shop.db")
-    return _Console(stores, hosts, by).app
+    if takes and not pipelines:
+        raise InputError("decisions are taken with the handlers of pipelines; name them, or let a worker take them")
+    names, taker = [_address(each) for each in stores], DecisionTaker(pipelines) if takes else None
+    return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), folder or Path(), taker).app
+
+
+def _address(store: str | Path | Database) -> str:
+    """Return the address of a store.
+
+    Raises:
+        InputError: if it is in the memory of a process.
+    """
+    at = store.target if isinstance(store, Database) else str(store)
+    if at == ":memory:":
+        raise InputError("the console opens a database by its address, which one in memory has not; give it a file")
+    return at
 
 
 class _Console:
     """The routes of one console."""
 
-    def __init__(self, stores: Sequence[str], hosts: Sequence[str], by: str) -> None:
-        self._stores, self._by = tuple(stores), by
-        self._token = secrets.token_urlsafe(32)
-        self._pages = ConsolePages(self._token)
-        routes: list[BaseRoute] = [
-            Route("/", self._page(views.overview, "stuck.html.j2"), name="stuck"),
-            Route("/group", self._page(views.group, "group.html.j2"), name="group"),
-            Route("/decide", self._page(views.preview, "decide.html.j2"), name="preview"),
-            Route("/decide", self._decide, methods=["POST"], name="decide"),
-            Route("/decided", self._page(views.decided, "decided.html.j2"), name="decided"),
-            Route("/api/stuck", self._document(views.overview), name="api_stuck"),
-            Route("/api/group", self._document(views.group), name="api_group"),
+    def __init__(
+        self,
+        stores: Sequence[str],
+        hosts: Sequence[str],
+        by: str,
+        pipelines: Sequence[str],
+        config: ConsoleConfig,
+        folder: Path,
+        taker: DecisionTaker | None,
+    ) -> None:
+        self._taker = taker
+        self._stores, self._definitions = tuple(stores), tuple(pipelines)
+        self._forms, self._rates = MessageForms(), QueueRates()
+        self._forms.prepare(self._definitions)
+        self._access = ConsoleAccess(config, folder, Person(by, Role.ADMIN, is_known=False))
+        self._masks, self._log = MaskRules(config.mask), ActionsLog(config.log_file(folder))
+        self._pages, self._watch = (
+            ConsolePages(self._access.form_token, has_log_in=config.has_log_in),
+            StoreWatch(stores),
+        )
+        self._reports = ReportFiles(config.reports, folder)
+        sees_reports = Role.OPERATOR if config.mask else Role.VIEWER  # masks do not reach into them
+        routes: list[BaseRoute] = []
+        for page in PAGES:
+            routes.append(Route(page.path, self._guarded(page.role, self._page(page)), name=page.name))
+            routes.append(Route(f"/api/{page.name}", self._guarded(page.role, self._document(page), is_api=True)))
+        for action in ACTIONS:
+            name = action.path.strip("/").replace("/", "_")
+            routes.append(Route(action.path, self._posted(action, self._form(action)), methods=["POST"], name=name))
+            call = self._posted(action, self._call(action), is_api=True)
+            routes.append(Route(f"/api{action.path}", call, methods=["POST"]))
+        routes += [
+            Route("/try", self._posted(TRY, self._tried(is_api=False)), methods=["POST"], name="try"),
+            Route("/api/try", self._posted(TRY, self._tried(is_api=True), is_api=True), methods=["POST"]),
+            Route("/actions", self._guarded(Role.ADMIN, self._actions), name="actions"),
+            Route("/api/actions", self._guarded(Role.ADMIN, self._actions_document, is_api=True)),
+            Route("/reports/{report}", self._guarded(sees_reports, self._report), name="reports"),
+            Route("/openapi.json", self._guarded(Role.VIEWER, self._api_document, is_api=True)),
+            Route("/live", self._live, name="live"),
+            Route("/login", self._login, methods=["GET", "POST"], name="login"),
+            Route("/logout", self._logout, methods=["POST"], name="logout"),
             Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
         ]
         self.app = Starlette(
             routes=routes,
-            middleware=[
-                Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-                Middleware(_SafeHeaders),
-            ],
+            middleware=[Middleware(RequestGuard, hosts=list(hosts) or config.hosts)],
+            exception_handlers={HTTPException: self._absent},
         )
+        self.app.state.end_streams = self._watch.end
 
-    def _page(self, view: View, template: str) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that shows what a view finds."""
+    # --- who may ---
 
-        async def answer(request: Request) -> Response:
-            return await run_in_threadpool(self._shown, request, view, template)
+    def _person(self, request: Request, role: Role) -> Person:
+        """Return who asks.
+
+        Raises:
+            RequestRefused: if that is somebody unknown, or who has not the rights of the role.
+        """
+        person = self._access.person(request)
+        if person is None:
+            if "authorization" in request.headers:
+                self._log.note(request.url.path, "", f"refused a token from {address_of(request)}")
+            raise RequestRefused("nobody is logged in", 401)
+        if not person.may(role):
+            raise RequestRefused(f"{person.name} is {person.role}; this needs {role}", 403)
+        request.state.person = person
+        return person
+
+    def _guarded(self, role: Role, answer: Answer, *, is_api: bool = False) -> Endpoint:
+        """Return an endpoint that answers only who has the rights, with errors as a page or as JSON."""
+
+        def answered(request: Request) -> Response:
+            try:
+                self._person(request, role)
+                return answer(request)
+            except (InturnError, OSError) as error:
+                return self._refused(request, error, is_api=is_api)
+
+        async def endpoint(request: Request) -> Response:
+            return await run_in_threadpool(answered, request)
+
+        return endpoint
+
+    def _posted(self, route: PageRoute | ActionRoute, answer: Answer, *, is_api: bool = False) -> Endpoint:
+        """Return an endpoint of a form or a JSON object, which must come from a page of this console or a program.
+
+        Of who has not the rights the body is not read.
+        """
+        guarded = self._guarded(route.role, answer, is_api=is_api)
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                await run_in_threadpool(self._person, request, route.role)
+                request.state.fields = await self._fields(request, route, is_api=is_api)
+            except (InturnError, OSError) as error:
+                return self._refused(request, error, is_api=is_api)
+            return await guarded(request)
+
+        return endpoint
+
+    async def _fields(self, request: Request, route: PageRoute | ActionRoute, *, is_api: bool) -> dict[str, str]:
+        """Return the fields of a form or of a JSON object.
+
+        Raises:
+            RequestRefused: if it comes from another site, has not the token of a page, or is too large.
+        """
+        check_origin(request.headers)
+        if is_api:
+            return await json_fields(request, route.fields)
+        form = await form_fields(request)
+        self._check_form(request, form)
+        return form
+
+    def _check_form(self, request: Request, form: dict[str, str]) -> None:
+        """Check that a form has the token of a page of this person, and take it out.
+
+        Raises:
+            RequestRefused: if it has not.
+        """
+        given = form.pop("token", "").encode("utf-8", "replace")
+        if not secrets.compare_digest(given, self._access.form_token(request).encode()):
+            raise RequestRefused("the page is of an earlier session, or run of the console: load it again", 403)
+
+    def _refused(self, request: Request, error: Exception, *, is_api: bool) -> Response:
+        status = status_of(error)
+        person: Person | None = getattr(request.state, "person", None)
+        if person is not None and self._is_masked(person):
+            error = masked_error(error)
+        headers = {"retry-after": str(int(FAILURES_S))} if status == 429 else {}
+        if is_api:
+            headers |= {"www-authenticate": "Bearer"} if status == 401 else {}
+            return JSONResponse({"error": str(error)}, status, headers)
+        if status == 401 and self._access.takes_tokens:
+            return self._pages.log_in(request, 401)
+        answer = self._pages.fault(request, error, status)
+        answer.headers.update(headers)
+        return answer
+
+    async def _absent(self, request: Request, error: Exception) -> Response:
+        """Answer a request for which there is no route, or none with its method."""
+        assert isinstance(error, HTTPException)  # noqa: S101 - that is what it is registered for
+        told = f"{request.method} {request.url.path}: {error.detail.lower()}"
+        return JSONResponse({"error": told}, error.status_code, error.headers)
+
+    def _is_masked(self, person: Person) -> bool:
+        return bool(self._masks) and person.role is Role.VIEWER
+
+    # --- pages and documents ---
+
+    def _asked(self, request: Request, fields: Mapping[str, str]) -> RequestFields:
+        person: Person = request.state.person
+        if self._is_masked(person) and fields.get("error"):
+            raise RequestRefused("a viewer may not search in errors, which may quote masked fields", 403)
+        return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates)
+
+    def _found(self, request: Request, page: PageRoute, fields: Mapping[str, str]) -> Any:
+        found = page.view(self._asked(request, fields))
+        return self._masks.applied(found) if self._is_masked(request.state.person) else found
+
+    def _page(self, page: PageRoute) -> Answer:
+        def answer(request: Request) -> Response:
+            found = self._found(request, page, dict(request.query_params.multi_items()))
+            reports = [] if self._is_masked(request.state.person) else self._reports.names
+            return self._pages.page(request, f"{page.name}.html.j2", reports=reports, **found)
 
         return answer
 
-    def _shown(self, request: Request, view: View, template: str) -> Response:
-        asked = RequestFields.of(self._stores, dict(request.query_params.multi_items()))
+    def _document(self, page: PageRoute) -> Answer:
+        return lambda request: JSONResponse(plain(self._found(request, page, query_fields(request, page.fields))))
+
+    def _actions(self, request: Request) -> Response:
+        return self._pages.page(request, "actions.html.j2", actions=self._log.latest(), path=str(self._log.path))
+
+    def _report(self, request: Request) -> Response:
+        return self._reports.answer(request.path_params["report"])
+
+    def _api_document(self, _: Request) -> Response:
+        return JSONResponse(openapi.document(has_log_in=self._access.has_log_in))
+
+    def _actions_document(self, _: Request) -> Response:
+        return JSONResponse({"actions": self._log.latest()})
+
+    # --- actions ---
+
+    def _done(self, request: Request, action: ActionRoute) -> dict[str, str]:
+        """Do an action, between two lines of the log."""
+        fields: dict[str, str] = request.state.fields
+        person: Person = request.state.person
+        named = person if person.is_known else person._replace(name=fields.get("by") or person.name)
+        with self._log.action(named, action.path, fields) as told:
+            done = action.act(self._asked(request, fields))
+            told.update(done)
+        if self._taker is not None and action is DECIDE:
+            self._taker.take(place(self._stores, done["store"]).at)
+        return done
+
+    def _form(self, action: ActionRoute) -> Answer:
+        def answer(request: Request) -> Response:
+            done = self._done(request, action)
+            return RedirectResponse(self._pages.link(request, action.page, **done), 303)
+
+        return answer
+
+    def _call(self, action: ActionRoute) -> Answer:
+        return lambda request: JSONResponse(self._done(request, action))
+
+    def _tried(self, *, is_api: bool) -> Answer:
+        def answer(request: Request) -> Response:
+            fields: dict[str, str] = request.state.fields
+            with self._log.action(request.state.person, "/try", fields):
+                found = TRY.view(self._asked(request, fields))
+            return JSONResponse(plain(found)) if is_api else self._pages.page(request, "try.html.j2", **found)
+
+        return answer
+
+    # --- log-in, and what changes ---
+
+    async def _login(self, request: Request) -> Response:
+        """Show the form of a token, or begin a session with one."""
+        if request.method != "POST":
+            return self._pages.log_in(request, 200)
         try:
-            return self._pages.page(request, template, **view(asked))
+            check_origin(request.headers)
+            form = await form_fields(request)
+            self._check_form(request, form)
+            person = await run_in_threadpool(self._logged_in, request, form.get("secret", ""))
         except (InturnError, OSError) as error:
-            return self._pages.fault(request, error)
+            return self._refused(request, error, is_api=False)
+        if person is None:
+            return self._pages.log_in(request, 401, wrong=True)
+        response = RedirectResponse(self._pages.link(request, "stuck"), 303)
+        self._access.log_in(request, response, person)
+        return response
 
-    def _document(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that answers with what a view finds, as JSON."""
+    def _logged_in(self, request: Request, secret: str) -> Person | None:
+        """Return the person with a token, after a line in the log.
 
-        def found(request: Request) -> Response:
-            try:
-                asked = RequestFields.of(self._stores, dict(request.query_params.multi_items()))
-                return JSONResponse(views.plain(view(asked)))
-            except (InturnError, OSError) as error:
-                return JSONResponse({"error": str(error)}, status_of(error))
+        Raises:
+            RequestRefused: if too many wrong tokens came.
+            StoreError: if the log cannot be written; nobody is logged in then.
+        """
+        person = self._access.with_token(secret, address_of(request))
+        event = "logged in" if person else f"refused a token from {address_of(request)}"
+        self._log.note("/login", person.name if person else "", event)
+        return person
 
-        async def answer(request: Request) -> Response:
-            return await run_in_threadpool(found, request)
-
-        return answer
-
-    async def _decide(self, request: Request) -> Response:
-        """Take a decision from a form, and show what became of it."""
-        if not _is_from_here(request):
-            return self._pages.fault(request, InputError("the form comes from another site"), 403)
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _BODY:
-                return self._pages.fault(request, InputError(f"the form has more than {_BODY:,} bytes"), 413)
+    async def _logout(self, request: Request) -> Response:
         try:
-            form = {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
-        except (UnicodeDecodeError, ValueError) as error:
-            return self._pages.fault(request, InputError(f"the form is not readable: {error}"), 400)
-        if not secrets.compare_digest(form.get("token", "").encode(), self._token.encode()):
-            stale = InputError("the page is of an earlier run of the console: load it again")
-            return self._pages.fault(request, stale, 403)
+            check_origin(request.headers)
+            self._check_form(request, await form_fields(request))
+        except InturnError as error:
+            return self._refused(request, error, is_api=False)
+        response = RedirectResponse(self._pages.link(request, "login"), 303)
+        self._access.log_out(request, response)
+        return response
 
-        def decide() -> Response:
-            try:
-                where = views.decide(RequestFields.of(self._stores, form), by=form.get("by") or self._by)
-            except (InturnError, OSError) as error:
-                return self._pages.fault(request, error)
-            return RedirectResponse(self._pages.link(request, "decided", **where), 303)
+    async def _live(self, request: Request) -> Response:
+        """Answer with events whenever a store changes."""
+        try:
+            await run_in_threadpool(self._person, request, Role.VIEWER)
+        except (InturnError, OSError) as error:
+            return self._refused(request, error, is_api=True)
+        if self._watch.is_full:
+            told = f"{limits.CONSOLE_LISTENERS} pages hear of changes already; load this one again to see them"
+            return JSONResponse({"error": told}, 503)
+        return StreamingResponse(self._events(request), media_type="text/event-stream")
 
-        return await run_in_threadpool(decide)
-
-
-def status_of(error: Exception) -> int:
-    """Return the HTTP status of an error."""
-    if isinstance(error, StoreError | OSError):
-        return 503
-    return 400
-
-
-def _is_from_here(request: Request) -> bool:
-    """Return whether a browser says that a form comes from this console's own pages; other clients say nothing."""
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site is not None and site not in {"same-origin", "none"}:
-        return False
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
-
-
-class _SafeHeaders:
-    """Middleware that sets the headers of :data:`_HEADERS` on each answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        await self._app(scope, receive, sent)
+    async def _events(self, request: Request) -> AsyncIterator[str]:
+        """Yield the events of the stores until the session of who asks is over."""
+        async for event in self._watch.events():
+            if self._access.person(request) is None:
+                return
+            yield event

@@ -1,27 +1,38 @@
 """The fields of a request, checked."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
+from inturn.console.forms import MessageForms
 from inturn.console.places import StorePlace, place
+from inturn.console.rates import QueueRates
+from inturn.console.roles import Person
 from inturn.core.errors import InputError
 
+N = TypeVar("N", int, None)
 
-class RequestFields(NamedTuple):
+
+@dataclass(frozen=True)
+class RequestFields:
     """The fields of a query or of a form.
 
     Attributes:
         stores: the stores of the console.
         fields: the fields by name.
+        person: who asks.
+        definitions: the places of the pipelines that may be run dry.
+        forms: the message types of these pipelines.
+        rates: the rates of queues that earlier requests have found.
     """
 
     stores: tuple[str, ...]
     fields: Mapping[str, str]
-
-    @classmethod
-    def of(cls, stores: Sequence[str], fields: Mapping[str, str]) -> Self:
-        """Return the fields of a request to a console of these stores."""
-        return cls(tuple(stores), fields)
+    person: Person
+    definitions: tuple[str, ...] = ()
+    forms: MessageForms = field(default_factory=MessageForms)
+    rates: QueueRates = field(default_factory=QueueRates)
 
     def get(self, name: str) -> str | None:
         """Return a field; None if it is absent or empty."""
@@ -36,6 +47,19 @@ class RequestFields(NamedTuple):
         if name not in self.fields:
             raise InputError(f"the request has no {name!r}")
         return self.fields[name]
+
+    def number(self, name: str, default: N) -> int | N:
+        """Return a whole number; the default if the field is absent or empty.
+
+        Raises:
+            InputError: if it is not one, or beyond 64 bits.
+        """
+        text = self.get(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"-?[0-9]{1,19}", text) or not -(2**63) <= int(text) < 2**63:
+            raise InputError(f"{name} is {text!r}; it is a whole number of at most 64 bits")
+        return int(text)
 
     def place(self) -> StorePlace:
         """Return the store that is named.

@@ -2,15 +2,17 @@
 
 import datetime as dt
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from inturn.core.pipeline.inspection import GroupStatus, Inspector
-from inturn.core.pipeline.selection import last_line
+from inturn.core.pipeline.inspection import GroupBrief, GroupStatus, Inspector, time_of
+from inturn.core.pipeline.selection import Selection, last_line
 from inturn.core.pipeline.timeline import Status
 
-SHOWN = 200
-_LATEST = dt.datetime.max.replace(tzinfo=dt.UTC)
+SHOWN: Final = 200
+_LATEST: Final = 2**63
+"""A time after all others, of a group that waits for nothing."""
 
 
 @dataclass
@@ -37,6 +39,13 @@ class StuckReason:
         return self.status in {Status.FAILED, Status.GAP}
 
 
+class FailingOutput(NamedTuple):
+    """A group whose outputs cannot be delivered, and the last line of the error."""
+
+    group: str
+    error: str
+
+
 @dataclass
 class StuckGroups:
     """The groups of one pipeline that do not go on.
@@ -51,7 +60,7 @@ class StuckGroups:
     title: str
     reasons: list[StuckReason] = field(default_factory=list)
     groups: list[GroupStatus] = field(default_factory=list)
-    failing: list[tuple[str, str]] = field(default_factory=list)
+    failing: list[FailingOutput] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -68,22 +77,30 @@ def stuck(look: Inspector, title: str, *, group: Sequence[str] = (), error: str 
         group: shell patterns of which one must match a group's name; none: any name.
         error: shell pattern of the last line of its error.
     """
+    selection = Selection((), tuple(group), error, is_all=True)
+    is_any = not group and error is None
+    chosen = (each for each in look.briefs() if is_any or selection.matches(each.group, each.error or None))
     reasons: dict[tuple[str, str], StuckReason] = {}
-
-    def summed(groups: Iterable[GroupStatus]) -> Iterable[GroupStatus]:
-        for each in groups:
-            key = each.status, last_line(each.error)
-            reason = reasons.setdefault(key, StuckReason(*key))
-            reason.groups += 1
-            reason.held += each.held
-            reason.oldest = min(filter(None, (reason.oldest, each.oldest)), default=None)
-            yield each
-
-    oldest = heapq.nsmallest(
-        SHOWN,
-        summed(look.parked(group=group or None, error=error)),
-        key=lambda each: (each.oldest or _LATEST, each.group),
-    )
+    names = [name for _, name in heapq.nsmallest(SHOWN, _summed(chosen, reasons))]
+    statuses = {each.group: each for each in look.unsettled(names)}
+    oldest = [statuses[name] for name in names if name in statuses]
     order = sorted(reasons.values(), key=lambda each: (not each.needs_decision, -each.groups, each.error))
-    failing = [(each.group, last_line(each.error)) for each in look.failing()]
+    failing = [FailingOutput(each.group, last_line(each.error)) for each in look.failing()]
     return StuckGroups(title, order, oldest, failing)
+
+
+def _summed(groups: Iterable[GroupBrief], reasons: dict[tuple[str, str], StuckReason]) -> Iterator[tuple[int, str]]:
+    """Add groups to the reasons, and yield since when each waits, with its name."""
+    oldest: dict[tuple[str, str], int] = {}
+    for name, status, error, held, oldest_us in groups:
+        key = status, error
+        reason = reasons.get(key)
+        if reason is None:
+            reason = reasons[key] = StuckReason(*key)
+        reason.groups += 1
+        reason.held += held
+        since_us = _LATEST if oldest_us is None else oldest_us
+        oldest[key] = min(since_us, oldest.get(key, _LATEST))
+        yield since_us, name
+    for key, since_us in oldest.items():
+        reasons[key].oldest = None if since_us == _LATEST else time_of(since_us)

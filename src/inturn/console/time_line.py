@@ -1,5 +1,6 @@
 """The time line of a group: what was applied, what is missing and what waits for it, in the order of the group."""
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -7,8 +8,10 @@ from typing import Any, NamedTuple
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, counted
 from inturn.core.pipeline.timeline import Status
 
-SHOWN = 12
+SHOWN = 8
 """Number of held messages that are shown one by one; the rest is a number."""
+RANGES = 4
+"""Number of skipped ranges that are shown one by one, the last; those before are a number."""
 
 
 class EventKind(StrEnum):
@@ -20,6 +23,7 @@ class EventKind(StrEnum):
     FAILED = "failed"
     HELD = "held"
     MORE = "more"
+    NEXT = "next"
 
 
 class TimeLineEvent(NamedTuple):
@@ -28,14 +32,20 @@ class TimeLineEvent(NamedTuple):
     Attributes:
         kind: kind of event.
         label: its place in the order, in words.
-        note: one more sentence; may be empty.
+        about: one more sentence; may be empty.
         content: the message, if it is one that the group holds.
+        place: its place in the order, in few letters, for a picture.
+        since: when the wait of a held message began.
+        turns: the first and the last turn; None where the order cannot tell.
     """
 
     kind: EventKind
     label: str
-    note: str = ""
+    about: str = ""
     content: dict[str, Any] | None = None
+    place: str = ""
+    since: dt.datetime | None = None
+    turns: tuple[int, int] | None = None
 
 
 def time_line(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> list[TimeLineEvent]:
@@ -46,28 +56,68 @@ def time_line(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -
         group: the group.
         held: the messages that it holds, in order.
     """
-    events: list[TimeLineEvent] = []
-    if group.reached is not None and look.order.grade.has_revisions:
-        events.append(TimeLineEvent(EventKind.APPLIED, f"up to {look.order.grade.words(group.reached, None, 0)}"))
-    elif group.state is not None:
-        events.append(TimeLineEvent(EventKind.APPLIED, "up to here", f"after {look.unit} {group.step}"))
-    events += [TimeLineEvent(EventKind.SKIPPED, _range(*each)) for each in group.skipped]
-    return [*events, *_ahead(look, group, held)]
+    events = [*_behind(look, group), *_ahead(look, group, held)]
+    if group.status == Status.OPEN and look.order.grade.has_gaps:
+        due = look.due(group)
+        events.append(_range(EventKind.NEXT, due, due, "can be applied when it comes"))
+    return events
+
+
+def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
+    """Yield what was applied, and what was skipped between."""
+    after = f"after {look.unit} {group.step}"
+    if group.reached is None or not look.order.grade.has_revisions:
+        if group.state is not None and not look.order.grade.has_revisions:
+            yield TimeLineEvent(EventKind.APPLIED, "up to here", after, place="up to here")
+        return
+    if not look.order.grade.has_gaps:
+        label = f"up to {look.order.grade.words(group.reached, None, 0)}"
+        yield TimeLineEvent(EventKind.APPLIED, label, after, place=label, turns=(group.reached, group.reached))
+        return
+    first, skipped = look.order.start, [each for each in sorted(group.skipped) if each[1] <= group.reached]
+    if len(skipped) > RANGES:
+        before = skipped[:-RANGES]
+        about = f"but for {counted(len(before), 'skipped range')}"
+        yield _range(EventKind.APPLIED, first, before[-1][1], about)
+        first, skipped = before[-1][1] + 1, skipped[-RANGES:]
+    for begin, end in skipped:
+        if begin > first:
+            yield _range(EventKind.APPLIED, first, begin - 1)
+        yield _range(EventKind.SKIPPED, begin, end)
+        first = end + 1
+    if first <= group.reached:
+        yield _range(EventKind.APPLIED, first, group.reached, after)
 
 
 def _ahead(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> Iterator[TimeLineEvent]:
     """Yield what lies ahead of a group: gaps, and the messages that it holds."""
     gap = look.gap(group, list(held))
     if gap is not None:
-        yield TimeLineEvent(EventKind.MISSING, _range(*gap), "has not come")
+        yield _range(EventKind.MISSING, *gap, "has not come")
     for number, each in enumerate(held[:SHOWN]):
         if number and look.order.grade.has_gaps and (between := _between(held[number - 1], each)):
-            yield TimeLineEvent(EventKind.MISSING, _range(*between), "has not come")
+            yield _range(EventKind.MISSING, *between, "has not come")
         is_failed = not number and group.status == Status.FAILED
-        note = "the handler raised" if is_failed else f"since {each.since:%Y-%m-%d %H:%M:%S} UTC"
-        yield TimeLineEvent(EventKind.FAILED if is_failed else EventKind.HELD, look.place(each), note, each.content)
+        yield TimeLineEvent(
+            EventKind.FAILED if is_failed else EventKind.HELD,
+            look.place(each),
+            "the handler raised" if is_failed else f"since {each.since:%Y-%m-%d %H:%M:%S} UTC",
+            each.content,
+            _short(look, each),
+            each.since,
+            (each.turn, each.turn),
+        )
     if len(held) > SHOWN:
-        yield TimeLineEvent(EventKind.MORE, counted(len(held) - SHOWN, "message"), f"up to {look.place(held[-1])}")
+        last = held[-1]
+        label, more = f"{len(held) - SHOWN:,} more", f"up to {look.place(last)}"
+        yield TimeLineEvent(EventKind.MORE, label, more, place=label, turns=(held[SHOWN].turn, last.turn))
+
+
+def _short(look: Inspector, held: HeldStatus) -> str:
+    """Return the place of a held message in few letters."""
+    if look.order.grade.has_revisions:
+        return f"{held.turn}"
+    return held.id or look.place(held)
 
 
 def _between(one: HeldStatus, other: HeldStatus) -> tuple[int, int] | None:
@@ -77,5 +127,8 @@ def _between(one: HeldStatus, other: HeldStatus) -> tuple[int, int] | None:
     return one.turn + 1, other.turn - 1
 
 
-def _range(first: int, last: int) -> str:
-    return f"revision {first}" if first == last else f"revisions {first} to {last}"
+def _range(kind: EventKind, first: int, last: int, about: str = "") -> TimeLineEvent:
+    is_one = first == last
+    label = f"revision {first}" if is_one else f"revisions {first} to {last}"
+    place = f"{first}" if is_one else f"{first} to {last}"
+    return TimeLineEvent(kind, label, about, place=place, turns=(first, last))

@@ -2,37 +2,48 @@
 
 import dataclasses
 import datetime as dt
-import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
+from inturn.console.differences import differences
+from inturn.console.dry_run import MOST, dry_run
+from inturn.console.dry_run_process import DryRunRequest
 from inturn.console.fields import RequestFields
-from inturn.console.places import UnreadStore, found
+from inturn.console.forms import FormField, edited, form
+from inturn.console.json_texts import json_value
+from inturn.console.places import StorePlace, answered, found
+from inturn.console.roles import Role
 from inturn.console.stuck import StuckGroups, stuck
 from inturn.console.time_line import time_line
-from inturn.core.errors import InputError, InturnError
+from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import DecisionAction
+from inturn.core.pipeline.inspection import HeldStatus
 from inturn.core.pipeline.selection import patterns
 
 SAMPLE: Final = 10
 """Number of groups that the preview of a decision about many names."""
+HISTORY: Final = 20
+"""Number of past events of each kind that the page of a group shows."""
+LISTED: Final = 100
+"""Number of groups whose decision came too late that a report names."""
+BATCH: Final = 1_000_000
+"""Number of decisions of which a page reports at most."""
 _OF_ONE: Final = {"failed": ["resume", "drop", "replace", "give-up"], "gap": ["skip", "resume", "give-up"]}
 _OF_WAITING: Final = ["skip", "give-up"]
 
 
 def overview(fields: RequestFields) -> dict[str, Any]:
     """Return the groups that do not go on, of all stores or of one, chosen by ``group`` and ``error`` patterns."""
-    places, unread = found(fields.stores)
-    if fields.get("store"):
-        places = [fields.place()]
-    stores: list[StuckGroups] = []
-    for each in places:
-        try:
-            with each.open() as look:
-                stores.append(stuck(look, each.title, group=patterns(fields.get("group")), error=fields.get("error")))
-        except (InturnError, OSError) as error:
-            unread.append(UnreadStore(each.title, str(error)))
+    places, unread = ([fields.place()], []) if fields.get("store") else found(fields.stores)
+
+    def summed(each: StorePlace) -> StuckGroups:
+        with each.open() as look:
+            return stuck(look, each.title, group=patterns(fields.get("group")), error=fields.get("error"))
+
+    stores, away = answered([(each.title, each) for each in places], summed)
     chosen = {name: fields.get(name) for name in ("store", "group", "error")}
-    return {"stores": stores, "unread": unread, "chosen": chosen}
+    return {"stores": stores, "unread": unread + away, "chosen": chosen}
 
 
 def group(fields: RequestFields) -> dict[str, Any]:
@@ -53,11 +64,21 @@ def group(fields: RequestFields) -> dict[str, Any]:
             "group": status,
             "held": [{"place": look.place(each), "since": each.since, "content": each.content} for each in held],
             "events": time_line(look, status, held),
-            "said": look.explain(name).split("\n", 1)[0],
+            "said": look.explain(name).split("\n", 1)[0].removesuffix(status.error or "").strip(),
             "undecided": look.undecided(name),
+            "history": look.history(name, HISTORY),
+            "form": _form(fields, look.pipeline, held) if "replace" in actions else [],
+            "can_try": bool(fields.definitions),
             "actions": actions,
             "unit": look.unit,
         }
+
+
+def _form(fields: RequestFields, pipeline: str, held: Sequence[HeldStatus]) -> list[FormField]:
+    """Return the inputs for the first held message; none for a viewer, who would see masked fields in it."""
+    if not held or not fields.person.may(Role.OPERATOR):
+        return []
+    return form(held[0].content, fields.forms.types(fields.definitions, pipeline))
 
 
 def preview(fields: RequestFields) -> dict[str, Any]:
@@ -75,16 +96,61 @@ def preview(fields: RequestFields) -> dict[str, Any]:
         "groups": [each.group for each in draft.decisions[:SAMPLE]],
         "count": len(draft.decisions),
         "void": draft.void,
+        "can_try": bool(fields.definitions),
         "chosen": {name: fields.get(name) for name in ("group", "like", "error", "all")},
     }
 
 
-def decide(fields: RequestFields, *, by: str) -> dict[str, str]:
+def attempt(fields: RequestFields) -> dict[str, Any]:
+    """Return what a decision would do with the user's handler, and write nothing.
+
+    Raises:
+        InputError: if the console was given no pipeline, or the decision is not valid.
+    """
+    if not fields.definitions:
+        raise InputError("a dry run needs the handler: start the console with --pipeline module:name")
+    place, action = fields.place(), DecisionAction.of(fields.need("action"))
+    content = _content(fields) if action is DecisionAction.REPLACE else None
+    names = _names(fields)
+    request = DryRunRequest(
+        at=place.at,
+        definitions=list(fields.definitions),
+        action=action,
+        names=names,
+        selection=_selection(fields),
+        content=content,
+        sample=SAMPLE,
+        most=MOST,
+    )
+    answer = dry_run(request)
+    old: Any = None
+    if content is not None:
+        with place.open() as look:
+            head = look.heads(names).get(names[0])
+            old = None if head is None else head.content
+    return {
+        "store": place.title,
+        "action": action,
+        "group": names[0] if names else None,
+        "changes": [] if content is None or old is None else differences(old, {**old, **content}),
+        "content": content,
+        "groups": answer.groups,
+        "outcomes": answer.outcomes,
+        "trials": [each | {"changes": differences(each["state_before"], each["state"])} for each in answer.sample],
+        "error": answer.error,
+        "why": fields.get("why"),
+        "by": fields.get("by"),
+        "chosen": {name: fields.get(name) for name in ("like", "error", "all")},
+    }
+
+
+def decide(fields: RequestFields) -> dict[str, str]:
     """Record a decision about one group or about all that are selected; return what the page of its outcome needs.
 
     Raises:
         InputError: if the person is not named, the content is not a JSON object, or nothing can be decided.
     """
+    by = fields.person.name if fields.person.is_known else fields.get("by") or fields.person.name
     if not by:
         raise InputError("who decides? Fill in your name; it is kept with the decision")
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
@@ -103,17 +169,32 @@ def decide(fields: RequestFields, *, by: str) -> dict[str, str]:
 
 
 def decided(fields: RequestFields) -> dict[str, Any]:
-    """Return what has become of a decision: not taken yet, carried out, or void and why."""
-    place, first = fields.place(), fields.need("first")
+    """Return what has become of a decision, or of a batch: not taken yet, carried out, or void and why.
+
+    Raises:
+        InputError: if there is no such action, the name of the first decision is not one, or there are more than can
+            be reported.
+    """
+    place, first, count = fields.place(), fields.need("first"), fields.number("count", 1)
+    action = DecisionAction.of(fields.need("action"))
+    if not 1 <= count <= BATCH:
+        raise InputError(f"count is {count}; a report is about 1 to {BATCH:,} decisions")
     with place.open() as look:
-        verdict = look.verdict(first)
+        names = look.batch(first, count)
+        verdicts = look.verdicts(names)
+        voids = Counter(why for why in verdicts.values() if why)
+        late = [name for name in names if verdicts.get(name)][:LISTED]
+        groups = look.groups_of(late) if late else {}
         is_followed, takes = look.is_followed(), look.takes
     return {
         "store": place.title,
-        "action": fields.need("action"),
+        "action": action,
         "group": fields.get("group"),
-        "count": fields.need("count"),
-        "verdict": verdict,
+        "count": count,
+        "done": sum(not why for why in verdicts.values()),
+        "pending": len(names) - len(verdicts),
+        "void": dict(voids.most_common(SAMPLE)),
+        "void_groups": [{"group": groups[name], "why": verdicts[name]} for name in late if name in groups],
         "is_followed": is_followed,
         "takes": takes,
     }
@@ -147,11 +228,9 @@ def _selection(fields: RequestFields) -> dict[str, Any]:
 
 
 def _content(fields: RequestFields) -> dict[str, Any]:
-    text = fields.need("content")
-    try:
-        new = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"the new content is not JSON: {error}; the old one was kept") from error
+    if content := edited(fields.fields):
+        return content
+    new = json_value("the new content", fields.need("content"))
     if not isinstance(new, dict):
         raise InputError("the new content is not an object with the message's fields; the old one was kept")
     return new

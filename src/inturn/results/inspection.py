@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -13,17 +13,39 @@ from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.fold import Counts
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, counted, time_of, when
+from inturn.core.pipeline.inspection import (
+    GroupBrief,
+    GroupHistory,
+    GroupStatus,
+    HeldStatus,
+    TakenDecision,
+    counted,
+    time_of,
+    when,
+)
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.selection import last_line
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.json_form import of_message_pack
-from inturn.results.place import counts_of, place
+from inturn.results.place import PLACES, counts_of, place
 from inturn.store.commands import Ask
-from inturn.store.protocols import PipelineKeeper, PipelineStore
-from inturn.store.records import Decided, GroupRecord, HeldMessage, PipelineInfo, PipelineSummary
+from inturn.store.pipeline_store import PipelineStore
+from inturn.store.records import (
+    Decided,
+    GroupRecord,
+    HeldMessage,
+    MadeOutput,
+    Outgoing,
+    PipelineInfo,
+    PipelineSummary,
+    RejectedMessage,
+)
 from inturn.store.writer.group_commit import Writer
+
+if TYPE_CHECKING:
+    from inturn.store.protocols import PipelineKeeper
 
 K = TypeVar("K", int, str)
 T = TypeVar("T")
@@ -56,6 +78,7 @@ class DatabaseInspector(Decider):
 
     def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False) -> None:
         self.db, self._name, self._owns = db, name, owns
+        self.pipeline = name
         self.title = f"pipeline {name!r}"
         about = self.about().about
         self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
@@ -74,8 +97,20 @@ class DatabaseInspector(Decider):
         return self._ask(lambda kept, info: kept.summary(info.number))
 
     @override
-    def unsettled(self) -> Iterator[GroupStatus]:
-        yield from (each for each in map(status_of, self.lines(parked=True)) if each.status != Status.OPEN)
+    def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
+        found = map(status_of, self.lines(parked=True)) if names is None else self.statuses(names).values()
+        yield from (each for each in found if each.status != Status.OPEN)
+
+    @override
+    def briefs(self) -> Iterator[GroupBrief]:
+        for line in self._ask(lambda kept, info: kept.lines(info.number, [""])):  # see `lines`
+            if line.status != Status.OPEN:
+                yield GroupBrief("", line.status, last_line(place(line).error), line.held, line.oldest_us)
+        after, size = "", limits.BRIEFS_AT_ONCE
+        while found := self._ask(lambda kept, info, after=after: kept.briefs(info.number, after, size)):  # type: ignore[misc]
+            for name, status, timeline, held, oldest_us in found:
+                yield GroupBrief(name, status, last_line(PLACES.decode(timeline).error), held, oldest_us)
+            after = found[-1][0]
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
@@ -97,14 +132,14 @@ class DatabaseInspector(Decider):
         made = self._pages(
             lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
         )
-        return (OutputRow(*(*each[1:7], msgspec.json.decode(each.output))) for each in made)
+        return map(_output, made)
 
     @override
     def rejected(self) -> Iterator[RejectedRow]:
         pages = self._pages(
             lambda kept, number, after: kept.rejections(number, after, limits.RESULT_ROWS), lambda each: each[0], 0
         )
-        return (RejectedRow(*(*each[:-1], time_of(each.at_ms * 1000))) for _, each in pages)
+        return (_rejected(each) for _, each in pages)
 
     @override
     def failing(self) -> Iterator[FailingRow]:
@@ -113,15 +148,12 @@ class DatabaseInspector(Decider):
             lambda each: each.group,
             "",
         )
-        for each in found:
-            row = FailingRow(each.group, each.depth, each.attempts, each.error or "", time_of(each.until_ms * 1000))
-            is_refused = each.until_ms >= limits.DELIVERY_REFUSED_MS
-            yield replace(row, next_try=None, status="refused") if is_refused else row
+        return map(_failing, found)
 
     @override
     def redeliver(self, groups: Sequence[str] | None) -> int:
         names = None if groups is None else [checked_text("group", each) for each in groups]
-        return self._ask(lambda kept, info: kept.redeliver(info.number, names))
+        return self._change(lambda kept, info: kept.redeliver(info.number, names))
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield what ``read`` returns page by page, each after the key of the last one."""
@@ -148,14 +180,33 @@ class DatabaseInspector(Decider):
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
     @override
+    def history(self, name: str, limit: int) -> GroupHistory:
+        def read(kept: PipelineStore, number: int) -> GroupHistory:
+            decided = [each for each in kept.decided(number, name, limit) if each.verdict is not None]
+            out = kept.outgoing(number, [name], 1)
+            return GroupHistory(
+                [TakenDecision(msgspec.json.decode(each[2], type=Decision), each.verdict or "") for each in decided],
+                [_rejected(each) for each in kept.rejections_of(number, name, limit)],
+                [_output(each) for each in kept.outputs_of(number, name, limit)],
+                sum(each.depth for each in out),
+                next((_failing(each) for each in out if each.attempts), None),
+            )
+
+        return self.look(read)
+
+    @override
     def append(self, decisions: Sequence[Decision]) -> list[str]:
         decided = [Decided(each.name, each.group, msgspec.json.encode(each).decode()) for each in decisions]
-        self._ask(lambda kept, info: kept.decide(info.number, decided))
+        self._change(lambda kept, info: kept.decide(info.number, decided))
         return [each.name for each in decided]
 
     @override
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
         return self._ask(lambda kept, info: kept.verdicts(info.number, names))
+
+    @override
+    def groups_of(self, names: Sequence[str]) -> dict[str, str]:
+        return self._ask(lambda kept, info: kept.decided_groups(info.number, names))
 
     @override
     def is_followed(self) -> bool:
@@ -184,15 +235,28 @@ class DatabaseInspector(Decider):
         """Return the stored definition and counts of the pipeline."""
         return self._ask(lambda _kept, info: info)
 
+    def now_ms(self) -> int:
+        """Return the time of the database, in milliseconds since 1970."""
+        return self.db.writer.clock()
+
     def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+        """Read in a transaction."""
+        return self._change(function)
+
+    def _change(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+        """Read and write in a transaction."""
+
         def run(store: Any, _now_ms: int) -> T:
             kept = cast("PipelineKeeper", store).pipelines
-            info = kept.info(self._name)
-            if info is None:
-                raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
-            return function(kept, info)
+            return function(kept, self._info(kept))
 
         return self.db.writer.run(Ask("", run))
+
+    def _info(self, kept: PipelineStore) -> PipelineInfo:
+        info = kept.info(self._name)
+        if info is None:
+            raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
+        return info
 
 
 def status_of(line: GroupRecord) -> GroupStatus:
@@ -216,3 +280,16 @@ def status_of(line: GroupRecord) -> GroupStatus:
 def _waiting(held: HeldMessage) -> HeldStatus:
     content = msgspec.json.decode(held.content)
     return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
+
+
+def _output(made: MadeOutput) -> OutputRow:
+    return OutputRow(*(*made[1:7], msgspec.json.decode(made.output)))
+
+
+def _rejected(rejected: RejectedMessage) -> RejectedRow:
+    return RejectedRow(*(*rejected[:-1], time_of(rejected.at_ms * 1000)))
+
+
+def _failing(out: Outgoing) -> FailingRow:
+    row = FailingRow(out.group, out.depth, out.attempts, out.error or "", time_of(out.until_ms * 1000))
+    return replace(row, next_try=None, status="refused") if out.until_ms >= limits.DELIVERY_REFUSED_MS else row

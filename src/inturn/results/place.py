@@ -1,8 +1,11 @@
 """The encoded parts of a pipeline's records: where a group has come to in its order, and the counts of messages."""
 
+from typing import Final
+
 import msgspec
 
 from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.timeline import Status
 from inturn.store.records import GroupRecord, PipelineInfo
 
 
@@ -23,14 +26,25 @@ class StoredPlace(msgspec.Struct, array_like=True):
     """The version of the pipeline that wrote the state."""
 
 
-_PLACES = msgspec.msgpack.Decoder(StoredPlace)
+PLACES: Final = msgspec.msgpack.Decoder(StoredPlace)
+"""Decodes the places of groups."""
+FORGOTTEN: Final = b"\xc0"
+"""The encoded state of a group that was forgotten, which is given up: none."""
 
 
 def place(line: GroupRecord) -> StoredPlace:
     """Return a group's place in its order."""
-    return _PLACES.decode(line.timeline)
+    return PLACES.decode(line.timeline)
 
 
 def counts_of(info: PipelineInfo) -> Counts:
     """Return a pipeline's counts of messages."""
     return msgspec.convert(info.counts, Counts)
+
+
+def forgotten(line: GroupRecord, why: str) -> GroupRecord:
+    """Return the record of a group without its content: it is given up, and knows what was applied by digests alone."""
+    at = place(line)
+    at.parked, at.error = Status.GIVEN_UP, why
+    left = line._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(at), state=FORGOTTEN)
+    return left._replace(held=0, oldest_us=None, due_us=None)

@@ -1,0 +1,218 @@
+"""Access to the console: tokens, sessions of a browser, and people that a trusted proxy names."""
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from inturn.console.config import ConsoleConfig, TrustedProxy
+from inturn.console.refusal import RequestRefused
+from inturn.console.roles import Person, Role
+from inturn.core.errors import InputError
+
+SESSION_S: Final = 12 * 3600.0
+MOST_FAILURES: Final = 10
+"""The number of wrong tokens from one address after which no more are looked at for ``FAILURES_S``."""
+FAILURES_S: Final = 60.0
+_MOST_SESSIONS: Final = 10_000
+_MOST_ADDRESSES: Final = 10_000
+
+
+class ConsoleAccess:
+    """The people who may use a console.
+
+    Args:
+        config: who may.
+        folder: where relative files of the configuration are.
+        anyone: the person that everybody is who reaches a console without log-in.
+        clock: the time in seconds, from any start.
+
+    Raises:
+        InputError: if a token cannot be read, is too short, or is given to two people.
+
+    Attributes:
+        cookie: the name of the cookie of a session. It is of this console alone, since a browser sends the cookies of
+            a host to all of its ports.
+    """
+
+    def __init__(
+        self, config: ConsoleConfig, folder: Path, anyone: Person, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.cookie = f"inturn_console_{secrets.token_hex(4)}"
+        self._clock, self._failures = clock, FailedLogIns(clock)
+        self._key = secrets.token_bytes(32)
+        self._anyone = None if config.has_log_in else anyone
+        self._proxy = config.proxy
+        self._people: dict[bytes, Person] = {}
+        for each in config.people:
+            digest = _digest(each.secret(folder))
+            if digest in self._people:
+                raise InputError(f"people: {each.name!r} has the token of {self._people[digest].name!r}")
+            self._people[digest] = Person(each.name, each.role)
+        self._sessions: dict[str, tuple[Person, float]] = {}
+        self._mutex = threading.Lock()
+
+    @property
+    def has_log_in(self) -> bool:
+        """Return whether the console knows who asks."""
+        return self._anyone is None
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Return whether a person can log in with a token."""
+        return bool(self._people)
+
+    def person(self, request: Request) -> Person | None:
+        """Return who asks: by a session, a bearer token, or the proxy's word; None: somebody unknown."""
+        if self._anyone is not None:
+            return self._anyone
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self.with_token(token.strip(), address_of(request))
+        with self._mutex:
+            found, until = self._sessions.get(self._session(request), (None, 0.0))
+        if found is not None and self._clock() < until:
+            return found
+        return None if self._proxy is None else _told(self._proxy, request)
+
+    def with_token(self, token: str, address: str) -> Person | None:
+        """Return the person with a token; None: nobody has it, which counts against the address.
+
+        Raises:
+            RequestRefused: if too many wrong tokens came from the address; the token was not looked at.
+        """
+        self._failures.check(address)
+        found = self._owner(token)
+        if found is None:
+            self._failures.add(address)
+        return found
+
+    def form_token(self, request: Request) -> str:
+        """Return the token that the forms of a page must have: it is of this session, or of this person, alone."""
+        person = self._anyone or (None if self._proxy is None else _told(self._proxy, request))
+        whose = f"{self._session(request)}\n{person.name if person else ''}"
+        return hmac.new(self._key, whose.encode("utf-8", "replace"), "sha256").hexdigest()
+
+    def _owner(self, token: str) -> Person | None:
+        given = _digest(token)
+        found = None
+        for digest, person in self._people.items():  # all, so that the time tells nothing
+            if hmac.compare_digest(digest, given):
+                found = person
+        return found
+
+    def log_in(self, request: Request, response: Response, person: Person) -> None:
+        """Begin a session: the browser gets a cookie that scripts cannot read and other sites do not send.
+
+        A session that the browser had before ends.
+        """
+        name, now = secrets.token_urlsafe(32), self._clock()
+        with self._mutex:
+            self._sessions.pop(self._session(request), None)
+            self._sessions = {each: kept for each, kept in self._sessions.items() if kept[1] > now}
+            while len(self._sessions) >= _MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[name] = (person, now + SESSION_S)
+        response.set_cookie(
+            self.cookie,
+            name,
+            max_age=int(SESSION_S),
+            path=request.scope.get("root_path", "") or "/",
+            secure=_is_encrypted(request),
+            httponly=True,
+            samesite="strict",
+        )
+
+    def log_out(self, request: Request, response: Response) -> None:
+        """End the session of a browser."""
+        with self._mutex:
+            self._sessions.pop(self._session(request), None)
+        response.delete_cookie(self.cookie, path=request.scope.get("root_path", "") or "/")
+
+    def _session(self, request: Request) -> str:
+        try:
+            found = SimpleCookie(request.headers.get("cookie", ""))
+        except CookieError:
+            return ""
+        return found[self.cookie].value if self.cookie in found else ""
+
+
+class FailedLogIns:
+    """The wrong tokens of the last minute by address, so that guessing them is slow.
+
+    Args:
+        clock: the time in seconds, from any start.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counts: dict[str, tuple[int, float]] = {}
+        self._mutex = threading.Lock()
+
+    def check(self, address: str) -> None:
+        """Check that a token from an address may be looked at.
+
+        Raises:
+            RequestRefused: if there were too many wrong ones.
+        """
+        with self._mutex:
+            count, until = self._counts.get(address, (0, 0.0))
+            left = until - self._clock()
+        if count >= MOST_FAILURES and left > 0:
+            msg = f"{count} wrong tokens came from {address}: none is looked at for {left:.0f} s"
+            raise RequestRefused(msg, 429)
+
+    def add(self, address: str) -> None:
+        """Count a wrong token."""
+        now = self._clock()
+        with self._mutex:
+            count, until = self._counts.pop(address, (0, 0.0))
+            if until <= now:
+                count = 0
+            while len(self._counts) >= _MOST_ADDRESSES:
+                del self._counts[next(iter(self._counts))]
+            self._counts[address] = (count + 1, now + FAILURES_S)
+
+
+def _told(proxy: TrustedProxy, request: Request) -> Person | None:
+    """Return the person that the proxy names; None if another machine says so, or the proxy names nobody."""
+    if request.client is None or request.client.host not in proxy.addresses:
+        return None
+    name = _only(request, proxy.user_header)
+    if not name:
+        return None
+    if proxy.role_header is None:
+        return Person(name, proxy.role)
+    told = _only(request, proxy.role_header)
+    try:
+        return Person(name, Role(told) if told else proxy.role)
+    except ValueError:
+        return None
+
+
+def _only(request: Request, header: str) -> str:
+    """Return the value of a header that is there once: of two, one may come from the browser."""
+    values = request.headers.getlist(header)
+    return values[0].strip() if len(values) == 1 else ""
+
+
+def address_of(request: Request) -> str:
+    """Return the address that a request comes from."""
+    return request.client.host if request.client else "a socket"
+
+
+def _is_encrypted(request: Request) -> bool:
+    """Return whether the browser speaks HTTPS, to this server or to a proxy before it."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,0 +1,111 @@
+"""The log of actions: who did what, when, and what became of it; it cannot be switched off."""
+
+import datetime as dt
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from inturn.console.roles import Person
+from inturn.core.errors import InturnError, StoreError
+
+_LEFT_OUT: Final = {"token", "secret"}
+_LATEST: Final = 200
+_TAIL: Final = 256 * 1024
+"""The number of bytes at the end of the file that a page reads."""
+
+
+class ActionsLog:
+    """A file of JSON lines, one before each action and one after; several processes may share it.
+
+    An action whose first line cannot be written is refused.
+
+    Args:
+        path: the file; made at the first action.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._mutex = threading.Lock()
+
+    @contextmanager
+    def action(self, person: Person, name: str, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Write that an action begins and how it ended; what is put into the yielded dictionary is kept with the end.
+
+        Raises:
+            StoreError: if the log cannot be written. The text says whether the action was done.
+        """
+        asked = {key: value for key, value in fields.items() if key not in _LEFT_OUT and value}
+        line = {"by": person.name, "role": person.role, "action": name, "asked": asked}
+        self._write({**line, "event": "begins"})
+        told: dict[str, Any] = {}
+        try:
+            yield told
+        except Exception as error:
+            text = str(error) if isinstance(error, InturnError | OSError) else repr(error)
+            self._write({**line, "event": "failed", "error": text}, "the action failed")
+            raise
+        self._write({**line, "event": "done", "became": told}, "the action was done")
+
+    def note(self, name: str, by: str, event: str) -> None:
+        """Write one line about something that is no action on a store, such as a refused log-in."""
+        self._write({"by": by, "action": name, "event": event})
+
+    def latest(self) -> list[dict[str, Any]]:
+        """Return the latest lines, the newest first; a line that was cut off by a crash is left out."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"the log of actions {self.path} cannot be read: {error.strerror}") from error
+        found: list[dict[str, Any]] = []
+        for each in reversed(lines):
+            try:
+                found.append(json.loads(each))
+            except ValueError:
+                continue
+            if len(found) == _LATEST:
+                break
+        return found
+
+    def _write(self, line: Mapping[str, Any], so: str = "so nothing is done") -> None:
+        told = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **line}
+        data = (json.dumps(told, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
+        try:
+            with self._mutex:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+                try:
+                    _append(file, data)
+                finally:
+                    os.close(file)
+        except OSError as error:
+            raise StoreError(f"the log of actions {self.path} cannot be written, {so}: {error.strerror}") from error
+
+
+def _append(file: int, data: bytes) -> None:
+    """Append a whole line; a line before it that a full disk or a crash cut off is ended first.
+
+    Raises:
+        OSError: if it cannot be written to the disk.
+    """
+    _lock(file)
+    if os.lseek(file, 0, os.SEEK_END) and os.lseek(file, -1, os.SEEK_END) >= 0 and os.read(file, 1) != b"\n":
+        data = b"\n" + data
+    while data:
+        data = data[os.write(file, data) :]
+    os.fsync(file)
+
+
+def _lock(file: int) -> None:
+    """Lock a file until it is closed, where the system can: the end of another process's unfinished line is no end."""
+    with suppress(ImportError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,0 +1,52 @@
+"""The databases among the stores of a console: their queues and sources are shown, beside their pipelines."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from inturn.console.fields import RequestFields
+from inturn.console.places import is_database, opened
+from inturn.core.address import shown
+from inturn.core.errors import InputError
+from inturn.database import Database
+
+
+class DatabasePlace(NamedTuple):
+    """A database.
+
+    Attributes:
+        at: its address.
+        title: the address without a password.
+    """
+
+    at: str
+    title: str
+
+    @contextmanager
+    def open(self) -> Iterator[Database]:
+        """Open it; it is never made.
+
+        Raises:
+            StoreError: if it is not there.
+        """
+        with opened(self.at) as db:
+            yield db
+
+
+def databases(stores: Sequence[str]) -> list[DatabasePlace]:
+    """Return the databases that are shown as a whole: ``shop.db``, and not ``shop.db#ledger``."""
+    return [DatabasePlace(each, shown(each)) for each in stores if is_database(each)]
+
+
+def database(fields: RequestFields) -> DatabasePlace:
+    """Return the database that a request names.
+
+    Raises:
+        InputError: if this console does not show it.
+    """
+    title, there = fields.need("database"), databases(fields.stores)
+    for each in there:
+        if each.title == title:
+            return each
+    names = ", ".join(each.title for each in there) or "none"
+    raise InputError(f"this console shows no database {title!r}; it shows {names}")

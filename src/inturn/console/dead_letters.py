@@ -1,0 +1,97 @@
+"""Dead letters: messages that were received too often or rejected, with why; moved back in bulk, to their old place."""
+
+from collections import Counter
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from inturn.console.databases import database, databases
+from inturn.console.fields import RequestFields
+from inturn.console.places import UnreadStore
+from inturn.console.queues import message_row
+from inturn.core import limits
+from inturn.core.errors import InturnError
+from inturn.core.queue.messages import StoredMessage
+from inturn.core.texts import visible
+from inturn.database import Database
+from inturn.queue.message import Peeked
+
+SHOWN: Final = 50
+LOOKED_AT: Final = 10_000
+"""Number of messages of each queue that a page looks at; an action looks at all."""
+_FILTERS: Final = ("queue", "group", "error")
+
+
+def dead_letters(fields: RequestFields) -> dict[str, Any]:
+    """Return the dead letters of all databases that match: how many by why, and the first of them."""
+    found: list[dict[str, Any]] = []
+    unread: list[UnreadStore] = []
+    for place in databases(fields.stores):
+        try:
+            with place.open() as db:
+                found += [{"database": place.title, **each} for each in _of_database(db, fields)]
+        except (InturnError, OSError) as error:
+            unread.append(UnreadStore(place.title, str(error)))
+    return {"queues": found, "unread": unread, "chosen": {name: fields.get(name) for name in _FILTERS}}
+
+
+def redrive(fields: RequestFields) -> dict[str, str]:
+    """Move the messages of a dead-letter queue that match back, each to the queue and the place that it came from."""
+    chosen, moved = matching(fields), 0
+    with database(fields).open() as db:
+        queue = db.queue(fields.need("queue"), create=False)
+        while part := queue.redrive(limits.READ_MESSAGES, where=chosen):
+            moved += part
+    kept = {name: value for name in _FILTERS[1:] if (value := fields.get(name))}
+    return {"done": f"{moved:,} of the dead letters were moved back, each to its old place", **kept}
+
+
+def matching(fields: RequestFields) -> Callable[[StoredMessage | Peeked], bool]:
+    """Return a function that says whether a message matches the patterns ``group`` and ``error`` of a request."""
+    group, error = fields.get("group"), fields.get("error")
+
+    def is_chosen(message: StoredMessage | Peeked) -> bool:
+        if group is not None and (message.group is None or not fnmatchcase(message.group, group)):
+            return False
+        return error is None or fnmatchcase(why(message), error)
+
+    return is_chosen
+
+
+def why(message: StoredMessage | Peeked) -> str:
+    """Return why a message is among the dead letters, on one line."""
+    return visible((message.note or "received too often").strip().rpartition("\n")[2])
+
+
+def _of_database(db: Database, fields: RequestFields) -> list[dict[str, Any]]:
+    names = db.queues()
+    targets: dict[str, list[str]] = {}
+    for name in names:
+        target = db.queue(name, create=False).info().settings.dead_letter
+        if target is not None:
+            targets.setdefault(target, []).append(name)
+    wanted = fields.get("queue")
+    chosen = [name for name in names if name in targets and wanted in {None, name}]
+    return [_of_queue(db, name, targets[name], fields) for name in chosen]
+
+
+def _of_queue(db: Database, name: str, feeds: list[str], fields: RequestFields) -> dict[str, Any]:
+    queue, is_chosen = db.queue(name, create=False), matching(fields)
+    reasons: Counter[tuple[str | None, str]] = Counter()
+    shown: list[Peeked] = []
+    after = looked_at = 0
+    while looked_at < LOOKED_AT and (part := queue.peek(limits.READ_MESSAGES, after=after)):
+        looked_at, after = looked_at + len(part), part[-1].sequence_number
+        for each in filter(is_chosen, part):
+            reasons[each.came_from, why(each)] += 1
+            if len(shown) < SHOWN:
+                shown.append(each)
+    return {
+        "queue": name,
+        "feeds": feeds,
+        "depth": queue.info().depth,
+        "looked_at": looked_at,
+        "matching": reasons.total(),
+        "reasons": [{"came_from": came, "note": note, "messages": n} for (came, note), n in reasons.most_common(20)],
+        "messages": [message_row(each) for each in shown],
+    }

@@ -1,0 +1,384 @@
+"""The documents that the JSON API answers with, as types; their schemas are in the OpenAPI document.
+
+A document may have more fields than are named here, so that a client should pass over what it does not know.
+"""
+
+import datetime as dt
+from typing import Any, Final, NotRequired, TypedDict
+
+import msgspec
+
+from inturn.console.group_documents import (
+    DecisionDocument,
+    FieldChangeDocument,
+    FormFieldDocument,
+    GroupStatusDocument,
+    HeldDocument,
+    HistoryDocument,
+    StuckStoreDocument,
+    TimeLineDocument,
+    VoidGroupDocument,
+)
+
+
+class UnreadStoreDocument(TypedDict):
+    """A store that cannot be read now, and why."""
+
+    title: str
+    why: str
+
+
+class StuckDocument(TypedDict):
+    """The groups that do not go on, of all stores or of one."""
+
+    stores: list[StuckStoreDocument]
+    unread: list[UnreadStoreDocument]
+    chosen: dict[str, str | None]
+
+
+class GroupDocument(TypedDict):
+    """One group: its status, its time line, what it holds, and decisions that wait."""
+
+    store: str
+    group: GroupStatusDocument
+    held: list[HeldDocument]
+    events: list[TimeLineDocument]
+    said: str
+    undecided: list[DecisionDocument]
+    history: HistoryDocument
+    form: list[FormFieldDocument]
+    can_try: bool
+    actions: list[str]
+    unit: str
+
+
+class PreviewDocument(TypedDict):
+    """The groups that a decision would be about; nothing is written."""
+
+    store: str
+    action: str
+    groups: list[str]
+    count: int
+    void: dict[str, str]
+    can_try: bool
+    chosen: dict[str, str | None]
+
+
+class TrialDocument(TypedDict):
+    """One group after a dry run."""
+
+    group: str
+    outcome: str
+    void: str | None
+    state_before: Any
+    state: Any
+    changes: list[FieldChangeDocument]
+    error: str | None
+    held: int | None
+    outputs: list[Any]
+    rejected: dict[str, int]
+
+
+class TryDocument(TypedDict):
+    """The effect that a decision would have with the user's handler; nothing is written."""
+
+    store: str
+    action: str
+    group: str | None
+    changes: list[FieldChangeDocument]
+    content: dict[str, Any] | None
+    groups: int
+    outcomes: dict[str, int]
+    trials: list[TrialDocument]
+    error: str
+    why: str | None
+    by: str | None
+    chosen: dict[str, str | None]
+
+
+class DecidedDocument(TypedDict):
+    """The outcome of a decision, or of a batch of them."""
+
+    store: str
+    action: str
+    group: str | None
+    count: int
+    done: int
+    pending: int
+    void: dict[str, int]
+    void_groups: list[VoidGroupDocument]
+    is_followed: bool
+    takes: str
+
+
+class QueueRateDocument(TypedDict):
+    """The rates of a queue between two looks, in messages a second."""
+
+    at_s: float
+    sent: float
+    done: float
+    messages: int
+
+
+class QueueRowDocument(TypedDict):
+    """The figures of a queue."""
+
+    queue: str
+    messages: int
+    in_flight: int
+    delayed: int
+    oldest_s: float
+    blocked: int
+    dead_letter: str | None
+    rates: list[QueueRateDocument]
+
+
+class DatabaseDocument(TypedDict):
+    """The queues of a database."""
+
+    title: str
+    queues: list[QueueRowDocument]
+
+
+class QueuesDocument(TypedDict):
+    """The figures of all queues."""
+
+    databases: list[DatabaseDocument]
+    unread: list[UnreadStoreDocument]
+
+
+class QueueGroupDocument(TypedDict):
+    """A group of a queue, and what blocks it."""
+
+    group: str | None
+    messages: int
+    oldest: dt.datetime
+    why: str
+    until: dt.datetime | None
+    token: int | None
+    attempts: int
+    note: str | None
+
+
+class QueuedMessageDocument(TypedDict):
+    """A message of a queue."""
+
+    number: int
+    group: str | None
+    revision: int | None
+    dedup_id: str | None
+    sent: dt.datetime
+    body: Any
+    attributes: dict[str, Any]
+    came_from: str | None
+    note: str | None
+
+
+class QueueDocument(TypedDict):
+    """One queue: its figures, its groups, and its first messages."""
+
+    database: str
+    queue: str
+    depth: dict[str, int]
+    dead_letter: str | None
+    dead_letters_of: list[str]
+    groups: list[QueueGroupDocument]
+    messages: list[QueuedMessageDocument]
+    next: int | None
+    chosen: dict[str, str | None]
+
+
+class DeadReasonDocument(TypedDict):
+    """The number of dead letters that came from one queue for one reason."""
+
+    came_from: str | None
+    note: str
+    messages: int
+
+
+class DeadQueueDocument(TypedDict):
+    """A dead-letter queue: its messages that match by reason, and the first of them."""
+
+    database: str
+    queue: str
+    feeds: list[str]
+    depth: int
+    looked_at: int
+    matching: int
+    reasons: list[DeadReasonDocument]
+    messages: list[QueuedMessageDocument]
+
+
+class DeadDocument(TypedDict):
+    """The dead letters of all databases."""
+
+    queues: list[DeadQueueDocument]
+    unread: list[UnreadStoreDocument]
+    chosen: dict[str, str | None]
+
+
+class PartitionDocument(TypedDict):
+    """A partition of a source."""
+
+    partition: str
+    position: str | None
+    status: str
+    owner: str | None
+    received: int
+    rejected: int
+    moved: int
+    lag: int | None
+    age_s: float | None
+    refusal: str | None
+
+
+class RejectedRecordDocument(TypedDict):
+    """A record that could not become a message."""
+
+    partition: str
+    position: str
+    reason: str
+
+
+class SourceDocument(TypedDict):
+    """A source: its partitions, and the first records that it rejected."""
+
+    database: str
+    source: str
+    partitions: list[PartitionDocument]
+    rejected: list[RejectedRecordDocument]
+
+
+class SourcesDocument(TypedDict):
+    """All sources."""
+
+    sources: list[SourceDocument]
+    unread: list[UnreadStoreDocument]
+
+
+class StepDocument(TypedDict):
+    """A step of a store on Spark."""
+
+    step: int
+    committed: str
+    seconds: float
+    counts: dict[str, Any]
+    held: int
+    parked: int
+    decisions: int
+
+
+class StepsStoreDocument(TypedDict):
+    """The latest steps of a store, the newest first."""
+
+    title: str
+    steps: list[StepDocument]
+
+
+class StepsDocument(TypedDict):
+    """The latest steps of the stores on Spark."""
+
+    stores: list[StepsStoreDocument]
+    unread: list[UnreadStoreDocument]
+
+
+class FoundGroupDocument(TypedDict):
+    """A group of a pipeline that was found."""
+
+    store: str
+    group: str
+    status: str
+    held: int
+
+
+class FoundWaitingDocument(TypedDict):
+    """A group of a queue that was found."""
+
+    database: str
+    queue: str
+    group: QueueGroupDocument
+
+
+class FoundMessageDocument(TypedDict):
+    """A message or an output that was found."""
+
+    store: str
+    where: str
+    queue: str | None
+    group: str | None
+    place: str
+    id: str | None
+    content: Any
+
+
+class SearchDocument(TypedDict):
+    """The groups, messages and outputs that were found; ``cut`` names what was not searched to its end."""
+
+    q: str | None
+    groups: list[FoundGroupDocument]
+    waiting: list[FoundWaitingDocument]
+    unread: list[UnreadStoreDocument]
+    within: bool
+    messages: list[FoundMessageDocument]
+    most: int
+    cut: list[str]
+
+
+class ActionLineDocument(TypedDict):
+    """A line of the log of actions."""
+
+    at: dt.datetime
+    by: str
+    action: str
+    event: str
+
+
+class ActionsDocument(TypedDict):
+    """The latest lines of the log of actions, the newest first."""
+
+    actions: list[ActionLineDocument]
+
+
+class DecideDocument(TypedDict):
+    """A decision that was recorded: the fields with which ``/api/decided`` says what has become of it."""
+
+    store: str
+    action: str
+    first: str
+    count: str
+    group: NotRequired[str]
+
+
+class DoneDocument(TypedDict):
+    """An action that was done, in words."""
+
+    done: str
+
+
+class ErrorDocument(TypedDict):
+    """Why a request was refused."""
+
+    error: str
+
+
+OF_PAGES: Final[dict[str, type]] = {
+    "stuck": StuckDocument,
+    "group": GroupDocument,
+    "preview": PreviewDocument,
+    "try": TryDocument,
+    "decided": DecidedDocument,
+    "queues": QueuesDocument,
+    "queue": QueueDocument,
+    "sources": SourcesDocument,
+    "steps": StepsDocument,
+    "search": SearchDocument,
+    "dead": DeadDocument,
+}
+"""The document of each page, by the name of its route."""
+
+
+def schemas() -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
+    """Return a reference to the schema of each document, and all schemas by name."""
+    types = [*OF_PAGES.values(), ActionsDocument, DecideDocument, DoneDocument, ErrorDocument]
+    references, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    return dict(zip(types, references, strict=True)), components

@@ -1,0 +1,109 @@
+"""A process that runs decisions dry with the user's handler: a request on standard input, the answer on the output.
+
+``python -m inturn.console.dry_run_process``: the store is opened, then the process is isolated, then the user's code is
+loaded. What the code prints goes to standard error.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from inturn.console.isolation import isolate, limit_resources
+from inturn.console.places import StorePlace
+from inturn.core.errors import InturnError, StoreMismatch
+from inturn.core.pipeline.deciding import Decider
+from inturn.core.pipeline.decision import DecisionAction
+from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.dry_run import DryRunSummary
+from inturn.core.pipeline.selection import DecisionDraft
+from inturn.definitions import load
+from inturn.dry_runs import run
+
+
+class DryRunRequest(msgspec.Struct, frozen=True):
+    """A request to run decisions dry.
+
+    Attributes:
+        at: the address of the store.
+        definitions: the places of pipelines, as they stand on the command line.
+        action: the decision.
+        names: the groups; none: those that ``selection`` selects.
+        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
+        content: for ``replace``, the new content.
+        sample: number of groups of each outcome that are shown in full.
+        most: number of groups that are run at most.
+    """
+
+    at: str
+    definitions: list[str]
+    action: DecisionAction
+    names: list[str]
+    selection: dict[str, Any]
+    content: dict[str, Any] | None
+    sample: int
+    most: int
+
+
+class DryRunAnswer(msgspec.Struct, frozen=True):
+    """The answer.
+
+    Attributes:
+        groups: number of groups that the decision is about.
+        outcomes: number of groups by outcome, of those that were run.
+        sample: some in full; see :meth:`inturn.core.pipeline.dry_run.DryRun.to_dict`.
+        error: why it could not be run; empty: it was.
+    """
+
+    groups: int = 0
+    outcomes: dict[str, int] = {}
+    sample: list[dict[str, Any]] = []
+    error: str = ""
+
+
+def answer(request: DryRunRequest) -> DryRunAnswer:
+    """Run decisions dry; isolates this process."""
+    try:
+        with StorePlace(request.at, request.at).open() as look:
+            draft = look.draft(
+                request.action, *request.names, content=request.content, by="dry run", **request.selection
+            )
+            isolate()
+            total = len(draft.decisions) + len(draft.void)
+            part = DecisionDraft(draft.action, draft.decisions[: request.most], draft.void)
+            summary = _run([load(each) for each in request.definitions], look, part, request.sample)
+    except InturnError as error:
+        return DryRunAnswer(error=str(error))
+    return DryRunAnswer(total, dict(summary.outcomes), [each.to_dict() for each in summary.sample])
+
+
+def _run(pipelines: list[Pipeline], look: Decider, draft: DecisionDraft, sample: int) -> DryRunSummary:
+    """Run a draft with the definition that fits the store.
+
+    Raises:
+        StoreMismatch: if none of them fits.
+    """
+    *others, last = pipelines
+    for each in others:
+        with suppress(StoreMismatch):
+            summary = DryRunSummary(sample)
+            summary.add(run(each, look, draft))
+            return summary
+    summary = DryRunSummary(sample)
+    summary.add(run(last, look, draft))
+    return summary
+
+
+def main() -> None:
+    """Answer the request on standard input."""
+    limit_resources()
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=DryRunRequest)
+    out = os.dup(1)
+    os.dup2(2, 1)
+    os.write(out, msgspec.json.encode(answer(request), enc_hook=str))
+
+
+if __name__ == "__main__":
+    main()

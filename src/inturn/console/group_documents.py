@@ -1,0 +1,163 @@
+"""The documents about groups that the JSON API answers with."""
+
+import datetime as dt
+from typing import Any, TypedDict
+
+
+class GroupStatusDocument(TypedDict):
+    """The status of a group."""
+
+    group: str
+    status: str
+    epoch: int | None
+    reached: int | None
+    error: str | None
+    skipped: list[tuple[int, int]]
+    held: int
+    oldest: dt.datetime | None
+    deadline: dt.datetime | None
+    step: int
+    state: Any
+
+
+class StuckReasonDocument(TypedDict):
+    """The groups of one pipeline that stopped for one reason."""
+
+    status: str
+    error: str
+    groups: int
+    held: int
+    oldest: dt.datetime | None
+
+
+class FailingOutputDocument(TypedDict):
+    """A group whose outputs cannot be delivered."""
+
+    group: str
+    error: str
+
+
+class StuckStoreDocument(TypedDict):
+    """The groups of one pipeline that do not go on."""
+
+    title: str
+    reasons: list[StuckReasonDocument]
+    groups: list[GroupStatusDocument]
+    failing: list[FailingOutputDocument]
+
+
+class HeldDocument(TypedDict):
+    """A message that a group holds."""
+
+    place: str
+    since: dt.datetime
+    content: dict[str, Any]
+
+
+class TimeLineDocument(TypedDict):
+    """One place on a group's time line."""
+
+    kind: str
+    label: str
+    about: str
+    content: dict[str, Any] | None
+    place: str
+    since: dt.datetime | None
+    turns: tuple[int, int] | None
+
+
+class DecisionDocument(TypedDict):
+    """A decision that is recorded."""
+
+    id: str
+    action: str
+    group: str
+    by: str
+    at_us: int
+    why: str
+    epoch: int
+    turn: int | None
+    last: int | None
+    message_id: str | None
+    old: dict[str, Any] | None
+    new: dict[str, Any] | None
+
+
+class TakenDecisionDocument(TypedDict):
+    """A decision that was taken; ``void`` says why it changed nothing."""
+
+    decision: DecisionDocument
+    void: str
+
+
+class RejectedMessageDocument(TypedDict):
+    """A message that was rejected."""
+
+    group: str | None
+    reason: str
+    detail: str
+    message: str
+    at: dt.datetime
+
+
+class OutputDocument(TypedDict):
+    """An output that the store keeps."""
+
+    group: str
+    epoch: int | None
+    revision: int | None
+    id: str | None
+    index: int
+    effect_id: str
+    output: Any
+
+
+class DeliveryDocument(TypedDict):
+    """Why the first output of a group could not be delivered."""
+
+    group: str
+    outputs: int
+    attempts: int
+    error: str
+    next_try: dt.datetime | None
+    status: str
+
+
+class HistoryDocument(TypedDict):
+    """The last events of a group that its store keeps, the last first in each list."""
+
+    decisions: list[TakenDecisionDocument]
+    rejected: list[RejectedMessageDocument]
+    outputs: list[OutputDocument]
+    undelivered: int | None
+    delivery: DeliveryDocument | None
+
+
+class FormFieldDocument(TypedDict):
+    """An input of the form of a failing message."""
+
+    name: str
+    kind: str
+    text: str
+    about: str
+    choices: list[str]
+    is_none: bool
+    takes_none: bool
+    is_absent: bool
+    is_needed: bool
+    is_fixed: bool
+
+
+class FieldChangeDocument(TypedDict):
+    """A field that is not the same in two values."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+class VoidGroupDocument(TypedDict):
+    """A group whose decision changed nothing, and why."""
+
+    group: str
+    why: str

@@ -1,0 +1,85 @@
+"""Middleware around the whole console: its hosts, the headers of every answer, and errors that nobody foresaw."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from inturn.core.errors import InputError
+
+_LOG: Final = logging.getLogger(__name__)
+HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Headers of every answer, whatever it is; see reports.py for the one exception."""
+
+
+class RequestGuard:
+    """Middleware that answers requests for the console's own hosts alone, and sets :data:`HEADERS` on each answer.
+
+    Args:
+        app: the application within.
+        hosts: the names under which it may be asked for; ``*.example.org`` includes all below, ``*`` is any.
+
+    Raises:
+        InputError: if a name is not one.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        for each in hosts:
+            rest = each.removeprefix("*.") if each != "*" else "any"
+            if not rest or any(letter in rest for letter in "*/@ ") or rest.rpartition("]")[2].count(":"):
+                raise InputError(f"hosts: {each!r} is no name of a host; write console.example.org or *.example.org")
+        self._app, self._hosts = app, [each.lower() for each in hosts]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; what fails unforeseen is logged and answered with the status 500, which says nothing."""
+        if scope["type"] == "websocket":  # there are none
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)  # a report has a stricter policy of its own
+            await send(message)
+
+        if not self._is_own(Headers(scope=scope)):
+            await PlainTextResponse("the console is not asked for by this name", 400)(scope, receive, sent)
+            return
+        try:
+            await self._app(scope, receive, sent)
+        except Exception:
+            _LOG.exception("the console could not answer %s %s", scope["method"], scope["path"])
+            if has_begun:
+                raise
+            await PlainTextResponse("the console failed; its log says more", 500)(scope, receive, sent)
+
+    def _is_own(self, headers: Headers) -> bool:
+        told = headers.getlist("host")
+        if len(told) != 1:
+            return False
+        name, sign, port = told[0].lower().rpartition(":")
+        if not sign or "]" in port:  # [::1] without a port
+            name, port = told[0].lower(), "0"
+        if not (port.isascii() and port.isdigit()):
+            return False
+        return any(each in {"*", name} or (each[:1] == "*" and name.endswith(each[1:])) for each in self._hosts)

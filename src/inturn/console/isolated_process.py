@@ -1,0 +1,60 @@
+"""Processes that run a user's code for a page: without secrets and network, and for ten seconds at most."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Final
+
+from inturn.console.isolation import environment
+from inturn.core.errors import InputError
+
+WALL_S: Final = 10.0
+_ANSWER: Final = 16 * 2**20
+_TOLD: Final = 2000
+
+
+class ProcessEnded(InputError):
+    """A process that gave no answer."""
+
+
+def answer_of(module: str, request: bytes, what: str, timeout_s: float = WALL_S) -> bytes:
+    """Run a module of this package with a request on its standard input, and return what it writes.
+
+    Args:
+        module: name of the module.
+        request: the request.
+        what: name of the process in errors.
+        timeout_s: the process is ended after this time, in seconds.
+
+    Raises:
+        ProcessEnded: if it takes too long, ends with an error, or answers with nothing or too much.
+    """
+    process = subprocess.Popen(  # noqa: S603 - this program, with a module of this package
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(os.environ),
+        start_new_session=True,
+    )
+    try:
+        out, told = process.communicate(request, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        raise ProcessEnded(f"the {what} took longer than {timeout_s:g} s, and was ended") from None
+    if process.returncode != 0 or not out or len(out) > _ANSWER:
+        why = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
+        last = told.decode("utf-8", "replace").strip()[-_TOLD:].rsplit("\n", 1)[-1]
+        raise ProcessEnded(f"the process of the {what} ended with {why}: {last or 'it said nothing'}")
+    return out
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.communicate()

@@ -1,0 +1,92 @@
+"""Isolation of a process that runs a user's code dry: no network, no programs, no secrets, little time and memory.
+
+It keeps a handler from acting on the world by mistake, such as posting to an API. It is no wall against code that
+wants out: the code is the user's own, and is named on the command line alone.
+"""
+
+import ctypes
+import errno
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+CPU_S: Final = 10
+_MEMORY: Final = 8 * 2**30
+_FILE: Final = 64 * 2**20
+_TRIES: Final = 50
+_KEPT: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "TEMP", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SYSTEMROOT")
+_OF_STORES: Final = ("PG", "AWS_", "GOOGLE_", "GCLOUD_")
+_OTHERS: Final = re.compile(r"/proc/(\d+)(?:/|$)")
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_FORBIDDEN: Final = {
+    "socket.connect": "connect to the network",
+    "socket.sendto": "send to the network",
+    "socket.getaddrinfo": "look up a host",
+    "socket.bind": "listen",
+    "subprocess.Popen": "start a program",
+    "os.system": "start a program",
+    "os.exec": "start a program",
+    "os.posix_spawn": "start a program",
+    "os.fork": "start a process",
+}
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of such a process: what Python needs, and what opens the store."""
+    return {name: value for name, value in given.items() if name in _KEPT or name.startswith(("LC_", *_OF_STORES))}
+
+
+def limit_resources() -> None:
+    """Limit the CPU time, memory and files of this process, where the system can."""
+    with suppress(ImportError):
+        import resource
+
+        for what, most in (
+            (resource.RLIMIT_CPU, CPU_S),
+            (resource.RLIMIT_AS, _MEMORY),
+            (resource.RLIMIT_FSIZE, _FILE),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            with suppress(ValueError, OSError):
+                resource.setrlimit(what, (most, most))
+
+
+def isolate() -> None:
+    """Take the network, programs and the store's secrets from this process; called before a user's code is loaded."""
+    for name in [each for each in os.environ if each.startswith(_OF_STORES)]:
+        del os.environ[name]
+    if sys.platform == "linux":  # the kernel forbids it in some containers; then the hook alone is there
+        with suppress(OSError, AttributeError):
+            _leave_network(ctypes.CDLL(None, use_errno=True))
+    sys.addaudithook(_refuse)
+
+
+def _leave_network(libc: Any) -> None:
+    """Give this process a network of its own; the kernel refuses it (EINVAL) while a thread is ending."""
+    for _ in range(_TRIES):
+        if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0 or ctypes.get_errno() != errno.EINVAL:
+            return
+        time.sleep(0.01)
+
+
+def _refuse(event: str, arguments: Any) -> None:
+    act = _FORBIDDEN.get(event)
+    if act is not None:
+        _raise(act)
+    if event == "open" and _is_of_another_process(arguments[0]):
+        _raise("look into other processes")
+
+
+def _is_of_another_process(path: Any) -> bool:
+    """Return whether a path is below ``/proc/PID`` of another process, whose environment may hold secrets."""
+    text = os.fsdecode(path) if isinstance(path, str | bytes) else ""
+    found = _OTHERS.match(os.path.normpath(text)) if "proc" in text else None
+    return found is not None and int(found[1]) != os.getpid()
+
+
+def _raise(act: str) -> NoReturn:
+    raise PermissionError(f"a dry run may not {act}")

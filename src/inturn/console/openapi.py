@@ -1,0 +1,111 @@
+"""The OpenAPI document of the JSON API, made from the routes and the types of their documents."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from inturn.console.documents import OF_PAGES, ActionsDocument, DecideDocument, DoneDocument, ErrorDocument, schemas
+from inturn.console.routes import ACTIONS, PAGES, TRY, ActionRoute, PageRoute, RouteField
+
+_ERRORS: Final = {
+    "400": "a field is missing or not valid, or the store does not allow it",
+    "401": "nobody is logged in",
+    "403": "the person may not do this, or the request comes from another site",
+    "429": "too many wrong tokens came from this address",
+    "503": "a store, or the log of actions, cannot be used now",
+}
+_OF_POSTS: Final = {
+    "408": "the body has not come in time",
+    "413": "the request is too large",
+    "415": "the body is not application/json",
+}
+
+
+def document(*, has_log_in: bool = True) -> dict[str, Any]:
+    """Return the document, OpenAPI 3.1.
+
+    Args:
+        has_log_in: whether a token is needed.
+    """
+    references, components = schemas()
+    errors = references[ErrorDocument]
+    paths: dict[str, Any] = {
+        f"/api/{each.name}": {"get": _read(each, references[OF_PAGES[each.name]], errors)} for each in PAGES
+    }
+    paths["/api/actions"] = {
+        "get": {
+            "operationId": "actions",
+            "summary": "Return the latest lines of the log of actions.",
+            "parameters": [],
+            "responses": _responses(references[ActionsDocument], errors, _ERRORS),
+        }
+    }
+    tried = "Run a decision dry with the user's handler."
+    paths["/api/try"] = {"post": _write(TRY, tried, references[OF_PAGES["try"]], errors)}
+    for each in ACTIONS:
+        became = references[DecideDocument if each.page == "decided" else DoneDocument]
+        paths[f"/api{each.path}"] = {"post": _write(each, _first_line(each.act), became, errors)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "inturn console", "version": "1"},
+        "security": [{"token": []}] if has_log_in else [],
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": components,
+        },
+        "paths": paths,
+    }
+
+
+def _read(route: PageRoute, found: dict[str, Any], error: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": route.name,
+        "summary": _first_line(route.view),
+        "parameters": [
+            {
+                "name": each.name,
+                "in": "query",
+                "required": each.is_needed,
+                "description": each.about,
+                "schema": _schema(each),
+            }
+            for each in route.fields
+        ],
+        "responses": _responses(found, error, _ERRORS),
+    }
+
+
+def _write(
+    route: PageRoute | ActionRoute, summary: str, found: dict[str, Any], error: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "operationId": f"post_{route.path.strip('/').replace('/', '_')}",
+        "summary": summary,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _body(route.fields)}}},
+        "responses": _responses(found, error, _ERRORS | _OF_POSTS),
+    }
+
+
+def _body(fields: Sequence[RouteField]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": [each.name for each in fields if each.is_needed],
+        "properties": {each.name: _schema(each) | {"description": each.about} for each in fields},
+        "additionalProperties": False,
+    }
+
+
+def _schema(field: RouteField) -> dict[str, Any]:
+    return {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1} if field.is_number else {"type": "string"}
+
+
+def _responses(found: dict[str, Any], error: dict[str, Any], errors: dict[str, str]) -> dict[str, Any]:
+    responses = {status: _answer(about, error) for status, about in errors.items()}
+    return {"200": _answer("what was found or done", found), **responses}
+
+
+def _answer(about: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": about, "content": {"application/json": {"schema": schema}}}
+
+
+def _first_line(view: object) -> str:
+    return (view.__doc__ or "").split("\n", 1)[0]

@@ -1,0 +1,241 @@
+"""Layout of a group's time line as a picture: where each place, wait, decision and output is drawn.
+
+It computes places and short texts alone. The template draws them, and escapes the texts.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from inturn.console.time_line import EventKind, TimeLineEvent
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.inspection import GroupHistory, counted
+from inturn.core.pipeline.selection import last_line
+from inturn.core.texts import shown, visible
+
+_GUTTER, _GAP, _EDGE = 88, 6, 4
+_TRACK_Y, _TRACK_H = 34, 40
+_WIDTHS: Final = {
+    EventKind.APPLIED: 132,
+    EventKind.SKIPPED: 84,
+    EventKind.MISSING: 108,
+    EventKind.FAILED: 108,
+    EventKind.HELD: 62,
+    EventKind.MORE: 96,
+    EventKind.NEXT: 84,
+}
+_LETTER = 7.3
+"""Width of a letter of the picture, about."""
+_LANE_H = 24
+_WIDEST, _ERROR, _DECISIONS, _STATE = 1080, 60, 3, 110
+_FILLED, _STRETCH = 1040, 1.9
+_BLOCKS: Final = {EventKind.FAILED, EventKind.MISSING}
+_WAITS: Final = {EventKind.HELD, EventKind.MORE}
+
+
+class PictureBox(NamedTuple):
+    """A place on the track.
+
+    Attributes:
+        event: what it shows.
+        x: its left edge.
+        width: its width.
+    """
+
+    event: TimeLineEvent
+    x: float
+    width: float
+
+    @property
+    def middle(self) -> float:
+        """Return the middle."""
+        return self.x + self.width / 2
+
+
+class PictureWait(NamedTuple):
+    """A bracket under messages that wait, with an arrow to what they wait for.
+
+    Attributes:
+        first: the middle of the first of them.
+        last: the middle of the last.
+        to: the middle of what they wait for.
+        text: the sentence below.
+    """
+
+    first: float
+    last: float
+    to: float
+    text: str
+
+
+class PicturePin(NamedTuple):
+    """A mark in a lane below the track.
+
+    Attributes:
+        x: its middle.
+        y: its middle.
+        kind: class of its form.
+        text: the words beside it.
+        is_left: whether the words stand to the left of it.
+    """
+
+    x: float
+    y: float
+    kind: str
+    text: str
+    is_left: bool = False
+
+
+class PictureLane(NamedTuple):
+    """A lane below the track.
+
+    Attributes:
+        name: its name, in the gutter.
+        y: the middle of its first line.
+        pins: its marks.
+    """
+
+    name: str
+    y: float
+    pins: list[PicturePin]
+
+
+class TimeLinePicture(NamedTuple):
+    """A picture.
+
+    Attributes:
+        width: its width.
+        height: its height.
+        boxes: the track, from left to right.
+        waits: the brackets.
+        lanes: the lanes.
+        stop: where the group stands: the edge behind what was applied.
+    """
+
+    width: float
+    height: float
+    boxes: list[PictureBox]
+    waits: list[PictureWait]
+    lanes: list[PictureLane]
+    stop: float
+
+
+def picture(
+    events: Sequence[TimeLineEvent], undecided: Sequence[Decision], history: GroupHistory, unit: str, state: Any
+) -> TimeLinePicture:
+    """Lay out the picture of a group.
+
+    Args:
+        events: the time line.
+        undecided: the decisions that are not taken yet.
+        history: the decisions that were taken, and what was made and rejected.
+        unit: what the group's state is counted by.
+        state: the state now, as JSON values.
+    """
+    boxes = list(_boxes(events))
+    right = max((each.x + each.width for each in boxes), default=_GUTTER + 200.0)
+    behind = [each for each in boxes if each.event.kind in {EventKind.APPLIED, EventKind.SKIPPED}]
+    stop = behind[-1].x + behind[-1].width if behind else float(_GUTTER)
+    waits = list(_waits(boxes))
+    y = float(_TRACK_Y + _TRACK_H + (58 if waits else 28))
+    lanes: list[PictureLane] = []
+    every: list[tuple[str, list[tuple[int | None, str, str]]]]
+    now = visible(json.dumps(state, ensure_ascii=False, default=str), _STATE)
+    every = [
+        ("State", [(None, "state", now)]),
+        ("Decided", _decided(undecided, history)),
+        ("Made", _made(history, unit)),
+    ]
+    for name, marks in every:
+        if marks:
+            pins = [
+                _pin(_turn_x(boxes, turn, stop), y + number * _LANE_H, kind, text)
+                for number, (turn, kind, text) in enumerate(marks)
+            ]
+            lanes.append(PictureLane(name, y, pins))
+            y += len(marks) * _LANE_H
+    ends = [pin.x + 14 + len(pin.text) * _LETTER for lane in lanes for pin in lane.pins if not pin.is_left]
+    ends += [(each.first + each.last) / 2 + len(each.text) * _LETTER / 2 for each in waits]
+    return TimeLinePicture(max(right, float(_FILLED), *ends) + _EDGE, y - 6, boxes, waits, lanes, stop)
+
+
+def _decided(undecided: Sequence[Decision], history: GroupHistory) -> list[tuple[int | None, str, str]]:
+    """Return the marks of decisions: those that are not taken yet, then the last ones that were."""
+    marks: list[tuple[int | None, str, str]]
+    marks = [(each.turn, "pending", f"{_by(each)}: not taken yet") for each in undecided[:_DECISIONS]]
+    for each in history.decisions[: _DECISIONS - len(marks)]:
+        kind, became = ("void", "overtaken, changed nothing") if each.void else ("done", "carried out")
+        marks.append((each.decision.turn, kind, f"{_by(each.decision)}: {became}"))
+    return marks
+
+
+def _by(decision: Decision) -> str:
+    return f"{decision.action} by {shown(decision.by)}"
+
+
+def _made(history: GroupHistory, unit: str) -> list[tuple[int | None, str, str]]:
+    """Return the marks of outputs and of rejected messages."""
+    marks: list[tuple[int | None, str, str]] = []
+    last = history.outputs[0].revision if history.outputs else None
+    if history.delivery is not None:
+        tries = counted(history.delivery.attempts, "try").replace("trys", "tries")
+        text = f"{counted(history.delivery.outputs, 'output')} not delivered after {tries}"
+        marks.append((None, "failing", f"{text}: {visible(last_line(history.delivery.error), _ERROR)}"))
+    elif history.undelivered:
+        marks.append((last, "output", f"{counted(history.undelivered, 'output')} not delivered"))
+    elif history.outputs and history.undelivered is None:
+        text = f"{counted(len(history.outputs), 'output')} of its last {unit}"
+        marks.append((last, "output", text))
+    if history.rejected:
+        reasons = Counter(each.reason for each in history.rejected)
+        text = ", ".join(f"{count} as {reason}" for reason, count in reasons.most_common(3))
+        marks.append((None, "rejected", f"{counted(len(history.rejected), 'message')} rejected: {text}"))
+    return marks
+
+
+def _pin(x: float, y: float, kind: str, text: str) -> PicturePin:
+    """Return a mark whose words are on the side that has room for them."""
+    room = len(text) * _LETTER + 14
+    return PicturePin(x, y, kind, text, is_left=x + room > _WIDEST and x - room > _GUTTER)
+
+
+def _boxes(events: Sequence[TimeLineEvent]) -> Iterator[PictureBox]:
+    widths = [max(float(_WIDTHS[each.kind]), len(each.place) * _LETTER + 20) for each in events]
+    room = _FILLED - _GUTTER - _GAP * len(widths)
+    stretch = min(max(1.0, room / sum(widths)), _STRETCH) if widths else 1.0
+    x = float(_GUTTER)
+    for each, width in zip(events, widths, strict=True):
+        yield PictureBox(each, x, width * stretch)
+        x += width * stretch + _GAP
+
+
+def _waits(boxes: Sequence[PictureBox]) -> Iterator[PictureWait]:
+    """Yield a bracket for each row of messages behind something that blocks."""
+    to: PictureBox | None = None
+    row: list[PictureBox] = []
+    for each in (*boxes, None):
+        if each is not None and each.event.kind in _WAITS:
+            row.append(each)
+            continue
+        if row and to is not None:
+            yield PictureWait(row[0].middle, row[-1].middle, to.middle, _words(row, to))
+        if each is not None and each.event.kind in _BLOCKS:
+            to = each
+        row = []
+
+
+def _words(row: Sequence[PictureBox], to: PictureBox) -> str:
+    verb = "waits" if len(row) == 1 and row[0].event.kind is EventKind.HELD else "wait"
+    return f"{verb} for {to.event.place}"
+
+
+def _turn_x(boxes: Sequence[PictureBox], turn: int | None, stop: float) -> float:
+    """Return where a turn is on the track; one that is not told is where the group stands."""
+    for each in boxes:
+        if turn is None or each.event.turns is None:
+            continue
+        first, last = each.event.turns
+        if first <= turn <= last:
+            return each.x + each.width * (0.5 if first == last else 0.1 + 0.8 * (turn - first) / (last - first))
+    return stop

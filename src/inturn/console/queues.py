@@ -1,0 +1,214 @@
+"""Queues: what waits in them, who blocks whom, and what a person may do about it."""
+
+import datetime as dt
+import time
+from typing import Any, Final, NamedTuple
+
+from inturn.console.databases import database, databases
+from inturn.console.fields import RequestFields
+from inturn.console.json_texts import json_value
+from inturn.console.places import UnreadStore
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError
+from inturn.core.queue.messages import GroupView
+from inturn.queue import Queue
+from inturn.queue.log import LoggedMessage
+from inturn.queue.message import MessageProperties
+
+SHOWN: Final = 100
+"""Number of groups and of messages on a page."""
+
+
+class QueueGroup(NamedTuple):
+    """A group of a queue, as its page shows it.
+
+    Attributes:
+        group: name of the group; None for a message without one.
+        messages: number of its messages.
+        oldest: when its first message was sent.
+        why: whether its first message can be received, or what blocks it.
+        until: when that changes by itself; None if it does not.
+        token: fencing token of the lease or lock that blocks it.
+        attempts: how often the first message has been received.
+        note: why the group is parked, if it is.
+    """
+
+    group: str | None
+    messages: int
+    oldest: dt.datetime
+    why: str
+    until: dt.datetime | None
+    token: int | None
+    attempts: int
+    note: str | None
+
+
+class QueuedMessage(NamedTuple):
+    """A message of a queue, as its page shows it.
+
+    Attributes:
+        number: its sequence number.
+        group: its group.
+        revision: its revision.
+        dedup_id: its deduplication id.
+        sent: when it was sent.
+        body: its body.
+        attributes: its attributes.
+        came_from: the queue that it was moved from.
+        note: why it was moved here.
+        is_done: whether it has left the queue, and is in its log alone.
+    """
+
+    number: int
+    group: str | None
+    revision: int | None
+    dedup_id: str | None
+    sent: dt.datetime
+    body: Any
+    attributes: dict[str, Any]
+    came_from: str | None
+    note: str | None
+    is_done: bool = False
+
+
+def queues(fields: RequestFields) -> dict[str, Any]:
+    """Return the figures of the queues of all databases."""
+    found: list[dict[str, Any]] = []
+    unread: list[UnreadStore] = []
+    for place in databases(fields.stores):
+        try:
+            with place.open() as db:
+                figures, names = db.figures(), db.queues()
+                infos = {name: db.queue(name, create=False).info() for name in names}
+        except (InturnError, OSError) as error:
+            unread.append(UnreadStore(place.title, str(error)))
+            continue
+        known = {each.queue: each for each in figures.queues}
+        at_s = time.monotonic()
+        rows = [
+            known[name]._asdict()
+            | {
+                "dead_letter": infos[name].settings.dead_letter,
+                "rates": fields.rates.add(place.title, name, at_s, infos[name].last, infos[name].depth),
+            }
+            for name in names
+            if name in known
+        ]
+        found.append({"title": place.title, "queues": rows})
+    return {"databases": found, "unread": unread}
+
+
+def queue(fields: RequestFields) -> dict[str, Any]:
+    """Return one queue: its figures, its groups with what blocks each, and its first messages.
+
+    Raises:
+        InputError: if there is no such queue.
+    """
+    place, name = database(fields), fields.need("queue")
+    after, group, log = fields.number("after", 0), fields.get("group"), fields.get("log") is not None
+    with place.open() as db:
+        found = db.queue(name, create=False)
+        depth, info = found.depth(), found.info()
+        groups = found.groups(*([group] if group else []), limit=SHOWN)
+        messages = (found.log if log else found.peek)(SHOWN, after=after, group=group)
+        others = [each for each in db.queues() if each != name]
+        feeds = [each for each in others if db.queue(each, create=False).info().settings.dead_letter == name]
+    return {
+        "database": place.title,
+        "queue": name,
+        "depth": depth._asdict(),
+        "dead_letter": info.settings.dead_letter,
+        "dead_letters_of": feeds,
+        "groups": [group_row(each) for each in groups],
+        "messages": [message_row(each) for each in messages],
+        "next": messages[-1].sequence_number if len(messages) == SHOWN else None,
+        "chosen": {"group": group, "log": "1" if log else None},
+        "keeps_log": info.settings.keeps_log or bool(info.readers),
+    }
+
+
+def send(fields: RequestFields) -> dict[str, str]:
+    """Send a message to a queue.
+
+    Raises:
+        InputError: if the body is not JSON, or a number is not one.
+    """
+    body = json_value("the body", fields.need("body"))
+    revision = fields.number("revision", None)
+    with database(fields).open() as db:
+        sent = _queue(db, fields).send(
+            body, group=fields.get("group"), revision=revision, dedup_id=fields.get("dedup_id")
+        )
+    return _back(fields) | {"done": f"message {sent.sequence_number} was sent"}
+
+
+def redrive(fields: RequestFields) -> dict[str, str]:
+    """Move messages of a dead-letter queue back, each to its old place."""
+    with database(fields).open() as db:
+        at, moved = _queue(db, fields), 0
+        while part := at.redrive(limits.READ_MESSAGES, to=fields.get("to")):
+            moved += part
+    return _back(fields) | {"done": f"{moved:,} messages were moved back"}
+
+
+def purge(fields: RequestFields) -> dict[str, str]:
+    """Remove all messages of a queue.
+
+    Raises:
+        InputError: if the name of the queue was not repeated.
+    """
+    if fields.get("again") != fields.need("queue"):
+        raise InputError(f"write the queue's name, {fields.need('queue')!r}, to remove all of its messages")
+    with database(fields).open() as db:
+        count = _queue(db, fields).purge()
+    return _back(fields) | {"done": f"{count:,} messages were removed"}
+
+
+def resume(fields: RequestFields) -> dict[str, str]:
+    """Let a parked group of a queue be received again."""
+    with database(fields).open() as db:
+        was = _queue(db, fields).resume(fields.need("group"))
+    return _back(fields) | {"done": "the group goes on" if was else "the group was not parked"}
+
+
+def _queue(db: Any, fields: RequestFields) -> Queue:
+    found: Queue = db.queue(fields.need("queue"), create=False)
+    return found
+
+
+def _back(fields: RequestFields) -> dict[str, str]:
+    return {"database": fields.need("database"), "queue": fields.need("queue")}
+
+
+def group_row(each: GroupView) -> QueueGroup:
+    """Return a group as a page shows it."""
+    return QueueGroup(
+        each.group,
+        each.depth,
+        _time(each.head_sent_ms),
+        each.why.name.lower().replace("_", " "),
+        None if each.until_ms is None else _time(each.until_ms),
+        each.token,
+        each.attempts,
+        each.note,
+    )
+
+
+def message_row(each: MessageProperties) -> QueuedMessage:
+    """Return a message as a page shows it."""
+    return QueuedMessage(
+        each.sequence_number,
+        each.group,
+        each.revision,
+        each.dedup_id,
+        each.sent_at,
+        each.body,
+        each.attributes,
+        each.came_from,
+        each.note,
+        isinstance(each, LoggedMessage) and each.is_done,
+    )
+
+
+def _time(ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)

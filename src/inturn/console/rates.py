@@ -1,0 +1,79 @@
+"""Rates of queues while somebody looks: messages sent and taken in a second, from what each look has found."""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+_POINTS: Final = 90
+_EVERY_S: Final = 1.0
+_FOR_S: Final = 600.0
+_MOST_QUEUES: Final = 1000
+
+
+class QueueRate(NamedTuple):
+    """The rates of a queue between two looks.
+
+    Attributes:
+        at_s: time of the second look, in seconds of a steady clock.
+        sent: messages sent, in one second.
+        done: messages acknowledged or removed, in one second.
+        messages: messages in the queue.
+    """
+
+    at_s: float
+    sent: float
+    done: float
+    messages: int
+
+
+class _QueueLook(NamedTuple):
+    at_s: float
+    last: int
+    messages: int
+
+
+class QueueRates:
+    """The looks at queues of the last ten minutes; any thread may add to them."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._seen: dict[tuple[str, str], deque[_QueueLook]] = {}
+
+    def add(self, database: str, queue: str, at_s: float, last: int, messages: int) -> list[QueueRate]:
+        """Add what a look has found, and return the rates between the looks so far, the oldest first.
+
+        Args:
+            database: the database.
+            queue: the queue.
+            at_s: time of the look, in seconds of a steady clock.
+            last: the last sequence number that the queue gave out.
+            messages: number of messages in it.
+        """
+        with self._mutex:
+            if len(self._seen) >= _MOST_QUEUES:
+                self._seen.clear()
+            seen = self._seen.setdefault((database, queue), deque(maxlen=_POINTS))
+            while seen and (seen[0].at_s < at_s - _FOR_S or seen[-1].last > last):  # a queue that was made anew
+                seen.popleft()
+            if not seen or at_s - seen[-1].at_s >= _EVERY_S:
+                seen.append(_QueueLook(at_s, last, messages))
+            every = list(seen)
+        return [_rate(one, other) for one, other in pairwise(every)]
+
+
+def _rate(one: _QueueLook, other: _QueueLook) -> QueueRate:
+    span, sent = other.at_s - one.at_s, other.last - one.last
+    done = max(0, sent - (other.messages - one.messages))  # what came back from elsewhere was not sent here
+    return QueueRate(other.at_s, sent / span, done / span, other.messages)
+
+
+def lines(rates: Sequence[QueueRate], width: int, height: int) -> list[str]:
+    """Return the points of two lines for SVG, of sent and of done; both have one scale, from 0 to the greatest rate."""
+    most = max((max(each.sent, each.done) for each in rates), default=0.0) or 1.0
+    step = width / max(1, len(rates) - 1)
+    return [
+        " ".join(f"{at * step:.1f},{height - 1 - (height - 2) * value / most:.1f}" for at, value in enumerate(values))
+        for values in ([each.sent for each in rates], [each.done for each in rates])
+    ]

@@ -1,0 +1,130 @@
+"""Search in all stores: groups by name, then messages and outputs by id, effect id or a text in them.
+
+Ids are looked for among the messages that queues have, those that groups hold, the outputs that are kept, and the
+rejected messages. There is no index of them, so a search looks through as many as it can in two seconds, and says
+where it has not come to the end.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from inturn.console import finding
+from inturn.console.databases import DatabasePlace, databases
+from inturn.console.fields import RequestFields
+from inturn.console.places import StorePlace, UnreadStore, found
+from inturn.console.roles import Role
+from inturn.core import limits
+from inturn.core.errors import InputError, InturnError
+from inturn.database import Database
+
+BUDGET_S: Final = 2.0
+"""Time for one search, in seconds."""
+_MOST: Final = 50
+_EVERY: Final = 256
+
+
+class FoundMessage(NamedTuple):
+    """A message or an output that a search has found.
+
+    Attributes:
+        store: title of its store or database.
+        where: ``queue``, ``held``, ``output`` or ``rejected``.
+        queue: its queue, if it is in one.
+        group: its group.
+        place: its place, in words.
+        id: its deduplication id or, of an output, its effect id.
+        content: its content.
+    """
+
+    store: str
+    where: str
+    queue: str | None
+    group: str | None
+    place: str
+    id: str | None
+    content: Any
+
+
+class _Budget:
+    """The time that is left for a search; asked for each row, and looked at now and then."""
+
+    def __init__(self) -> None:
+        self._until, self._rows = time.monotonic() + BUDGET_S, 0
+        self.cut: list[str] = []
+
+    def rows(self, rows: Iterable[Any], of: str) -> Iterator[Any]:
+        """Yield rows as long as there is time, and note what was cut off."""
+        for each in rows:
+            if self._rows % _EVERY == 0 and time.monotonic() > self._until:
+                self.cut.append(of)
+                return
+            self._rows += 1
+            yield each
+
+
+def search(fields: RequestFields) -> dict[str, Any]:
+    """Return groups by name or pattern and, with ``within=contents``, messages and outputs by id, effect id or text.
+
+    Raises:
+        InputError: if a viewer asks for contents, which may have masked fields.
+    """
+    text, is_within = fields.get("q"), fields.get("within") == "contents"
+    if is_within and not fields.person.may(Role.OPERATOR):
+        raise InputError("only operators and admins search in contents, which may have fields that viewers do not see")
+    told = finding.search(fields)
+    messages: list[FoundMessage] = []
+    budget = _Budget()
+    if text and is_within:
+        messages = list(islice(_messages(fields, text, budget, told["unread"]), _MOST))
+    return told | {"within": is_within, "messages": messages, "most": _MOST, "cut": budget.cut}
+
+
+def _messages(fields: RequestFields, text: str, budget: _Budget, unread: list[UnreadStore]) -> Iterator[FoundMessage]:
+    places: list[StorePlace | DatabasePlace] = [*found(fields.stores)[0], *databases(fields.stores)]
+    for at in places:
+        try:
+            yield from _in_store(at, text, budget) if isinstance(at, StorePlace) else _in_queues(at, text, budget)
+        except (InturnError, OSError) as error:
+            if all(each.title != at.title for each in unread):
+                unread.append(UnreadStore(at.title, str(error)))
+
+
+def _in_store(at: StorePlace, text: str, budget: _Budget) -> Iterator[FoundMessage]:
+    """Yield what a pipeline holds, has made and has rejected."""
+    with at.open() as look:
+        for group in budget.rows(look.unsettled(), f"held messages of {at.title}"):
+            for each in look.held(group.group) if group.held else ():
+                if each.id == text or _has(each.content, text):
+                    yield FoundMessage(at.title, "held", None, group.group, look.place(each), each.id, each.content)
+        for made in budget.rows(look.outputs(), f"outputs of {at.title}"):
+            if text in {made.effect_id, made.id} or _has(made.output, text):
+                place = "" if made.revision is None else f"revision {made.revision}"
+                yield FoundMessage(at.title, "output", None, made.group, place, made.effect_id, made.output)
+        for refused in budget.rows(look.rejected(), f"rejected messages of {at.title}"):
+            if text in refused.message:
+                yield FoundMessage(at.title, "rejected", None, refused.group, refused.reason, None, refused.message)
+
+
+def _in_queues(at: DatabasePlace, text: str, budget: _Budget) -> Iterator[FoundMessage]:
+    """Yield messages of queues, of which the sequence number may be told too."""
+    with at.open() as db:
+        for name in db.queues():
+            for each in budget.rows(_peeked(db, name), f"queue {name} of {at.title}"):
+                if text in {each.dedup_id, str(each.sequence_number)} or _has(each.body, text):
+                    number = f"message {each.sequence_number}"
+                    yield FoundMessage(at.title, "queue", name, each.group, number, each.dedup_id, each.body)
+
+
+def _peeked(db: Database, name: str) -> Iterator[Any]:
+    queue, after = db.queue(name, create=False), 0
+    while part := queue.peek(limits.READ_MESSAGES, after=after):
+        yield from part
+        after = part[-1].sequence_number
+
+
+def _has(content: Any, text: str) -> bool:
+    """Return whether a text is in a content as it is shown."""
+    return text in (content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str))

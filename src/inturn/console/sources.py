@@ -1,0 +1,89 @@
+"""Sources of databases: what they read, how far they are, what they rejected; pause, resume and seek."""
+
+from itertools import islice
+from typing import Any, Final
+
+from inturn.console.databases import database, databases
+from inturn.console.fields import RequestFields
+from inturn.console.json_texts import json_value
+from inturn.console.places import UnreadStore
+from inturn.core.errors import InturnError
+from inturn.core.source_shares import SourcePartition
+from inturn.ingest import SourceControl, source_names
+
+_REJECTED: Final = 20
+
+
+def sources(fields: RequestFields) -> dict[str, Any]:
+    """Return the partitions of all sources, and the first records that each source rejected."""
+    found: list[dict[str, Any]] = []
+    unread: list[UnreadStore] = []
+    for place in databases(fields.stores):
+        try:
+            with place.open() as db:
+                now_ms = db.writer.clock()
+                for name in source_names(db):
+                    control = SourceControl(db, name)
+                    moved = control.moved_counts()
+                    rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
+                    rejected = list(islice(control.rejected(), _REJECTED))
+                    found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
+        except (InturnError, OSError) as error:
+            unread.append(UnreadStore(place.title, str(error)))
+    return {"sources": found, "unread": unread}
+
+
+def pause(fields: RequestFields) -> dict[str, str]:
+    """Let nobody read a source, or one partition of it."""
+    return _changed(fields, "pause")
+
+
+def resume(fields: RequestFields) -> dict[str, str]:
+    """Let a source, or one partition of it, be read again."""
+    return _changed(fields, "resume")
+
+
+def seek(fields: RequestFields) -> dict[str, str]:
+    """Set the position from which a partition is read; empty: its start.
+
+    Raises:
+        InputError: if the position is not JSON.
+    """
+    text = fields.get("position")
+    position = None if text is None else json_value("the position", text)
+    with database(fields).open() as db:
+        count = SourceControl(db, fields.need("source")).seek(position, *_partitions(fields))
+    return {"done": f"{count} partitions are read from {text or 'their start'}"}
+
+
+def _changed(fields: RequestFields, how: str) -> dict[str, str]:
+    with database(fields).open() as db:
+        control = SourceControl(db, fields.need("source"))
+        count = (control.pause if how == "pause" else control.resume)(*_partitions(fields))
+    return {"done": f"{count} partitions: {how}"}
+
+
+def _partitions(fields: RequestFields) -> list[str]:
+    partition = fields.get("partition")
+    return [] if partition is None else [partition]
+
+
+def _row(each: SourcePartition, moved: int, now_ms: int) -> dict[str, Any]:
+    if each.note is not None:
+        status = "refused"
+    elif each.is_paused:
+        status = "paused"
+    else:
+        status = "read" if each.is_owned(now_ms) else "read by nobody"
+    return {
+        "partition": each.name,
+        "position": each.position,
+        "status": status,
+        "owner": each.owner if each.is_owned(now_ms) else None,
+        "received": each.received,
+        "rejected": each.rejected,
+        "moved": moved,
+        "lag": each.lag,
+        "age_s": each.age_s(now_ms),
+        "refusal": each.note,
+    }

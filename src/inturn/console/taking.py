@@ -1,0 +1,94 @@
+"""Taking of decisions for a console that was told to: each store in a process of its own, which runs the handlers.
+
+``python -m inturn.console.taking STORE DEFINITION…`` takes the decisions of one store with the definition that fits it.
+"""
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from inturn.console.places import StorePlace
+from inturn.core.errors import InturnError, StoreMismatch
+from inturn.definitions import load
+from inturn.settling import settle
+
+WAIT_S: Final = 5.0
+"""The time that a running stream has to take a decision first, in seconds."""
+_LOOK_S: Final = 0.2
+_LOG: Final = logging.getLogger(__name__)
+
+
+class DecisionTaker:
+    """Takes decisions soon after they were recorded.
+
+    Args:
+        definitions: the places of the pipelines, as they stand on the command line.
+    """
+
+    def __init__(self, definitions: Sequence[str]) -> None:
+        self._definitions = tuple(definitions)
+        self._due: dict[str, bool] = {}
+        self._mutex = threading.Lock()
+
+    def take(self, at: str) -> None:
+        """Let the decisions of a store be taken; those that are recorded meanwhile are taken as well."""
+        with self._mutex:
+            is_running, self._due[at] = at in self._due, True
+        if not is_running:
+            threading.Thread(target=self._run, args=(at,), name="inturn-console-taking", daemon=True).start()
+
+    def _run(self, at: str) -> None:
+        while True:
+            with self._mutex:
+                if not self._due[at]:
+                    del self._due[at]
+                    return
+                self._due[at] = False
+            command = [sys.executable, "-m", "inturn.console.taking", at, *self._definitions]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - ours
+            if done.returncode:
+                _LOG.warning("decisions were not taken: %s", done.stderr.decode("utf-8", "replace").strip()[-2000:])
+
+
+def take(at: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
+    """Take the decisions of a store, in this process.
+
+    Raises:
+        StoreMismatch: if no definition fits the store.
+        InturnError: if the store cannot be used.
+    """
+    with StorePlace(at, at).open() as look:
+        is_streamed = look.unit != "turn" and look.is_followed()
+    if is_streamed and _is_taken(at, wait_s):
+        return
+    *others, last = definitions
+    with StorePlace(at, at).open() as look:
+        for each in others:
+            with suppress(StoreMismatch):
+                settle(look, load(each), at)
+                return
+        settle(look, load(last), at)
+
+
+def _is_taken(at: str, wait_s: float) -> bool:
+    """Return whether a running stream has taken the decisions within some time."""
+    from inturn.spark.tables.manifest import SparkStore
+
+    store, until = SparkStore(at), time.monotonic() + wait_s
+    while time.monotonic() < until:
+        if not store.undecided(store.latest(), 1):
+            return True
+        time.sleep(_LOOK_S)
+    return False
+
+
+if __name__ == "__main__":
+    try:
+        take(sys.argv[1], sys.argv[2:])
+    except InturnError as error:
+        sys.exit(str(error))

@@ -1,0 +1,120 @@
+"""The log of actions: it cannot be switched off, is found again after a rotation, and says what was done."""
+
+import json
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+from console_shop import Shop
+
+from inturn.cli.places import look_into
+from inturn.console.actions_log import ActionsLog
+from inturn.console.roles import Person, Role
+from inturn.console.routes import ACTIONS
+from inturn.core.errors import InputError, StoreError
+
+ANN = Person("ann", Role.OPERATOR)
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    return [json.loads(each) for each in path.read_text().splitlines()]
+
+
+def figures(shop: Shop) -> list[tuple[str, int]]:
+    """Return the queues and the number of their messages; their rates change with each look."""
+    (database,) = shop.browser.get("/api/queues").json()["databases"]
+    return [(each["queue"], each["messages"]) for each in database["queues"]]
+
+
+def test_without_the_log_no_action_is_done(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "actions.jsonl").mkdir()
+    before = figures(shop)
+    fields = {
+        "store": shop.store, "group": "eu-1", "action": "drop", "database": shop.path, "queue": "payments",
+        "again": "payments", "body": "1", "source": "bank",
+    }  # fmt: skip
+    for action in ACTIONS:
+        asked = {each.name: fields[each.name] for each in action.fields if each.name in fields}
+        answer = shop.browser.post(f"/api{action.path}", json=asked)
+        assert (answer.status_code, "so nothing is done" in answer.json()["error"]) == (503, True), action.path
+        formed = shop.browser.post(action.path, data=asked | {"token": shop.token()})
+        assert (formed.status_code, "so nothing is done" in formed.text) == (503, True), action.path
+    with look_into(shop.store) as look:
+        assert look.undecided("eu-1") == []
+    assert figures(shop) == before
+
+
+def test_a_rotated_log_is_begun_again(shop: Shop, tmp_path: Path) -> None:
+    shop.decide(group="eu-1", action="drop")
+    (tmp_path / "actions.jsonl").rename(tmp_path / "actions.jsonl.1")
+    shop.decide(group="eu-2", action="drop")
+    assert [each["event"] for each in lines(tmp_path / "actions.jsonl.1")] == ["begins", "done"]
+    assert [each["event"] for each in lines(tmp_path / "actions.jsonl")] == ["begins", "done"]
+    assert (tmp_path / "actions.jsonl").stat().st_mode & 0o077 == 0, "it quotes messages"
+    assert "eu-1" not in shop.page("/actions")
+    assert "eu-2" in shop.page("/actions")
+
+
+def test_an_action_that_fails_is_in_the_log(shop: Shop, tmp_path: Path) -> None:
+    shop.decide(group="none", action="drop")
+    (_, failed) = lines(tmp_path / "actions.jsonl")
+    assert (failed["event"], "has no group" in failed["error"]) == ("failed", True)
+
+
+def test_what_nobody_foresaw_is_in_the_log_too(tmp_path: Path) -> None:
+    log = ActionsLog(tmp_path / "log")
+    with pytest.raises(ZeroDivisionError), log.action(ANN, "/x", {}):
+        _ = 1 / 0
+    assert lines(tmp_path / "log")[-1]["error"] == "ZeroDivisionError('division by zero')"
+
+
+def test_if_only_its_end_cannot_be_written_it_says_that_the_action_was_done(tmp_path: Path) -> None:
+    log = ActionsLog(tmp_path / "log")
+    done: list[str] = []
+    with pytest.raises(StoreError, match="cannot be written, the action was done"), log.action(ANN, "/x", {}):
+        done.append((tmp_path / "log").rename(tmp_path / "moved").name + str((tmp_path / "log").mkdir()))
+    assert done
+
+
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    log = ActionsLog(tmp_path / "log")
+    log.note("/a", "ann", "one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "log").stat().st_size + 5, before[1]))
+    try:
+        with pytest.raises(StoreError, match="so nothing is done"), log.action(ANN, "/b", {}):
+            pytest.fail("nothing may be done")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, old)
+    log.note("/c", "ann", "three")
+    assert [each["event"] for each in log.latest()] == ["three", "one"]
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r\n{}", "\u2028", '"}', "\x00", "\ud800"])
+def test_a_field_is_one_line_whatever_is_in_it(tmp_path: Path, text: str) -> None:
+    log = ActionsLog(tmp_path / "log")
+    with pytest.raises(InputError), log.action(ANN, "/x", {"why": text, "token": "secret", "secret": "secret"}):
+        raise InputError(text)
+    data = (tmp_path / "log").read_bytes()
+    assert data.count(b"\n") == 2
+    assert b"secret" not in data
+    assert len(log.latest()) == 2
+
+
+def test_two_processes_write_whole_lines(tmp_path: Path) -> None:
+    children = []
+    for number in range(2):
+        child = os.fork()
+        if child == 0:
+            log = ActionsLog(tmp_path / "log")
+            for _ in range(50):
+                log.note("/x", str(number), "y" * 9000)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    assert len(lines(tmp_path / "log")) == 100

@@ -1,0 +1,199 @@
+"""Dry runs: what would come is shown and nothing is written; the process has no network, no secrets and little time."""
+
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from console_shop import HOST, Shop
+from starlette.testclient import TestClient
+
+import inturn
+from inturn.cli.places import look_into
+from inturn.console import ConsoleConfig, console
+from inturn.console.differences import ABSENT, differences
+from inturn.console.dry_run import dry_run
+from inturn.console.dry_run_process import DryRunRequest
+from inturn.core.pipeline.decision import DecisionAction
+from inturn.definitions import load
+
+HANDLER = """
+import ctypes, os, resource, socket, struct, subprocess, sys
+import inturn
+
+PORT = 0
+
+def apply(state, message):
+    amount = message["amount"]
+    print("a handler may print")
+    if amount < 0:
+        raise ValueError(f"amount {amount} is below zero")
+    if amount == 1001:
+        socket.create_connection(("127.0.0.1", 9))
+    if amount == 1002:
+        subprocess.run(["touch", sys.argv[0] + "-touched"])
+    if amount == 1003:
+        while True:
+            pass
+    if amount == 1004:
+        os._exit(7)
+    if amount == 1006:
+        raise ValueError(open(f"/proc/{os.getppid()}/environ").read())
+    if amount == 1007:
+        libc = ctypes.CDLL(None, use_errno=True)
+        there = struct.pack("=HH4s8x", socket.AF_INET, socket.htons(PORT), socket.inet_aton("127.0.0.1"))
+        failed = libc.connect(libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0), there, len(there))
+        raise ValueError("no network: " + os.strerror(ctypes.get_errno()) if failed else "it is connected")
+    if amount == 1008:
+        limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE)]
+        raise ValueError(f"limits {limits}")
+    if amount == 1009:
+        bytearray(2**40)
+    if amount == 1005:
+        raise ValueError(f"it sees {sorted(set(os.environ) & {'A_SECRET', 'PGPASSWORD', 'AWS_SECRET_ACCESS_KEY'})}")
+    return {"balance": (state or {}).get("balance", 0) + amount}, [{"booked": amount}]
+
+ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=apply)
+other = inturn.Pipeline(name="other", group="account", order=inturn.Gapless("revision"), handler=apply)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    path = tmp_path / "mended_ledger.py"
+    path.write_text(HANDLER)
+    return str(path)
+
+
+def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: str = "other ledger") -> DryRunRequest:
+    return DryRunRequest(
+        at=at,
+        definitions=[f"{module}:{each}" for each in names.split()],
+        action=DecisionAction.REPLACE,
+        names=[group],
+        selection={},
+        content={"amount": amount},
+        sample=3,
+        most=100,
+    )
+
+
+def test_it_shows_the_state_and_the_outputs_that_would_come(shop: Shop, module: str) -> None:
+    with look_into(shop.store) as look:
+        before = look.group("eu-2")
+    found = dry_run(request(shop.store, module))
+    assert (found.error, found.groups, found.outcomes) == ("", 1, {"open": 1})
+    (trial,) = found.sample
+    assert (trial["state_before"], trial["state"]) == (before.state, {"balance": 5})
+    assert trial["outputs"] == [{"booked": 5}]
+    with look_into(shop.store) as look:
+        assert look.group("eu-2") == before
+        assert look.undecided("eu-2") == []
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [
+        (1001, "PermissionError: a dry run may not"),
+        (1002, "PermissionError: a dry run may not start a program"),
+        (1005, "ValueError: it sees []"),
+        (1006, "PermissionError: a dry run may not look into other processes"),
+        (1008, f"ValueError: limits [10, {64 * 2**20}]"),
+        (1009, "MemoryError"),
+    ],
+)
+def test_the_handler_cannot_act_on_the_world(
+    shop: Shop, module: str, amount: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("A_SECRET", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    found = dry_run(request(shop.store, module, amount))
+    assert found.outcomes == {"failed": 1}
+    assert told in found.sample[0]["error"]
+
+
+def test_the_kernel_takes_the_network_away_too(shop: Shop, module: str) -> None:
+    """A connection that Python does not see, to a server that is there."""
+    unshare = shutil.which("unshare") or pytest.skip("there is no unshare, which tells whether the kernel does it")
+    if subprocess.run([unshare, "--user", "--net", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("the kernel gives this process no network namespace of its own")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        path = Path(module)
+        path.write_text(path.read_text().replace("PORT = 0", f"PORT = {server.getsockname()[1]}"))
+        found = dry_run(request(shop.store, module, 1007))
+    assert "no network: Network is unreachable" in found.sample[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"), [(1003, "took longer than 2 s, and was ended"), (1004, "ended with code 7")]
+)
+def test_a_handler_that_does_not_return_is_told(shop: Shop, module: str, amount: int, told: str) -> None:
+    assert told in dry_run(request(shop.store, module, amount), timeout_s=2).error
+
+
+def test_a_definition_that_does_not_fit_is_told(shop: Shop, module: str) -> None:
+    assert "'other'" in dry_run(request(shop.store, module, names="other")).error
+    assert "no pipeline 'none'" in dry_run(request(shop.store, module, names="none")).error
+
+
+@pytest.mark.postgres
+def test_it_is_the_same_over_postgresql(postgres_url: str, module: str) -> None:
+    with inturn.open(postgres_url) as db:
+        payments = db.queue("payments")
+        payments.send({"amount": 7}, group="a", revision=1)
+        payments.send({"amount": -5}, group="a", revision=2)
+        inturn.work(load(f"{module}:ledger"), payments, until="empty")
+    at = f"{postgres_url}#ledger"
+    (trial,) = dry_run(request(at, module, group="a", names="ledger")).sample
+    assert (trial["state_before"], trial["state"]) == ({"balance": 7}, {"balance": 12})
+    found = dry_run(request(at, module, 1001, group="a", names="ledger"))
+    assert "may not" in found.sample[0]["error"], "the store's connection is there, and no other"
+
+
+def test_a_page_shows_the_differences_and_decides(shop: Shop, module: str, tmp_path: Path) -> None:
+    config = ConsoleConfig(actions_log=str(tmp_path / "actions"))
+    app = console(shop.path, by="ann", pipelines=[f"{module}:ledger"], config=config)
+    with TestClient(app, base_url=HOST) as browser:
+        page = browser.get("/group", params={"store": shop.store, "group": "eu-1"}).text
+        assert "try replace" in page
+        token = page.split('name="token" value="')[1].split('"')[0]
+        form = {"token": token, "store": shop.store, "group": "eu-1", "action": "replace"}
+        form |= {"field.amount": "5", "kind.amount": "json", "field.account": "eu-1", "kind.account": "text"}
+        tried = browser.post("/try", data=form).text
+        assert "Nothing was written" in tried
+        assert "<del>-5</del>" in tried
+        assert "<ins>5</ins>" in tried
+        assert "booked" in tried
+        wrong = browser.post("/try", data=form | {"field.amount": "five"})
+        assert (wrong.status_code, "which is not JSON" in wrong.text) == (400, True)
+        many = {"token": token, "store": shop.store, "action": "drop", "error": "ValueError*"}
+        assert "2 groups" in browser.post("/try", data=many).text.lower()
+    with look_into(shop.store) as look:
+        assert look.undecided("eu-1") == []
+
+
+def test_without_a_pipeline_nothing_is_run(shop: Shop) -> None:
+    answer = shop.browser.post("/api/try", json={"store": shop.store, "group": "eu-1", "action": "resume"})
+    assert (answer.status_code, "--pipeline" in answer.json()["error"]) == (400, True)
+    assert "try resume" not in shop.page("/group", store=shop.store, group="eu-1")
+
+
+def test_a_request_cannot_name_code(shop: Shop, module: str) -> None:
+    asked = {"store": shop.store, "group": "eu-1", "action": "resume", "definitions": f"{module}:ledger"}
+    answer = shop.browser.post("/api/try", json=asked)
+    assert (answer.status_code, answer.json()["error"][:33]) == (400, "there is no field 'definitions'; ")
+    answer = shop.browser.post("/try", data=asked | {"pipeline": f"{module}:ledger", "token": shop.token()})
+    assert (answer.status_code, "start the console with --pipeline" in answer.text) == (400, True)
+
+
+def test_differences_are_field_by_field() -> None:
+    old = {"a": 1, "b": {"c": [1], "d": "x"}, "e": 1}
+    new = {"a": 1, "b": {"c": [2], "d": "x"}, "f": True}
+    assert [tuple(each) for each in differences(old, new)] == [
+        ("b.c", [1], [2]),
+        ("e", 1, ABSENT),
+        ("f", ABSENT, True),
+    ]
+    assert [tuple(each) for each in differences(1, True)] == [("", 1, True)]
+    assert differences(None, None) == []

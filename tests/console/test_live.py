@@ -1,0 +1,124 @@
+"""Many pages listen and ask at once: they hear of each change, are limited in number, and end with the console."""
+
+import asyncio
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from console_shop import Shop
+from console_started import Listener, started, until
+
+import inturn
+from inturn.console.live import StoreMark, StoreWatch
+from inturn.core import limits
+
+
+@pytest.mark.thorough
+def test_many_pages_listen_and_ask_at_once(shop: Shop) -> None:
+    """Twenty pages listen, four browsers ask, and a worker goes on, all at once."""
+    with started(shop.path) as console:
+        pages = [Listener(console) for _ in range(20)]
+
+        def asks(number: int) -> list[int]:
+            group = f"eu-{1 + number % 2}"
+            asked = [("/", {}), ("/group", {"store": shop.store, "group": group}), ("/queues", {})]
+            return [console.get(path, **fields)[0] for _ in range(2) for path, fields in asked]
+
+        with ThreadPoolExecutor(5) as browsers:
+            answers = [browsers.submit(asks, number) for number in range(4)]
+            shop.send(*((f"new-{number}", 1, -1) for number in range(20)))
+            assert {status for each in answers for status in each.result()} == {200}
+        until(lambda: all(page.heard for page in pages))
+        assert {name for page in pages for name in page.heard} == {"changed"}
+        assert len(console.api("/stuck")["stores"][0]["groups"]) == 23
+        for page in pages:
+            page.close()
+        again = Listener(console)
+        shop.send(("one-more", 1, -1))
+        until(lambda: again.heard == ["changed"])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_open_pages_end_in_order_when_it_stops(shop: Shop, number: signal.Signals) -> None:
+    with started(shop.path) as console:
+        pages = [Listener(console) for _ in range(5)]
+        began = time.monotonic()
+        assert console.stop(number) == 0
+        assert time.monotonic() - began < 30, "it does not wait until the pages are closed"
+        assert console.process.stderr is not None
+        assert console.process.stderr.read() == ""
+        assert all(page.is_over.wait(10) for page in pages)
+
+
+def test_there_are_so_many_listeners_and_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONSOLE_LISTENERS", 0)
+    answer = shop.browser.get("/live")
+    assert (answer.status_code, "hear of changes already" in answer.json()["error"]) == (503, True)
+
+
+def test_nobody_looks_while_nobody_listens(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inturn.console.live.LOOK_S", 0.01)
+    looks: list[str] = []
+    now = StoreMark.now
+
+    def noted(self: StoreMark) -> str:
+        looks.append(found := now(self))
+        return found
+
+    monkeypatch.setattr(StoreMark, "now", noted)
+
+    async def listen() -> None:
+        watch = StoreWatch([shop.path])
+        await asyncio.sleep(0.1)
+        assert (watch.listeners, looks) == (0, [])
+        pages = [watch.events() for _ in range(10)]
+        assert {await anext(page) for page in pages} == {"retry: 3000\n\n"}
+        assert watch.listeners == 10
+        assert len(looks) < 10, "all pages share a look"
+        with inturn.open(shop.path) as db:
+            db.queue("payments").send({"amount": 1}, group="a", revision=1)
+        assert {await anext(page) for page in pages} == {"event: changed\ndata: 1\n\n"}
+        for page in pages:
+            await page.aclose()  # type: ignore[attr-defined]
+        assert watch.listeners == 0
+        await asyncio.sleep(0.2)
+        count = len(looks)
+        await asyncio.sleep(0.2)
+        assert len(looks) == count
+        again = watch.events()
+        await anext(again)
+        assert len(looks) > count
+        await watch.end()
+        with pytest.raises(StopAsyncIteration):
+            await anext(again)
+
+    asyncio.run(listen())
+
+
+def test_a_mark_changes_with_the_store_and_is_empty_while_it_is_away(shop: Shop, tmp_path: Path) -> None:
+    mark = StoreMark(shop.store)
+    first = mark.now()
+    assert first
+    assert mark.now() == first
+    shop.send(("new", 1, 1))
+    assert mark.now() not in ("", first)
+    Path(shop.path).rename(tmp_path / "away.db")
+    assert mark.now() == ""
+    assert StoreMark(str(tmp_path / "no-store")).now() == ""
+
+
+@pytest.mark.postgres
+def test_a_mark_of_a_server_keeps_one_connection(postgres_url: str) -> None:
+    mark = StoreMark(postgres_url)
+    with inturn.open(postgres_url) as db:
+        db.queue("payments").send(1)
+        first = until(mark.now)
+        db.queue("payments").send(2)
+        until(lambda: mark.now() != first)
+        with db.transaction() as tx:
+            sql = "select count(*) from pg_stat_activity where query like '%n_tup_ins%' and pid <> pg_backend_pid()"
+            assert tx.execute(sql).fetchone() == (1,)
+    mark.close()

@@ -1,0 +1,182 @@
+"""Masks: whatever the rules and the messages, a viewer gets what a rule hides by no route."""
+
+import datetime as dt
+import json
+import re
+from fnmatch import fnmatchcase
+from itertools import combinations, count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console_shop import AMOUNTS, HOST, Shop
+from guarded import TOKENS, Guarded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from inturn.console import ConsoleConfig, Role, console
+from inturn.console.differences import FieldChange
+from inturn.console.forms import FormField
+from inturn.console.masks import HIDDEN, MaskRules
+from inturn.console.routes import PAGES
+from inturn.console.searching import FoundMessage
+from inturn.console.time_line import EventKind, TimeLineEvent
+from inturn.console.views import plain
+from inturn.core.pipeline.inspection import GroupHistory
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+
+NAMES = st.sampled_from(["card", "Card", "number", "iban", "customer", "items", "note", "a.b", "ключ", "é"])
+RULES = st.sampled_from(
+    ["card", "card.*", "*.iban", "customer.*.number", "*", "c?rd", "[ci]*", "items.0", "note", "ключ", "É", "a.b", "b"]
+)
+LEAVES = st.just("secret-0000-x")
+CHANGES: list[dict[str, str]] = [
+    {},
+    {"group": "eu-8"},
+    {"group": "t", "queue": "dead"},
+    {"store": "none", "queue": "none"},
+    {"q": "*"},
+    {"q": "secret-", "within": "contents"},
+]
+"""Changes of the fields with which each route is asked."""
+
+
+def payloads() -> st.SearchStrategy[Any]:
+    """Return payloads: objects and lists at any depth, and texts that are JSON themselves, once or twice."""
+
+    def wider(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        return st.one_of(
+            st.dictionaries(NAMES, inner, max_size=3),
+            st.lists(inner, max_size=3),
+            st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(json.dumps),
+            st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(json.dumps).map(json.dumps),
+            st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(lambda each: json.dumps(each)[:-1]),
+        )
+
+    drawn = st.dictionaries(NAMES, st.recursive(LEAVES, wider, max_leaves=6), min_size=1, max_size=4)
+    return drawn.map(numbered)
+
+
+def numbered(payload: Any) -> Any:
+    """Return a payload in which each leaf is another one."""
+    numbers = count()
+    return json.loads(re.sub("secret-0000-x", lambda _: f"secret-{next(numbers):04d}-x", json.dumps(payload)))
+
+
+def hidden(value: Any, rules: list[str], path: tuple[str, ...] = ()) -> set[str]:
+    """Return the leaves that a rule hides, told anew: some part of the path of a leaf or of what it is in fits."""
+    if isinstance(value, dict):
+        return set().union(*(hidden(each, rules, (*path, name.lower())) for name, each in value.items()))
+    if isinstance(value, list):
+        return set().union(*(hidden(each, rules, (*path, str(at))) for at, each in enumerate(value)))
+    if isinstance(value, str) and not value.startswith("secret-"):
+        try:
+            return hidden(json.loads(value), rules, path)
+        except ValueError:
+            return set()  # hidden as a whole, which the shape of the answer shows
+    parts = {".".join(path[begin:end]) for begin, end in combinations(range(len(path) + 1), 2)}
+    return {value} if any(fnmatchcase(part, rule.lower()) for part in parts for rule in rules) else set()
+
+
+@pytest.mark.soak
+@given(payload=payloads(), rules=st.lists(RULES, min_size=1, max_size=3))
+def test_no_leaf_that_a_rule_hides_is_left(payload: Any, rules: list[str]) -> None:
+    secret = hidden(payload, rules)
+    left = json.dumps(MaskRules(rules).payload(payload), ensure_ascii=False)
+    assert not [each for each in secret if each in left]
+
+
+@given(payload=payloads())
+def test_what_no_rule_hides_stays_as_it_is(payload: Any) -> None:
+    def is_whole(value: Any) -> bool:
+        if isinstance(value, dict | list):
+            return all(map(is_whole, value.values() if isinstance(value, dict) else value))
+        if value.startswith("secret-"):
+            return True
+        try:
+            return is_whole(json.loads(value))
+        except ValueError:
+            return False
+
+    if is_whole(payload):
+        masked = MaskRules(["no such field"]).payload(payload)
+        assert json.dumps(masked, ensure_ascii=False).count("secret-") == json.dumps(payload).count("secret-")
+
+
+@pytest.mark.parametrize("value", ["4111", "x{", 4111, 4.5, b"4111", '{"card": 4111', "[4111", '"4111"', "[" * 100_000])
+def test_what_has_no_fields_is_hidden_as_a_whole(value: Any) -> None:
+    assert "4111" not in json.dumps(MaskRules(["card"]).payload(value))
+    assert MaskRules(["card"]).payload({"card": value}) == {"card": HIDDEN}
+
+
+def test_rows_that_quote_messages_are_masked_whoever_shows_them() -> None:
+    at, card = dt.datetime.now(dt.UTC), {"card": {"number": "4111"}}
+    rows = [
+        FormField("card", "json", json.dumps(card["card"]), "JSON", ['"4111"']),
+        FieldChange("card.number", "4111", 4111),
+        FieldChange("card.number.0", "4111", "(absent)"),
+        FieldChange("", card, "4111"),
+        FoundMessage("shop", "queue", "payments", "eu-1", "message 1", None, card),
+        TimeLineEvent(EventKind.HELD, "revision 1", content=card),
+        GroupHistory(
+            rejected=[RejectedRow("eu-1", "invalid", "ValueError: 4111", json.dumps(card), at)],
+            outputs=[OutputRow("eu-1", 0, 1, None, 0, "eu-1/1/0", card)],
+            delivery=FailingRow("eu-1", 1, 1, "ValueError: 4111", None),
+        ),
+    ]
+    for row in rows:
+        assert "4111" in json.dumps(plain(row))
+        assert "4111" not in json.dumps(plain(MaskRules(["card"]).applied({"rows": [row]}))), row
+
+
+def test_a_value_of_an_unknown_type_is_never_shown() -> None:
+    class Leaky:
+        pass
+
+    with pytest.raises(TypeError, match="a Leaky cannot be masked"):
+        MaskRules(["card"]).applied({"stores": [Leaky()]})
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.thorough
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
+@given(payload=payloads(), rule=RULES)
+def test_a_viewer_gets_it_by_no_route(payload: Any, rule: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("masked")
+    shop = Shop(folder)
+    shop.send(*AMOUNTS)
+    inner = {each: payload[each] for each in payload if each not in {"amount", "account", "revision"}}
+    guarded = Guarded(shop, folder, inner, rule)
+    secret = hidden(inner, [rule])
+    viewer, operator = guarded.browser(Role.VIEWER), guarded.browser(Role.OPERATOR)
+    shown = ""
+    for page in PAGES:
+        for path in (page.path, f"/api/{page.name}"):
+            fields = guarded.fields_of(page.fields)
+            for change in CHANGES:
+                known = {each: (fields | change)[each] for each in fields}
+                text = viewer.get(path, params=known).text
+                assert not [each for each in secret if each in text], (path, known)
+                shown += operator.get(path, params=known).text
+    assert all(each in shown for each in secret), "an operator sees them"
+
+
+def test_a_viewer_is_told_of_a_fault_without_what_it_quotes(shop: Shop, tmp_path: Path) -> None:
+    guarded = Guarded(shop, tmp_path)
+    Path(shop.path).write_bytes(b"4111-1111-1111-1111" * 1000)
+    for path in ("/", "/api/stuck", "/api/group", "/group", "/queues"):
+        answer = guarded.browser(Role.VIEWER).get(
+            path, params={"store": shop.store, "group": "eu-9"} if "group" in path else {}
+        )
+        assert "4111" not in answer.text
+        assert answer.status_code in {200, 400, 503}
+
+
+def test_without_rules_viewers_see_what_operators_see(shop: Shop, tmp_path: Path) -> None:
+    guarded = Guarded(shop, tmp_path)
+    config = ConsoleConfig(people=guarded.config.people, actions_log="log")
+    app = console(shop.path, config=config, folder=tmp_path)
+    viewer = TestClient(app, base_url=HOST, headers={"authorization": f"Bearer {TOKENS[Role.VIEWER]}"})
+    assert "4111-1111" in viewer.get("/group", params={"store": shop.store, "group": "eu-9"}).text

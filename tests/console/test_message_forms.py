@@ -1,0 +1,211 @@
+"""The form of a failing message has an input for each field, of its type where the type is known."""
+
+import datetime as dt
+import json
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NewType
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import inturn
+from inturn.console.forms import MessageForms, edited, form
+from inturn.console.message_types import field_types
+from inturn.core.errors import InputError
+
+Cents = NewType("Cents", int)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Inner:
+    x: int
+
+
+@dataclass
+class AsDataclass:
+    account: str
+    revision: int
+    amount: float
+    is_new: bool
+    colour: Colour
+    kind: Literal["a", 2]
+    cents: Annotated[Cents, "documented"]
+    day: date
+    price: Decimal | None = None
+    note: str | None = None
+    tags: list[str] = field(default_factory=list)
+    inner: Inner | None = None
+    either: int | str = 0
+
+
+class AsStruct(msgspec.Struct):
+    account: str
+    revision: int
+    amount: float
+    note: str | None = None
+
+
+class AsModel(pydantic.BaseModel):
+    account: str
+    revision: int
+    amount: float
+    note: str | None = None
+
+
+def fields_of(message: type | None) -> dict[str, Any]:
+    pipeline = inturn.Pipeline(
+        name="p", group="account", order=inturn.Gapless("revision"), message=message, handler=lambda s, m: (s, [])
+    )
+    return {each.name: each for each in field_types(pipeline)}
+
+
+def test_each_type_has_its_kind() -> None:
+    found = fields_of(AsDataclass)
+    kinds = {name: (each.kind, each.takes_none, each.is_needed) for name, each in found.items()}
+    assert kinds == {
+        "account": ("text", False, True),
+        "revision": ("integer", False, True),
+        "amount": ("number", False, True),
+        "is_new": ("boolean", False, True),
+        "colour": ("choice", False, True),
+        "kind": ("choice", False, True),
+        "cents": ("integer", False, True),
+        "day": ("text", False, True),
+        "price": ("text", True, False),
+        "note": ("text", True, False),
+        "tags": ("json", False, False),
+        "inner": ("json", True, False),
+        "either": ("json", False, False),
+    }
+    assert (found["colour"].choices, found["kind"].choices) == (["red", "blue"], ["a", 2])
+    assert [name for name, each in found.items() if each.is_fixed] == ["account", "revision"]
+
+
+@pytest.mark.parametrize("message", [AsStruct, AsModel])
+def test_all_kinds_of_record_are_described(message: type) -> None:
+    kinds = {name: each.kind for name, each in fields_of(message).items()}
+    assert kinds == {"account": "text", "revision": "integer", "amount": "number", "note": "text"}
+
+
+def test_plain_dicts_have_the_inputs_of_their_values() -> None:
+    content = {"account": "a", "revision": 1, "amount": 1.5, "ok": True, "note": None, "text": "x\ny", "list": [1]}
+    kinds = {each.name: each.kind for each in form(content, list(fields_of(None).values()))}
+    assert kinds == {
+        "account": "text",
+        "revision": "integer",
+        "amount": "number",
+        "ok": "boolean",
+        "note": "json",
+        "text": "long",
+        "list": "json",
+    }
+
+
+def test_a_value_that_is_not_of_the_type_can_be_mended() -> None:
+    content = {"account": "a", "revision": 1, "amount": "12,5", "colour": "green"}
+    found = {each.name: each for each in form(content, list(fields_of(AsDataclass).values()))}
+    assert (found["amount"].kind, found["amount"].text) == ("text", "12,5")
+    assert (found["colour"].kind, found["colour"].text) == ("text", "green")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), JSON, max_size=5))
+def test_a_form_that_is_sent_as_it_is_changes_nothing(content: dict[str, Any]) -> None:
+    posted: dict[str, str] = {}
+    for each in form(content, []):
+        posted |= {f"kind.{each.name}": each.kind, f"field.{each.name}": each.text}
+        posted |= {f"none.{each.name}": "1"} if each.is_none else {}
+    assert edited(posted) == content
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        ("integer", "1.5", "a whole number"),
+        ("integer", "true", "a whole number"),
+        ("number", "12,5", "a number"),
+        ("number", '"5"', "a number"),
+        ("json", "{", "JSON"),
+        ("integer", "", "a whole number"),
+        ("number", "NaN", "a number: NaN is no number of JSON"),
+        ("number", "1e999", "a number: 1e999 is beyond"),
+        ("json", "[-Infinity]", "JSON: -Infinity is no number of JSON"),
+        ("json", "[" * 100_000, "JSON: "),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_name(kind: str, text: str, told: str) -> None:
+    with pytest.raises(InputError, match=rf"the field 'x' is .*, which is not {told}"):
+        edited({"kind.x": kind, "field.x": text})
+
+
+def test_a_text_that_utf_8_cannot_hold_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"the field 'x' is .* has half a surrogate pair at a\[0\]"):
+        edited({"kind.x": "json", "field.x": r'{"a": ["\ud800"]}'})
+
+
+def test_an_absent_field_stays_absent_unless_something_is_written() -> None:
+    assert edited({"kind.x": "text", "field.x": "", "absent.x": "1"}) == {}
+    assert edited({"kind.x": "text", "field.x": "a", "absent.x": "1"}) == {"x": "a"}
+    assert edited({"kind.x": "text", "field.x": "a", "none.x": "1"}) == {"x": None}
+
+
+DEFINITION = """
+from dataclasses import dataclass
+import inturn
+@dataclass
+class Message:
+    account: str
+    n: int
+    amount: TYPE
+def apply(state, message):
+    return state, []
+ledger = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n"), message=Message, handler=apply)
+"""
+
+
+def test_types_are_described_by_a_process_and_again_when_the_file_changes(tmp_path: Path) -> None:
+    path, forms = tmp_path / "a_ledger.py", MessageForms()
+    path.write_text(DEFINITION.replace("TYPE", "float"))
+    places = (f"{path}:ledger",)
+    assert [each.kind for each in forms.types(places, "ledger")] == ["text", "integer", "number"]
+    assert forms.types(places, "other") == []
+    path.write_text(DEFINITION.replace("TYPE", "bool") + "# changed")
+    assert [each.kind for each in forms.types(places, "ledger")] == ["text", "integer", "boolean"]
+    path.write_text("import nothing_of_this_name")
+    assert forms.types(places, "ledger") == [], "the page has the form of the values then"
+    assert forms.types((), "ledger") == []
+
+
+def test_choices_are_json() -> None:
+    content = {"account": "a", "revision": 1, "kind": 2}
+    found = next(each for each in form(content, list(fields_of(AsDataclass).values())) if each.name == "kind")
+    assert [json.loads(each) for each in found.choices] == ["a", 2]
+    assert found.text == "2"
+
+
+def test_times_of_a_store_on_spark_are_texts_in_the_form() -> None:
+    at = dt.datetime(2013, 1, 4, 10, 5, tzinfo=dt.UTC)
+    (field,) = form({"at": at}, [])
+    assert (field.kind, field.text) == ("text", "2013-01-04T10:05:00Z")
