@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from inturn import Gapless, Retry, Timestamp, Wait
 from inturn.core.errors import InturnError, PipelineError
-from inturn.core.pipeline.order import StoredOrder, duration_us
+from inturn.core.pipeline.order import StoredOrder
+from inturn.core.values.duration import duration_us
 
 UNITS = {"microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
 UNITS |= {"day": 24 * UNITS["hour"], "week": 7 * 24 * UNITS["hour"]}

@@ -1,24 +1,56 @@
 """An example prints what it says it prints, and what it is about is true beyond the one case that it shows."""
 
+import ast
 import runpy
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import inturn
+from inturn.ingest import Ingest, MessageMapping, SourceControl
+from inturn.testing import source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_prints_what_its_docstring_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+ON_SPARK = [path for path in sorted(EXAMPLES.glob("*.py")) if "SparkSession" in path.read_text()]
+PLAIN = [path for path in sorted(EXAMPLES.glob("*.py")) if path not in ON_SPARK]
+
+
+@pytest.mark.parametrize("path", [*PLAIN, *ON_SPARK], ids=lambda path: path.stem)
+def test_an_example_is_read_at_once(path: Path) -> None:
+    text = path.read_text()
+    code = text.removeprefix(f'"""{ast.get_docstring(ast.parse(text), clean=False)}"""')
+    assert sum(bool(line.strip()) for line in code.splitlines()) < 60
+
+
+def check_output(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = runpy.run_path(str(path), run_name="__main__")
     promised = module["__doc__"].split("It prints:\n", 1)[1]
     assert capsys.readouterr().out == textwrap.dedent(promised).strip() + "\n"
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
+def test_an_example_prints_what_its_docstring_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_output(path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", ON_SPARK, ids=lambda path: path.stem)
+def test_an_example_on_spark_prints_what_its_docstring_says(
+    path: Path, spark: "SparkSession", capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark.version  # the example's session is this one
+    check_output(path, capsys)
 
 
 PHANTOM = runpy.run_path(str(EXAMPLES / "phantom_record.py"))
@@ -105,3 +137,51 @@ def test_never_two_outputs_and_no_difference_by_the_cut(webhooks: list[dict[str,
     result, whole = run(webhooks, *ends), run(webhooks)
     assert len(result.outputs) <= 1
     assert (result.states, result.outputs) == (whole.states, whole.outputs)
+
+
+FEED = runpy.run_path(str(EXAMPLES / "event_feed" / "feed.py"))
+
+
+def test_the_feed_prints_what_its_docstring_says(capsys: pytest.CaptureFixture[str]) -> None:
+    check_output(EXAMPLES / "event_feed" / "feed.py", capsys)
+
+
+@pytest.fixture
+def service() -> Iterator[Any]:
+    with FEED["Service"]() as service:
+        yield service
+        service.shutdown()
+
+
+def feed(service: Any) -> Any:
+    return FEED["EventFeed"](f"http://127.0.0.1:{service.server_port}", pause_s=0.01)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_the_feed_keeps_the_rules_of_a_source(service: Any, seed: int) -> None:
+    def produce(numbers: Sequence[int]) -> None:
+        for n in numbers:
+            service.add(("red", "blue")[n % 2], n=n)
+
+    source(lambda: feed(service), produce, seed=seed, steps=60)
+
+
+def test_what_the_service_forgot_or_numbers_anew_is_told(service: Any) -> None:
+    mapping = MessageMapping(group="body.account", revision="body.n")
+    with inturn.open(":memory:") as db:
+        ingest = Ingest(feed(service), db.queue("payments"), mapping, name="feed")
+        for n in range(1, 4):
+            service.add("red", account="a", n=n)
+        assert ingest.run(until="caught up").received == 3
+        service.add("red", account="a", n=4)
+        service.add("red", account="a", n=5)
+        service.first = 5
+        assert ingest.run(until="caught up").received == 0
+        (partition,) = SourceControl(db, "feed").partitions()
+        assert partition.note == "the events after 3 are gone; seek says where to go on"
+        SourceControl(db, "feed").seek(4)
+        assert ingest.run(until="caught up").received == 1
+        service.history = "2"
+        ingest.run(until="caught up")
+        (partition,) = SourceControl(db, "feed").partitions()
+        assert "made again" in str(partition.note)

@@ -51,6 +51,15 @@ class Decider(Inspector):
         """Return, for each of the named decisions that is taken, why it is void; an empty text: it was carried out."""
 
     @abstractmethod
+    def groups_of(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the groups that the named decisions are about, by the names of those that exist."""
+
+    def batch(self, first: str, count: int) -> list[str]:
+        """Return the names of decisions that were recorded together, from the name of the first."""
+        stem, _, number = first.rpartition(".")
+        return [first] if count == 1 or not number.isdigit() else [f"{stem}.{each:06d}" for each in range(count)]
+
+    @abstractmethod
     def is_followed(self) -> bool:
         """Return whether a process that applies decisions by itself may be running."""
 
@@ -68,7 +77,8 @@ class Decider(Inspector):
         """
         selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
         groups, void = self._selected(action, selection)
-        batch, at_us, decisions = uuid.uuid4().hex, _now_us(), []
+        batch, at_us = uuid.uuid4().hex, _now_us()
+        decisions: list[Decision] = []
         heads: Mapping[str, HeldStatus] = {}
         for number, group in enumerate(groups):
             if number % limits.DECIDED_AT_ONCE == 0 and action is not DecisionAction.GIVE_UP:
@@ -79,7 +89,12 @@ class Decider(Inspector):
             except InputError as error:
                 void[group.group] = str(error)
                 continue
-            seen |= {"id": f"{batch}.{number:06d}", "at_us": at_us, "by": asked["by"], "why": asked.get("why", "")}
+            seen |= {
+                "id": f"{batch}.{len(decisions):06d}",
+                "at_us": at_us,
+                "by": asked["by"],
+                "why": asked.get("why", ""),
+            }
             decisions.append(Decision(action=action, group=group.group, **seen))
         return DecisionDraft(action, decisions, void)
 

@@ -2,16 +2,17 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from inturn.core import limits
 from inturn.core.errors import PipelineError, StateError, ValueRefused
 from inturn.core.identity import TimelineEntry, effect_id, field_names
 from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
 from inturn.core.pipeline.order import Order, Retry, Wait
+from inturn.core.pipeline.type_variables import MessageT, OutputT, StateT
 from inturn.core.texts import name_fault, storable
 from inturn.core.values import path
 from inturn.core.values.construct import error_text
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline:
+class Pipeline(Generic[MessageT, StateT, OutputT]):
     """The definition of groups, their order, and the effect of a message on a group's state.
+
+    Type checkers infer ``Pipeline[Message, State, Output]`` from ``message``, ``state`` and ``handler``, and report a
+    handler that does not fit the other two.
 
     A field is named by its path, see :mod:`inturn.core.values.path`: ``after.version`` is a field within another.
 
@@ -52,9 +56,9 @@ class Pipeline:
     name: str
     group: str
     order: Order
-    handler: Callable[[Any, Any], tuple[Any, Any]]
-    message: type | None = None
-    state: Callable[[], Any] = dict
+    handler: Callable[[StateT, MessageT], tuple[StateT, list[OutputT] | tuple[OutputT, ...]]]
+    message: type[MessageT] | None = None
+    state: Callable[[], StateT] = dict  # type: ignore[assignment] # without it the handler says the type, a dict
     id: str | None = None
     arrival: str | None = None
     ignore: tuple[str, ...] | list[str] = ()
@@ -62,7 +66,7 @@ class Pipeline:
     retry: Retry = Retry()  # noqa: RUF009 - a frozen value
     on_invalid: Literal["reject", "fail"] = "reject"
     version: int = 1
-    upgrade: Callable[[Any, int], Any] | None = None
+    upgrade: Callable[[Any, int], StateT] | None = None
 
     def __post_init__(self) -> None:
         ignore = (self.ignore,) if isinstance(self.ignore, str) else self.ignore
@@ -80,13 +84,13 @@ class Pipeline:
 
     def replay(
         self,
-        messages: Iterable[Any],
+        messages: Iterable[MessageT | Mapping[str, Any]],
         *,
         now: dt.datetime | None = None,
         final: bool = False,
-        after: "Replay | None" = None,
+        after: "Replay[StateT, OutputT] | None" = None,
         decisions: "Sequence[Decision]" = (),
-    ) -> "Replay":
+    ) -> "Replay[StateT, OutputT]":
         """Apply messages to the pure timeline, without Spark: for unit tests, and as the oracle of every runner.
 
         Args:
@@ -128,7 +132,7 @@ class Pipeline:
         return shape_of(self.normal.kind)
 
     @cached_property
-    def make_first(self) -> Callable[[], Any]:
+    def make_first(self) -> Callable[[], StateT]:
         """The function that makes a first state; the state type itself, if its instances are in their normal form."""
         self.first_state()  # for its checks
         return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
@@ -145,7 +149,7 @@ class Pipeline:
             for index, output in enumerate(outputs)
         ]
 
-    def first_state(self) -> Any:
+    def first_state(self) -> StateT:
         """Return the state of a group before its first message.
 
         Raises:
@@ -159,9 +163,10 @@ class Pipeline:
             msg = f"Pipeline(state={name}) of pipeline {self.name!r}: its call without arguments raised "
             raise PipelineError(storable(f"{msg}{error_text(error)}; expected a group's first state")) from error
         try:
-            return self.normal(made)
+            normal: StateT = self.normal(made)
         except ValueRefused as error:
             raise StateError(f"the first state of pipeline {self.name!r} cannot be kept: {error}") from error
+        return normal
 
     @property
     def gap_policy(self) -> Wait:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import Decision
@@ -79,6 +79,24 @@ class GroupStatus:
     state: Any
 
 
+class GroupBrief(NamedTuple):
+    """The part of a group's status by which groups are summed up.
+
+    Attributes:
+        group: its text form.
+        status: as in :class:`GroupStatus`.
+        error: last line of its error; empty where there is none.
+        held: number of messages that it holds.
+        oldest_us: when its longest wait began, in microseconds since 1970; None if it holds none.
+    """
+
+    group: str
+    status: str
+    error: str
+    held: int
+    oldest_us: int | None
+
+
 @dataclass(frozen=True)
 class RejectedStatus:
     """The rejected messages of a group.
@@ -118,11 +136,44 @@ class RejectedStatus:
         return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."
 
 
+@dataclass(frozen=True)
+class TakenDecision:
+    """A decision that was taken.
+
+    Attributes:
+        decision: the decision.
+        void: why it changed nothing; empty: it was carried out.
+    """
+
+    decision: Decision
+    void: str
+
+
+@dataclass(frozen=True)
+class GroupHistory:
+    """The last events of a group that its store keeps, the last first in each list.
+
+    Attributes:
+        decisions: decisions that were taken.
+        rejected: messages that were rejected.
+        outputs: outputs that the store keeps: in a database those that are not delivered.
+        undelivered: number of outputs that are not delivered; None where delivering is not the store's.
+        delivery: why the first of them could not be delivered; None: no attempt has failed.
+    """
+
+    decisions: Sequence[TakenDecision] = ()
+    rejected: Sequence[RejectedRow] = ()
+    outputs: Sequence[OutputRow] = ()
+    undelivered: int | None = None
+    delivery: FailingRow | None = None
+
+
 class Inspector(ABC):
     """A view of a pipeline's stored data; a context manager.
 
     Attributes:
         title: name of the store, or of the pipeline in it, for sentences.
+        pipeline: name of the pipeline.
         order: the order of the pipeline.
         policy: policy for a gap that outlives its wait.
         unit: what a group's state is counted by, such as a step.
@@ -130,6 +181,7 @@ class Inspector(ABC):
     """
 
     title: str
+    pipeline: str
     order: StoredOrder
     policy: str
     unit = "step"
@@ -153,8 +205,12 @@ class Inspector(ABC):
         return (each for each in self.unsettled() if selection.matches(each.group, each.error))
 
     @abstractmethod
-    def unsettled(self) -> Iterator[GroupStatus]:
-        """Return the groups that are not open."""
+    def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
+        """Return the groups that are not open: all, or those with one of these names."""
+
+    @abstractmethod
+    def briefs(self) -> Iterator[GroupBrief]:
+        """Return the same groups in brief, which is much cheaper where there are thousands."""
 
     @abstractmethod
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
@@ -203,6 +259,10 @@ class Inspector(ABC):
     @abstractmethod
     def undecided(self, name: str) -> list[Decision]:
         """Return the decisions about a group that are not applied yet."""
+
+    def history(self, name: str, limit: int) -> GroupHistory:  # noqa: ARG002 - a hook
+        """Return the last events of a group, ``limit`` at most of each kind."""
+        return GroupHistory()
 
     def strays(self) -> list[tuple[str, str]]:
         """Return the files among the decisions that are not decisions, and why each is not."""

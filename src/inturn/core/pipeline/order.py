@@ -3,11 +3,10 @@
 A grade is one class here, with its traits and its timeline. No other code asks which grade an order is.
 """
 
-import datetime as dt
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from inturn.core import limits
 from inturn.core.errors import InputError, PipelineError
@@ -16,43 +15,11 @@ from inturn.core.override import override
 from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.texts import shown
+from inturn.core.values.duration import Duration, duration_us
 from inturn.core.values.instant import MICROSECONDS, Unit, is_date, read_us
-
-_UNITS = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
 
 _DOUBLINGS = 32
 """A microsecond that is doubled so often is more than the longest pause."""
-
-Duration: TypeAlias = str | dt.timedelta
-
-
-def duration_us(value: Duration, *, what: str) -> int:
-    """Return a duration in microseconds, from ``"10 minutes"`` or a ``timedelta``.
-
-    Raises:
-        PipelineError: if it cannot be read, is negative or is too long; ``what`` names the argument.
-    """
-    if isinstance(value, dt.timedelta):
-        number = value // dt.timedelta(microseconds=1)
-    else:
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", value) if isinstance(value, str) else None
-        if found is None or found[2] not in _UNITS:
-            msg = f"{what} is {value!r}; write it as '10 minutes' ({', '.join(_UNITS)}) or as a timedelta"
-            raise PipelineError(msg)
-        number = round(min(float(found[1]) * _UNITS[found[2]], 2.0 * limits.DURATION_US))
-    if number < 0:
-        raise PipelineError(f"{what} is {value!r}; a duration cannot be negative")
-    if number > limits.DURATION_US:
-        raise PipelineError(f"{what} is {value!r}; expected at most {limits.DURATION_US // _UNITS['week']} weeks")
-    return number
 
 
 class Order:

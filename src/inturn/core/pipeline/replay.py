@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Generic
 
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
@@ -16,13 +16,14 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Counts, Fold, Group, Journal
 from inturn.core.pipeline.reading import message_of, read, values_of
 from inturn.core.pipeline.timeline import Timeline
+from inturn.core.pipeline.type_variables import OutputT, StateT
 from inturn.core.values.construct import Unmade
 from inturn.core.values.instant import instant_us
 from inturn.core.values.path import put, value_at
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Output(Generic[OutputT]):
     """One output with its message and its effect id.
 
     Attributes:
@@ -41,7 +42,7 @@ class Output:
     id: str | None
     index: int
     effect_id: str
-    output: Any
+    output: OutputT
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Held:
 
 
 @dataclass
-class Replay:
+class Replay(Generic[StateT, OutputT]):
     """The result of a step of the pure timeline.
 
     Attributes:
@@ -79,8 +80,8 @@ class Replay:
         shape: shape of its state type; see :mod:`inturn.core.pipeline.versions`.
     """
 
-    states: dict[str, Any] = field(default_factory=dict)
-    outputs: list[Output] = field(default_factory=list)
+    states: dict[str, StateT] = field(default_factory=dict)
+    outputs: list[Output[OutputT]] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     timelines: dict[str, Timeline] = field(default_factory=dict)
@@ -176,6 +177,8 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
         InputError: if the message has no such field, or if its type refuses the new content.
     """
     own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    arrival = {pipeline.arrival} - own.keys()  # kept beside a message whose type has no such field
+    new = {name: value for name, value in new.items() if name not in arrival}
     for name in new.keys() - own.keys():
         raise InputError(f"the message has no field {name!r}; it has {', '.join(own)}")
     content: Any = {**own, **new}

@@ -1,0 +1,62 @@
+"""The documentation as a site: no broken link or anchor, every page in it, and nothing from the web."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?([^"'\s>]+)|<link\b[^>]*\bhref=["']?([^"'\s>]+)"""
+)
+LINK = re.compile(r"""<a\b[^>]*\bhref=["']?([^"'\s>]+)""")
+ANCHOR = re.compile(r"""\bid=["']?([^"'\s>]+)""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return folder
+
+
+@pytest.mark.thorough
+def test_no_link_of_the_site_is_broken(site: Path) -> None:
+    pages = {page.resolve(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    anchors = {page: set(ANCHOR.findall(text)) for page, text in pages.items()}
+    assert len(pages) > 30
+    broken = []
+    for page, text in pages.items():
+        if page.name == "404.html":  # its links are those of a server's root
+            continue
+        for link in LINK.findall(text):
+            parts = urlsplit(link)
+            if parts.scheme or link.startswith("//"):
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            target = target / "index.html" if target.is_dir() else target
+            if not target.exists() or (
+                parts.fragment and target in anchors and unquote(parts.fragment) not in anchors[target]
+            ):
+                broken.append((page.name, link))
+    assert broken == []
+
+
+@pytest.mark.thorough
+def test_nothing_of_the_site_comes_from_the_web(site: Path) -> None:
+    loaded = {
+        (page.name, address)
+        for page in site.rglob("*.html")
+        for found in LOADED.findall(page.read_text(encoding="utf-8"))
+        for address in found
+        if urlsplit(address).scheme in ("http", "https") or address.startswith("//")
+    }
+    assert loaded == set()
+    styles = "".join(file.read_text(encoding="utf-8") for file in site.rglob("*.css"))
+    assert not re.search(r"url\(\s*[\"']?(?:https?:)?//", styles)
+    assert not re.search(r"@import\s+(?:url\()?[\"']?(?:https?:)?//", styles)

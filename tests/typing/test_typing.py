@@ -1,0 +1,36 @@
+"""A handler that does not fit its pipeline is a type error in users' code, and one that fits is none."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CODE = Path(__file__).with_name("user_code.py")
+WRONG = {number for number, line in enumerate(CODE.read_text().splitlines(), 1) if line.endswith("# error")}
+
+
+def mypy(folder: Path) -> set[int]:
+    """Return the lines that mypy refuses."""
+    words = [sys.executable, "-m", "mypy", "--strict", "--output", "json", "--cache-dir", str(folder), str(CODE)]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+    assert not found.stderr, found.stderr
+    return {json.loads(line)["line"] for line in found.stdout.splitlines()}
+
+
+def basedpyright(folder: Path) -> set[int]:
+    """Return the lines that pyright refuses."""
+    words = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "--pythonpath", sys.executable]
+    found = subprocess.run([*words, str(CODE)], capture_output=True, text=True, check=False, cwd=folder)
+    return {each["range"]["start"]["line"] + 1 for each in json.loads(found.stdout)["generalDiagnostics"]}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("checker", [mypy, basedpyright])
+def test_what_does_not_fit_is_a_type_error_and_nothing_else(
+    checker: Callable[[Path], set[int]], tmp_path: Path
+) -> None:
+    assert len(WRONG) > 10
+    assert checker(tmp_path) == WRONG
