@@ -6,14 +6,15 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 ARGS  ?=
-SERVICES = prometheus rabbitmq-server redis-server systemd
+SERVICES = chromium prometheus rabbitmq-server redis-server systemd
 
 STAGES = $(BIN)/python .ci/stages.py
-EXTRAS = demo,console,connect,objects,delta,server,postgres,kafka,rabbitmq,sqs,telemetry
+EXTRAS = demo,console,connect,objects,delta,server,postgres,kafka,schema-registry,rabbitmq,sqs,telemetry
+LAB = --scenario transfers --sweep consumers=1,2,4,8 --sweep failures=0,1%,5% --recommend
 
 unexport PYTHONDONTWRITEBYTECODE # or each process rewrites the assertions of all tests again
 
-.PHONY: help demo quick test ci nightly steady soak services lint bench spark-versions pythons supply-chain pins clean
+.PHONY: help demo lab quick test ci nightly steady soak services lint docs bench spark-versions pythons supply-chain pins clean
 
 help:  ## show this list
 	@echo "make TARGET [ARGS='…'] [PYTHON=python3.x]"
@@ -21,6 +22,9 @@ help:  ## show this list
 
 demo: $(READY)  ## run the demo; ARGS go to `inturn demo`
 	@$(BIN)/inturn demo $(ARGS)
+
+lab: $(READY)  ## run a scenario through every design, and say where the page is; ARGS go to `inturn lab`
+	@$(BIN)/inturn lab $(or $(ARGS),$(LAB)) --out build/lab.html
 
 quick: $(READY)  ## check the style and test the core, the stores and the kernel; ARGS go to pytest
 	$(BIN)/ruff check -q
@@ -51,6 +55,9 @@ lint: $(READY)  ## check style, types and which way the imports run
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY)  ## write the documentation as a site to build/docs, to be read without a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q && echo "the documentation is in build/docs/index.html"
 
 supply-chain: $(READY)  ## check the pinned versions against advisories, and write a bill of materials to build/
 	$(BIN)/python .ci/supply_chain.py

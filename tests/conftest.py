@@ -1,4 +1,4 @@
-"""What all tests share: how hard hypothesis tries, that the quick tests speak first, an object store, PostgreSQL."""
+"""What all tests share: how hard hypothesis tries, that the quick tests speak first, servers that many tests use."""
 
 import os
 import socket
@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
 
+from kafka_started import Kafka, missing
 from postgres_schemas import Schemas
 from postgres_started import start, stop
 
@@ -30,12 +31,19 @@ settings.load_profile("ci")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let ``make soak`` give the tests marked `soak` another seed in each round."""
     parser.addoption("--soak-seed", type=int, default=1, help="what tests marked soak draw from (default: 1)")
+    parser.addoption("--soak-kills", type=int, default=20, help="kills of each source's test (default: 20)")
 
 
 @pytest.fixture(scope="session")
 def soak_seed(request: pytest.FixtureRequest) -> int:
     """What a test marked `soak` draws from."""
     return int(request.config.getoption("--soak-seed"))
+
+
+@pytest.fixture(scope="session")
+def soak_kills(request: pytest.FixtureRequest) -> int:
+    """How often the tests of sources kill something."""
+    return int(request.config.getoption("--soak-kills"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -120,3 +128,13 @@ def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
     address = postgres_schemas.take()
     yield address
     postgres_schemas.give_back(address)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Kafka itself; whoever kills it starts it again."""
+    if why := missing():
+        pytest.skip(why)
+    kafka = Kafka(tmp_path_factory.mktemp("kafka"))
+    yield kafka
+    kafka.kill()

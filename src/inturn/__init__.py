@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from inturn.consumer import consume
     from inturn.database import open as open  # noqa: A004 - inturn.open, as sqlite and shelve have it; re-exported
     from inturn.dry_runs import dry_run
+    from inturn.ingest.outbox import outbox
     from inturn.worker import To, work
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Wait",
     "consume",
     "dry_run",
+    "outbox",
     "work",
 ]  # not `open`: `from inturn import *` must not replace Python's own
 __version__ = "0.1.0"
@@ -36,6 +38,7 @@ _LATER: Final = {
     "consume": "inturn.consumer",
     "dry_run": "inturn.dry_runs",
     "open": "inturn.database",
+    "outbox": "inturn.ingest.outbox",
     "work": "inturn.worker",
 }
 """The modules of names that need the database of queues, which Spark's workers do not."""

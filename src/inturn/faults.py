@@ -17,6 +17,9 @@ OF_A_TRANSACTION = ("in transaction", "before commit", "after commit")
 OF_A_WORKER = (*OF_A_TRANSACTION, "received", "handled", "delivering", "delivered")
 """The points of a worker, in its transactions and between them."""
 
+OF_AN_ERASURE = ("before results", "before messages", "between messages", "before cleaning", "cleaned")
+"""The points of an erasure, between its transactions."""
+
 _UNTIL_S = 0.1  # this thread may go on for a moment if another one gets the signal
 
 _reached: Counter[str] = Counter()

@@ -2,9 +2,10 @@
 
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from inturn.core.errors import InputError
 
@@ -24,4 +25,17 @@ def read_toml(path: Path, kind: type[T]) -> T:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: this is no TOML: {error}") from None
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}") from None
+        kinds = f"; it is one of {', '.join(sorted(_kinds(kind)))}" if str(error).endswith(".kind`") else ""
+        raise InputError(f"{path}: {error}{kinds}") from None
+
+
+def _kinds(kind: type) -> set[str]:
+    """Return the values of ``kind`` by which the tables within a type are told apart."""
+    found, left = set[str](), [inspect.type_info(kind)]
+    while left:
+        each: Any = left.pop()
+        left += [field.type for field in getattr(each, "fields", ())]
+        left += getattr(each, "types", ())
+        left += [each.item_type] if hasattr(each, "item_type") else []
+        found |= {each.tag} if getattr(each, "tag", None) else set()
+    return found

@@ -135,7 +135,7 @@ ledger = Pipeline(name="ledger", group="account", order=Gapless("revision"), han
 @pytest.fixture
 def places(tmp_path: Path) -> None:
     """A database with a queue and a pipeline, one with nothing in it, a directory, and a file of text."""
-    from inturn.cli.definition import load
+    from inturn.definitions import load
 
     (tmp_path / "ledger.py").write_text(LEDGER)
     with inturn.open("w.db") as db:

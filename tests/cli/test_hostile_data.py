@@ -37,11 +37,13 @@ FOLDER = "we[i]rd \x1b[31m"
 COPY = "[bold] \x1b.db"
 NO_DATA = {
     "version": "it prints versions",
+    "lab": "hostile groups are in tests/cli/test_lab_command.py",
     "demo": "its data is its own",
     "serve": "its log is tested in tests/server/test_security.py",
     "console": "its pages are attacked in tests/console",
     "run": "needs Spark; what it prints is tested below",
     "audit": "needs Spark; what it prints is tested below",
+    "forget": "it removes data: tests/erasure",
 }
 """Commands that are not run here, and why."""
 LEDGER = """
@@ -89,7 +91,7 @@ def folder(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _filled(root: Path) -> Path:
     """Fill a folder with a queue and two stores full of hostile texts, one of a worker and one as Spark writes it."""
-    from inturn.cli.definition import load
+    from inturn.definitions import load
 
     root.mkdir()
     with contextlib.chdir(root):
@@ -217,6 +219,8 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "ingest run": [("ingest.toml", "--until-caught-up"), ("ingest.toml", "--only", "[/none]"), ("lines.jsonl",)],
     "ingest status": [("shop.db",), ("shop.db#[/none]",), ("[/none].db",)],
     "ingest rejected": [("shop.db#[/s] [bold]",), ("shop.db#[/none]",), ("shop.db",)],
+    "ingest moved": [("shop.db#[/s] [bold]",), ("shop.db#[/none]",), ("shop.db",)],
+    "ingest accept": [("shop.db#[/s] [bold]",), ("shop.db#[/s] [bold]", "--group", "\x1b[/x]"), ("shop.db",)],
     "ingest pause": [("shop.db#[/s] [bold]",), ("shop.db#[/none]", "--partition", "\x1b")],
     "ingest resume": [("shop.db#[/s] [bold]",), ("shop.db#[/s] [bold]", "--partition", "\x1b")],
     "ingest seek": [("shop.db#[/s] [bold]", "start"), ("shop.db#[/s] [bold]", "[/x]")],
@@ -238,7 +242,7 @@ CASES: dict[str, list[tuple[object, ...]]] = {
 }
 """What each command is given, in an order in which they may come."""
 INGEST = ["ingest", "run", "ingest.toml", "--until-caught-up"]
-BEFORE = {f"ingest {verb}": INGEST for verb in ("rejected", "pause", "resume", "seek")}
+BEFORE = {f"ingest {verb}": INGEST for verb in ("rejected", "moved", "accept", "pause", "resume", "seek")}
 BEFORE |= {f"queue {verb}": ["queue", "create", "shop.db#[/new]"] for verb in ("purge", "delete")}
 BEFORE |= {"restore": ["backup", "shop.db", COPY]}
 """What has to be done before a command has something to do."""

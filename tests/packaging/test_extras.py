@@ -87,7 +87,7 @@ def test_pydantic(installed: Installed) -> None:
 @pytest.mark.installs
 def test_spark(installed: Installed) -> None:
     spark = installed("spark")
-    assert "README.md: 3 blocks" in spark.paste("README.md")
+    assert "README.md: 4 blocks" in spark.paste("README.md")
     told = json.loads(
         spark.run("inturn", "run", "ledger.py:ledger", "--from", "events.jsonl", "--store", "out/l", "--json")
     )
@@ -175,6 +175,17 @@ def test_audit(installed: Installed) -> None:
 
 
 @pytest.mark.installs
+def test_lab(installed: Installed) -> None:
+    lab = installed("lab")
+    assert "lab.md: 3 blocks" in lab.paste("docs/lab.md")
+    program = "import pyarrow.json as j, pyarrow.parquet as p; p.write_table(j.read_json('events.jsonl'), 'e.parquet')"
+    lab.run("python", "-c", program)
+    for log in ("events.jsonl", "e.parquet"):
+        columns = ("--group", "account", "--order", "revision", "--pipeline", "ledger.py:ledger")
+        assert "page lab.html" in lab.run("inturn", "lab", log, *columns, "--out", "lab.html")
+
+
+@pytest.mark.installs
 def test_demo(installed: Installed) -> None:
     demo = installed("demo")
     assert "good" in demo.run("inturn", "demo", "--json")
@@ -209,6 +220,18 @@ with inturn.open("shop.db") as db:
     with tansu() as servers:
         produce(servers, topic(servers, "t"), [b"1"], key=b"a")
         assert "received=1" in installed("kafka").run("python", "-c", program, servers)
+
+
+@pytest.mark.installs
+def test_schema_registry(installed: Installed) -> None:
+    """Each decoder is made, which imports all that it needs; the test's name has no hyphen."""
+    program = """
+from google.protobuf.timestamp_pb2 import Timestamp
+from inturn.ingest import SchemaRegistry
+for value, message in (("avro", None), ("json", None), ("protobuf", Timestamp)):
+    print(SchemaRegistry("http://127.0.0.1:1", "t", value=value, message=message).__class__.__name__)
+"""
+    assert installed("schema-registry").run("python", "-c", program).count("SchemaRegistry") == 3
 
 
 @pytest.mark.installs
@@ -285,4 +308,6 @@ def test_server(installed: Installed, tmp_path: Path) -> None:
 
 def test_every_extra_is_tried_here() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {name.removeprefix("test_") for name in globals() if name.startswith("test_")} >= extras.keys()
+    assert {
+        name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")
+    } >= extras.keys()

@@ -69,7 +69,7 @@ def work(db: Database, messages: list[Any], **more: Any) -> Queue:
 
 
 def definition() -> inturn.Pipeline:
-    from inturn.cli.definition import load
+    from inturn.definitions import load
 
     return load("ledger.py:ledger")
 

@@ -148,6 +148,8 @@ class Stores(RuleBasedStateMachine):
         asked = [b"%s%016d" % (each, version) for each in (b"a", b"b") for version in reversed(range(limit))]
         self.both(lambda kept: [kept.marks(2, group, asked), kept.marks(2, group, [])])
         self.both(lambda kept: kept.rejections(2, 0, limit), lambda rows: [each for _, each in rows])
+        self.both(lambda kept: [kept.rejections_of(2, group, limit), kept.decided(2, group, limit)])
+        self.both(lambda kept: kept.outputs_of(2, group, limit), lambda made: [each[1:] for each in made])
         self.both(lambda kept: kept.outputs(2, 0, 99), lambda made: sorted((*each[1:],) for each in made))
         self.both(lambda kept: [kept.decisions(2, limit), kept.decisions(2, limit, group)])
         self.both(

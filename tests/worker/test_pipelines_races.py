@@ -8,8 +8,8 @@ from itertools import permutations
 
 import pytest
 
+from inturn.store.failures import RunAgain
 from inturn.store.postgres import PostgresStore
-from inturn.store.protocols import RunAgain
 from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
 
 NOW = 1_000_000

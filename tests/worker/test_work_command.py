@@ -423,7 +423,8 @@ def test_a_ready_made_delivery_is_a_table_of_the_configuration(folder: Path) -> 
     assert done.returncode == 0, done.stderr
     assert len(books.execute("select * from postings").fetchall()) == 4
     books.close()
-    for wrong, why in (("kind = 'smoke'", "Invalid value 'smoke'"), ("kind = 'http'", "missing required field `url`")):
+    smoke = "Invalid value 'smoke' - at `$.pipelines[0].deliver.kind`; it is one of http, kafka, rabbitmq, sqs, table"
+    for wrong, why in (("kind = 'smoke'", smoke), ("kind = 'http'", "missing required field `url`")):
         (folder / "work.toml").write_text(f"{pipeline}deliver = {{ {wrong} }}")
         assert why in ran(folder, "--config", "work.toml").stderr
 

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.definition import load
 from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
 from inturn.cli.places import check_no_database
 from inturn.cli.texts import lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError
 from inturn.core.pipeline.inspection import counted
+from inturn.definitions import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

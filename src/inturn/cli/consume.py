@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inturn.cli.definition import load_function
 from inturn.cli.metrics import metrics_page
 from inturn.cli.options import AsDocument
 from inturn.cli.places import opened, split
@@ -15,6 +14,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Retry
 from inturn.core.rate import Rate
+from inturn.definitions import load_function
 from inturn.telemetry import measures
 
 if TYPE_CHECKING:

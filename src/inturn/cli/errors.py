@@ -29,6 +29,7 @@ _EXTRAS: Final = {
     "postgres": ("psycopg", "psycopg_binary", "psycopg_c"),
     "rabbitmq": ("aio_pika", "aiormq", "pamqp"),
     "redis": ("redis",),
+    "schema-registry": ("authlib", "cachetools", "fastavro", "httpx2", "jsonschema"),
     "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
     "telemetry": ("opentelemetry",),
     "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),

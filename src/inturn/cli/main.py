@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -24,10 +24,11 @@ from inturn.cli.backup import backup, restore
 from inturn.cli.check import check
 from inturn.cli.console import console
 from inturn.cli.consume import consume
-from inturn.cli.definition import load
+from inturn.cli.erasure import forget
 from inturn.cli.errors import Commands, wants_all
 from inturn.cli.ingest import ingest
 from inturn.cli.keys import keys
+from inturn.cli.lab import lab
 from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
 from inturn.cli.parked import explain, parked
@@ -40,7 +41,8 @@ from inturn.cli.work import work
 from inturn.core.address import shown
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline.inspection import counted
-from inturn.core.pipeline.order import duration_us
+from inturn.core.values.duration import duration_us
+from inturn.definitions import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,10 +62,12 @@ app = Commands(
 app.add_typer(parked, name="parked")
 app.command()(explain)
 app.command()(audit)
+app.command()(lab)
 app.command()(check)
 app.command()(serve)
 app.command()(console)
 app.command()(work)
+app.command()(forget)
 app.command()(consume)
 app.add_typer(ingest, name="ingest")
 app.add_typer(queue, name="queue")
@@ -108,12 +112,21 @@ def version(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where the queue, the store and the pictures go.")] = Path("demo"),
+    kafka: Annotated[bool, typer.Option("--kafka", help="Let the flights come through Kafka.")] = False,
+    rabbitmq: Annotated[bool, typer.Option("--rabbitmq", help="Let them come through RabbitMQ.")] = False,
+    at: Annotated[
+        str | None, typer.Option(help="A broker that runs already: HOST:PORT of Kafka, or amqp://… of RabbitMQ.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Two weeks of real flights, sent badly to a queue, put in order by a Spark that is killed, and in process."""
+    from inturn.demo.brokers import DemoKafka, DemoRabbitMQ
     from inturn.demo.run import main
 
-    if not main(out, json=as_json).good:
+    if (kafka and rabbitmq) or (at and not (kafka or rabbitmq)):
+        raise InputError("--kafka and --rabbitmq are two ways, and --at belongs to one of them; give one")
+    broker = DemoKafka(at) if kafka else DemoRabbitMQ(at) if rabbitmq else None
+    if not main(out, json=as_json, broker=broker).good:
         raise typer.Exit(1)
 
 
@@ -150,6 +163,8 @@ def run(
     files: Annotated[int | None, typer.Option(help="With --stream: the most files in one step.")] = None,
     rows: Annotated[int | None, typer.Option(help="With --stream, of a queue: the most messages in one step.")] = None,
     outputs: Annotated[str, typer.Option(help="parquet, or delta: a Delta table of the outputs too.")] = "parquet",
+    states: Annotated[str | None, typer.Option(help="delta: a Delta table of the states too.")] = None,
+    states_to: Annotated[str | None, typer.Option(help="A table for the states: postgresql://…#TABLE.")] = None,
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
     ] = "local[*]",
@@ -177,6 +192,7 @@ def run(
         raise InputError(msg)
     dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
     definition = load(pipeline)
+    published: dict[str, Any] = {"outputs_format": outputs, "states_format": states, "states_to": states_to}
     with running(master) as spark:
         read: Callable[..., DataFrame] = (
             partial(queue_messages, spark, definition, source)
@@ -189,12 +205,10 @@ def run(
             df = read(streaming=True, **({"rows": rows} if is_queue else {"files": files}))
             place = checkpoint or f"{store.rstrip('/')}-checkpoint"
             show = _print_json if as_json else _print_step
-            follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, outputs_format=outputs)
+            follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, **published)
             return
         with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
-            report = batch(
-                definition, read(), store=store, buckets=buckets, outputs_format=outputs, now=now, final=final
-            )
+            report = batch(definition, read(), store=store, buckets=buckets, now=now, final=final, **published)
     if as_json:
         _print_json(report)
     else:
@@ -239,13 +253,17 @@ def vacuum(
 @app.command()
 def publish(
     store: Annotated[str, typer.Argument(help="The store.")],
+    states: Annotated[bool, typer.Option("--states", help="The Delta table of the states, not the outputs.")] = False,
+    states_to: Annotated[str | None, typer.Option(help="A table of PostgreSQL: postgresql://…#TABLE.")] = None,
     as_json: AsDocument = False,
 ) -> None:
-    """Add the outputs of steps that a store's Delta table lacks to it; the table is made by the first call."""
+    """Add the steps that a store's Delta table lacks to it; the table is made by the first call."""
     check_store(store)
     from inturn.spark import publish as publish_steps
 
-    done = publish_steps(store)
+    if states and states_to:
+        raise InputError("--states is the Delta table, --states-to a table of PostgreSQL; leave one out")
+    done = publish_steps(store, table="states" if states else "outputs", to=states_to)
     if as_json:
         say_json(done._asdict())
     elif not done.step:
@@ -255,7 +273,7 @@ def publish(
     else:
         first = done.before + 1
         steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
-        say(f"{line(done.table)} has the outputs of {steps} now")
+        say(f"{line(done.table)} has the {'states' if states or states_to else 'outputs'} of {steps} now")
 
 
 def _report(report: "Report") -> Table:

@@ -125,6 +125,11 @@ def check_store(store: str, *, create: bool = False) -> None:
         raise StoreError(msg)
 
 
+def is_store(store: str) -> bool:
+    """Return whether an argument names what Spark writes: a directory, or a URI that is no database's."""
+    return Path(store).is_dir() or ("://" in store and not is_address(checked_target(store)))
+
+
 def check_no_database(source: str) -> None:
     """Refuse a database without a queue as the source of messages.
 

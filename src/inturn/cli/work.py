@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
-from inturn.cli.definition import load, load_deliver
 from inturn.cli.deliveries import AnyDelivery, DeliveryTable
 from inturn.cli.errors import needed
 from inturn.cli.metrics import metrics_page
@@ -18,6 +17,7 @@ from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
+from inturn.definitions import load, load_deliver
 from inturn.telemetry import measures
 from inturn.telemetry.logs import LEVELS, configure
 from inturn.toml_file import read_toml

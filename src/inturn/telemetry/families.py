@@ -51,12 +51,18 @@ _PIPELINES: Final = (
     ("outbox.oldest_age", "How long ago the oldest undelivered output was made.", "oldest_output_s", "s"),
     ("outbox.failing_groups", "Groups whose last delivery failed.", "failing", ""),
 )
+_SOURCES: Final = (
+    ("lag", "Records of a partition that are not read.", "lag", ""),
+    ("age", "How long ago the last committed record was written.", "age_s", "s"),
+    ("moved_messages", "Messages that wait, since their group came from another partition.", "moved", ""),
+)
 
 
 def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
     """Yield the metrics of databases, by their names, of workers, and of this process' Spark steps."""
     yield from of_queues(figures)
     yield from of_pipelines(figures)
+    yield from of_sources(figures)
     yield from of_workers(workers)
     yield from of_steps()
 
@@ -67,6 +73,20 @@ def of_queues(figures: Mapping[str, Figures]) -> Iterator[Family]:
     for name, text, field, unit in _QUEUES:
         values = {(at, each.queue): getattr(each, field) for at, those in figures.items() for each in those.queues}
         yield Family(f"inturn.queue.{name}", "gauge", text, labels, values, unit)
+
+
+def of_sources(figures: Mapping[str, Figures]) -> Iterator[Family]:
+    """Yield the metrics of the sources of databases, by the names of the databases."""
+    of = ("database", "source", "partition")
+    every = {(at, each.source, each.partition): each for at, those in figures.items() for each in those.sources}
+    records = {
+        (*at, verdict): getattr(each, verdict) for at, each in every.items() for verdict in ("received", "rejected")
+    }
+    text = "Records of a source by what became of them."
+    yield Family("inturn.source.records", "counter", text, (*of, "verdict"), records)
+    for name, text, field, unit in _SOURCES:
+        values = {at: value for at, each in every.items() if (value := getattr(each, field)) is not None}
+        yield Family(f"inturn.source.{name}", "gauge", text, of, values, unit)
 
 
 def of_pipelines(figures: Mapping[str, Figures]) -> Iterator[Family]:

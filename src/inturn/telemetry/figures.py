@@ -88,11 +88,34 @@ class PipelineFigures(NamedTuple):
         )
 
 
+class SourceFigures(NamedTuple):
+    """The figures of a partition of a source.
+
+    Attributes:
+        source: name of the source.
+        partition: name of the partition.
+        received: number of records that became messages.
+        rejected: number of records that were rejected.
+        moved: number of messages that wait for a decision, since their group came from another partition before.
+        lag: number of records that were not read when its owner last looked; None: unknown.
+        age_s: how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown.
+    """
+
+    source: str
+    partition: str
+    received: int
+    rejected: int
+    moved: int
+    lag: int | None
+    age_s: float | None
+
+
 class Figures(NamedTuple):
-    """The figures of all queues and pipelines of a database."""
+    """The figures of all queues, pipelines and sources of a database."""
 
     queues: Sequence[QueueFigures]
     pipelines: Sequence[PipelineFigures]
+    sources: Sequence[SourceFigures] = ()
 
 
 class HasFigures(Protocol):

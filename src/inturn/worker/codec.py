@@ -23,7 +23,7 @@ from inturn.core.values.construct import decoded, filled, lacking, places, refus
 from inturn.core.values.models import by_name, dumped, fields_of, make
 from inturn.core.values.path import parts, put, value_at
 from inturn.core.values.states import restored
-from inturn.results.place import StoredPlace, place
+from inturn.results.place import FORGOTTEN, StoredPlace, place
 from inturn.store.records import GroupRecord, HeldMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -90,7 +90,10 @@ class WorkerStateCodec:
         Raises:
             StateError: if it cannot be read.
         """
-        version = place(line).version
+        at = place(line)
+        if line.state == FORGOTTEN and at.parked == Status.GIVEN_UP:
+            return self._pipeline.first_state()
+        version = at.version
         if version == self._pipeline.version:
             return self.decode(line.state)
         versions.check(self._pipeline, version, None)
@@ -147,8 +150,9 @@ class MessageDecoder:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._names = {each.name: each.key for each in places(pipeline.message)} if pipeline.message else {}
-        self._defaults = _class_defaults(pipeline.message)
+        kind: Any = pipeline.message  # mypy does not know that a type[Any] can be hashed
+        self._names = {each.name: each.key for each in places(kind)} if kind else {}
+        self._defaults = _class_defaults(kind)
 
     def group_of(self, envelope: StoredMessage) -> str | None:
         """Return the group of a message; None if it cannot be determined."""

@@ -11,7 +11,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.dry_run import DryRun
 from inturn.core.pipeline.selection import DecisionDraft
 from inturn.results.inspection import DatabaseInspector, status_of
-from inturn.store.protocols import PipelineStore
+from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import Decided, GroupRecord
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.unit_of_work import check_definition
@@ -40,7 +40,7 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
     yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
     for first in range(0, len(draft.decisions), limits.DECIDED_AT_ONCE):
         part = draft.decisions[first : first + limits.DECIDED_AT_ONCE]
-        now_us = at.db.writer.clock() * 1000
+        now_us = at.now_ms() * 1000
         lines, pending = at.look(lambda kept, number, part=part: _stored(kept, number, part))  # type: ignore[misc]
         for each in part:
             decided = Decided(each.name, each.group, msgspec.json.encode(each).decode())

@@ -19,7 +19,7 @@ from inturn.core.pipeline.fold import Fold, Group, Journal
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.messages import Delivery
-from inturn.store.protocols import PipelineStore
+from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     AppliedMark,
     Decided,

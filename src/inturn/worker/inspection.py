@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from inturn.core.errors import StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.inspection import Inspector
 from inturn.database import open as open_database
@@ -35,9 +36,11 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
         advance: called with the number of decisions that were taken, now and then.
 
     Raises:
-        StoreMismatch: if the database has another pipeline of this name.
+        StoreMismatch: if the database has another pipeline of this name, or ``at`` is one of another name.
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
+    if pipeline.name != (stored := at.about().name):
+        raise StoreMismatch(f"the stored pipeline is {stored!r}, and the given one {pipeline.name!r}")
     unit = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
     runner = GroupRunner(pipeline, unit.look, time.sleep)
     while True:

@@ -18,12 +18,14 @@ from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.results.place import counts_of
 from inturn.store.commands import Ask, queue_of
-from inturn.store.protocols import PipelineKeeper, PipelineStore, Store
+from inturn.store.pipeline_store import PipelineStore
+from inturn.store.protocols import PipelineKeeper, Store
 from inturn.store.records import Claim, Decided, GroupRecord, PipelineInfo
 from inturn.store.writer.group_commit import Writer
 from inturn.worker.chain import Chain
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupTask
+from inturn.worker.table_rows import TableRows
 
 T = TypeVar("T")
 
@@ -152,6 +154,7 @@ class UnitOfWork:
         writer: the runner of commands.
         reader: finds the group of a message.
         chain: sends the outputs to a queue; None: they go to the outbox.
+        rows: writes the outputs into a table of the same database; None: they go to the outbox.
 
     Raises:
         StoreMismatch: if the store has another pipeline of this name.
@@ -165,9 +168,10 @@ class UnitOfWork:
         writer: Writer,
         reader: MessageDecoder,
         chain: Chain | None = None,
+        rows: TableRows | None = None,
     ) -> None:
         self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
-        self._chain = chain
+        self._chain, self._rows = chain, rows
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
     def run(self, request: WorkRequest) -> Work:
@@ -255,6 +259,8 @@ class UnitOfWork:
                     turn for turn in request.done if turn.result and turn.result.kept and turn.result.kept.outputs
                 ]
                 raise Unsent(makers, error) from error
+        if self._rows is not None:
+            kept = self._rows.write(store, info, kept)
         if not results:
             return
         counts = counts_of(info)

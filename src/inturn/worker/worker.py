@@ -25,6 +25,7 @@ from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.report import WorkerReport
+from inturn.worker.table_rows import table_rows_of
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
 from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Unsent, Work, WorkRequest, ending
 
@@ -54,7 +55,8 @@ class Worker(BackgroundLoop):
         self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
         chain = chain_of(deliver, queue)
-        self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain)
+        rows = table_rows_of(deliver, queue)
+        self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain, rows)
         self._report = WorkerReport(pipeline.name, queue.name)
         check = chain.check if chain else None
         self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep, check, self._report.retried)
