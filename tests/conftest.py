@@ -31,7 +31,7 @@ settings.load_profile("ci")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let ``make soak`` give the tests marked `soak` another seed in each round."""
     parser.addoption("--soak-seed", type=int, default=1, help="what tests marked soak draw from (default: 1)")
-    parser.addoption("--soak-kills", type=int, default=20, help="kills of each source's test (default: 20)")
+    parser.addoption("--soak-times", type=int, default=1, help="how many times the kills of a kill test (default: 1)")
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +41,9 @@ def soak_seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def soak_kills(request: pytest.FixtureRequest) -> int:
-    """How often the tests of sources kill something."""
-    return int(request.config.getoption("--soak-kills"))
+def soak_times(request: pytest.FixtureRequest) -> int:
+    """How many times as many kills as in CI a test makes that kills."""
+    return int(request.config.getoption("--soak-times"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

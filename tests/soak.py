@@ -20,7 +20,14 @@ def main(minutes: float, arguments: list[str]) -> int:
     while time.monotonic() < end:
         seed = secrets.randbelow(2**31)
         print(f"round {rounds + 1}, seed {seed}", flush=True)
-        round_ = ["-m", "soak", "--hypothesis-profile=soak", f"--soak-seed={seed}", f"--hypothesis-seed={seed}"]
+        round_ = [
+            "-m",
+            "soak",
+            "--hypothesis-profile=soak",
+            f"--soak-seed={seed}",
+            "--soak-times=4",
+            f"--hypothesis-seed={seed}",
+        ]
         command = [sys.executable, "-m", "pytest", "-x", "-rP", *round_]  # with what passing tests print: their counts
         failed = subprocess.run([*command, *arguments], check=False).returncode
         if failed:

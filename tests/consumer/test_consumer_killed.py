@@ -1,41 +1,32 @@
 """However often consumers are killed, each message is handled, in order, and each effect in tx is there once."""
 
-import json
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from lives import history_of
+
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-PROGRAM = Path(__file__).parent / "programs" / "crash_consumer.py"
-KILLS = {"sqlite": 40, "postgres": 20}
+KILLS = {"sqlite": 10, "postgres": 6}
 
 
 @pytest.mark.parametrize("kind", KILLS)
 def test_consumers_that_are_killed_at_every_point_lose_nothing_and_write_nothing_twice(
-    kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
-    """More lives by hand: python tests/consumer/programs/crash_consumer.py DIRECTORY 2000 SEED."""
+    """More lives by hand: (cd tests; python -m consumer.programs.crash_consumer DIRECTORY 2000 SEED)."""
+    kills = soak_times * KILLS[kind]
     at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
-    done = subprocess.run(
-        [sys.executable, PROGRAM, tmp_path, str(KILLS[kind]), str(soak_seed), *at],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    history = json.loads(done.stdout)
-    assert history["killed"] == KILLS[kind], f"lives that ended otherwise: {done.stderr}"
+    history = history_of("consumer.programs.crash_consumer", tmp_path, kills, soak_seed, *at)
     assert history["messages"] == 0
     calls, effects = defaultdict(list), defaultdict(list)
     for _, group, body in sorted(history["calls"]):  # by lease: who has lost one may be late to begin
         calls[group].append(body)
     for group, body in history["effects"]:
         effects[group].append(body)
-    assert sum(map(len, calls.values())) > KILLS[kind], "too little was done to say anything"
+    assert sum(map(len, calls.values())) > kills, "too little was done to say anything"
     for group, sent in history["sent"].items():
         called = calls[group]
         last = max(called)

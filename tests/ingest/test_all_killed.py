@@ -195,10 +195,11 @@ class Instances:
 
 
 def test_each_message_comes_once_and_in_order(
-    broker: Broker, postgres: Postgres, tmp_path: Path, soak_seed: int, soak_kills: int
+    broker: Broker, postgres: Postgres, tmp_path: Path, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)
-    kills = [kill for _ in range(0, soak_kills, len(KILLS)) for kill in chance.sample(KILLS, len(KILLS))][:soak_kills]
+    each_once = sorted(set(KILLS))
+    kills = chance.sample(each_once, len(each_once)) + chance.choices(KILLS, k=6 * soak_times - len(each_once))
     names = numbered(chance, 10 * (len(kills) + 1), 9)
     config = tmp_path / "ingest.toml"
     config.write_text(f"""

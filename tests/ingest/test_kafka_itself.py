@@ -1,10 +1,7 @@
 """Kafka itself: transactions, retention, new topics and partitions; hosts, connections and brokers that die."""
 
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,12 +18,13 @@ from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, KafkaSource, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
 from kafka_started import Kafka, produce, topic, transaction
+from lives import killed_at_every_point
 
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "programs" / "kafka_host.py"
 POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
-LIVES = 20
+LIVES = 6
 RAW = MessageMapping(group="partition", revision="position", format="text")
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n")
 
@@ -154,21 +152,13 @@ def test_a_wrong_password_is_named(kafka: Kafka, name: str, monkeypatch: pytest.
 
 @pytest.mark.soak
 def test_hosts_that_are_killed_lose_and_repeat_nothing(
-    address: str, db: Database, kafka: Kafka, name: str, soak_seed: int
+    address: str, db: Database, kafka: Kafka, name: str, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)
-    names = numbered(chance, 300, 9)
+    names = numbered(chance, soak_times * 300, 9)
     produce(kafka.servers, name, [json.dumps({"account": a, "n": n}).encode() for a, n in names])
     command = [sys.executable, str(PROGRAM), address, kafka.servers, name]
-    killed = 0
-    for _ in range(LIVES):
-        at = f"{chance.choice(POINTS)}@{chance.randint(1, 4)}"
-        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=60)
-        assert life.returncode in (0, -signal.SIGKILL)
-        killed += life.returncode != 0
-    assert subprocess.run(command, check=False, timeout=60).returncode == 0
-    assert killed > LIVES / 4
-    print(f"{killed} of {LIVES} lives were killed")
+    killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=4)
     check_came_once(db.queue("payments"), names, is_total=True)
 
 

@@ -2,11 +2,8 @@
 
 import datetime as dt
 import importlib.util
-import os
 import random
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -29,13 +26,14 @@ from inturn.faults import OF_A_TRANSACTION  # noqa: E402
 from inturn.ingest import Ingest, MessageMapping, RabbitSource, SourceControl  # noqa: E402
 from inturn.ingest import limits as source_limits  # noqa: E402
 from inturn.testing import source  # noqa: E402
+from lives import killed_at_every_point  # noqa: E402
 from rabbitmq_started import missing, rabbitmq  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 PROGRAM = Path(__file__).parent / "programs" / "rabbitmq_host.py"
 POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
-LIVES = 20
+LIVES = 6
 KINDS = ("classic", "quorum")
 MAPPING = MessageMapping(group="headers.account", revision="headers.n", id="headers.message-id")
 WAIT_S = 60
@@ -283,25 +281,19 @@ def test_a_long_and_a_deep_message_stall_nothing(db: Database, url: str, queue: 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
-def test_lives_that_end_at_every_point(kind: str, db: Database, address: str, url: str, soak_seed: int) -> None:
+def test_lives_that_end_at_every_point(
+    kind: str, db: Database, address: str, url: str, soak_seed: int, soak_times: int
+) -> None:
     if kind == "quorum" and address.startswith("postgres"):
         pytest.skip("each kind over a database of its own")
     if kind == "classic" and not address.startswith("postgres"):
         pytest.skip("each kind over a database of its own")
     chance, queue = random.Random(soak_seed), f"lives-{kind}-{soak_seed}"
     declared(url, queue, kind)
-    names = numbered(chance, 240, 10)
+    names = numbered(chance, soak_times * 240, 10)
     published(url, queue, [message(n, account) for account, n in names])
-    killed = 0
     command = [sys.executable, str(PROGRAM), address, url, queue]
-    for _ in range(LIVES):
-        at = f"{chance.choice(POINTS)}@{chance.randint(1, 6)}"
-        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=WAIT_S)
-        assert life.returncode in (0, -signal.SIGKILL)
-        killed += life.returncode != 0
-    assert subprocess.run(command, check=False, timeout=WAIT_S).returncode == 0
-    assert killed > LIVES / 4
-    print(f"{killed} of {LIVES} lives were killed")
+    killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=6)
     assert depth(url, queue) == 0
     check_came_once(db.queue("payments"), names)
 

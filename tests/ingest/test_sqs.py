@@ -1,9 +1,7 @@
 """Queues of SQS become messages: once for ever, each group in order; over inturn's own endpoint and over moto."""
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -27,13 +25,14 @@ from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MessageMapping, SourceControl, SqsSource
 from inturn.ingest import limits as source_limits
 from inturn.server.config import Config, ServerConfig
+from lives import killed_at_every_point
 from server.served import Served
 
 pytestmark = pytest.mark.thorough
 
 PROGRAM = Path(__file__).parent / "programs" / "sqs_host.py"
 POINTS = (*OF_A_TRANSACTION, "polled", "ingested")
-LIVES = 20
+LIVES = 6
 BY_GROUP = MessageMapping(revision="body.n")
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -248,21 +247,16 @@ def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.parametrize("sqs", ["inturn"], indirect=True)
-def test_lives_that_end_at_every_point(db: Database, address: str, sqs: Sqs, fifo: str, soak_seed: int) -> None:
+def test_lives_that_end_at_every_point(
+    db: Database, address: str, sqs: Sqs, fifo: str, soak_seed: int, soak_times: int
+) -> None:
     chance = random.Random(soak_seed)
-    names = numbered(chance, 120, 12)
+    names = numbered(chance, soak_times * 120, 12)
     for each in names:
         sqs.send(fifo, *each)
-    killed = 0
     command = [sys.executable, str(PROGRAM), address, fifo]
-    for _ in range(LIVES):
-        at = f"{chance.choice(POINTS)}@{chance.randint(1, 3)}"
-        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=60)
-        assert life.returncode in (0, -signal.SIGKILL)
-        killed += life.returncode != 0
+    killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=3)
     until(lambda: subprocess.run(command, check=False, timeout=60).returncode == 0 and sqs.left(fifo) == 0)
-    assert killed > LIVES / 4
-    print(f"{killed} of {LIVES} lives were killed")
     check_came_once(db.queue("payments"), names)
 
 

@@ -1,32 +1,25 @@
 """Nothing is lost and nothing is done twice, however often the process dies: the history of hundreds of lives."""
 
-import json
-import subprocess
-import sys
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
+from lives import history_of
+
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-PROGRAM = Path(__file__).parent / "programs" / "crash_worker.py"
-KILLS = {"sqlite": 400, "postgres": 60}
+KILLS = {"sqlite": 40, "postgres": 10}
 
 
 @pytest.mark.parametrize("kind", KILLS)
 def test_processes_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
-    kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
-    """More lives by hand: python tests/queues/programs/crash_worker.py DIRECTORY 5000 SEED."""
-    kills = KILLS[kind]
-    command = [sys.executable, PROGRAM, tmp_path, str(kills), str(soak_seed)]
-    if kind == "postgres":
-        command.append(request.getfixturevalue("postgres_url"))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    history = json.loads(done.stdout)
-    assert history["killed"] == kills, "lives that ended otherwise"
+    """More lives by hand: (cd tests; python -m queues.programs.crash_worker DIRECTORY 5000 SEED)."""
+    kills = soak_times * KILLS[kind]
+    at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
+    history = history_of("queues.programs.crash_worker", tmp_path, kills, soak_seed, *at)
     assert history["sound"] == [["ok"]]
     applied = [(account, number) for account, number, _ in history["applied"]]
     answered = {(account, int(number)) for account, number in history["sent"]}

@@ -1,43 +1,32 @@
 """However often workers are killed, states and outputs are those of the replay, and each output was committed once."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from lives import history_of
+from worker.programs import crash_pipeline
+
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-PROGRAMS = Path(__file__).parent / "programs"
-KILLS = {"sqlite": 120, "postgres": 60}
+KILLS = {"sqlite": 20, "postgres": 10}
 
 
 @pytest.mark.parametrize("kind", KILLS)
 def test_workers_that_are_killed_at_every_point_lose_nothing_and_do_nothing_twice(
-    kind: str, tmp_path: Path, soak_seed: int, request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, soak_seed: int, soak_times: int, request: pytest.FixtureRequest
 ) -> None:
-    """More lives by hand: python tests/worker/programs/crash_pipeline.py DIRECTORY 2000 SEED."""
+    """More lives by hand: (cd tests; python -m worker.programs.crash_pipeline DIRECTORY 2000 SEED)."""
+    kills = soak_times * KILLS[kind]
     at = [request.getfixturevalue("postgres_url")] if kind == "postgres" else []
-    done = subprocess.run(
-        [sys.executable, PROGRAMS / "crash_pipeline.py", tmp_path, str(KILLS[kind]), str(soak_seed), *at],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    history = json.loads(done.stdout)
-    assert history["killed"] == KILLS[kind], f"lives that ended otherwise: {done.stderr}"
+    history = history_of("worker.programs.crash_pipeline", tmp_path, kills, soak_seed, *at)
     assert (history["sound"], history["messages"], history["left"]) == ([["ok"]], 0, 0)
-    sys.path.insert(0, str(PROGRAMS))
-    import crash_pipeline  # type: ignore[import-not-found]
-
-    sys.path.remove(str(PROGRAMS))
     # What a life sent and did not live to note may be there too.
     seen = dict(history["sent"])
-    assert sum(seen.values()) > KILLS[kind], "too little was done to say anything"
+    assert sum(seen.values()) > kills, "too little was done to say anything"
     states = {g: (s, msgspec.msgpack.decode(bytes.fromhex(state))) for g, (s, state) in history["states"].items()}
     for group, (status, state) in states.items():
         if status == "open":

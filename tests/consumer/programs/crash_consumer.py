@@ -1,8 +1,8 @@
 """Consumers that are killed again and again, two at a time, and what they leave behind.
 
-    python crash_consumer.py DIRECTORY KILLS SEED [POSTGRESQL-URL]
+    python -m consumer.programs.crash_consumer DIRECTORY KILLS SEED [POSTGRESQL-URL]
 
-Each life is a fork that dies at a named point, or after a random time, while it sends messages and consumes them. The
+Each life is a fork that is killed (lives.py) while it sends messages and consumes them. The
 handler writes an effect in its transaction, notes its call in a file, and fails now and then. What is left at the end
 is consumed by a life that nobody kills. Prints one document of JSON for the test.
 """
@@ -10,7 +10,6 @@ is consumed by a life that nobody kills. Prints one document of JSON for the tes
 import json
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
@@ -21,13 +20,14 @@ from inturn import Rate, Retry, faults
 from inturn.consumer import Consumer
 from inturn.core import limits
 from inturn.queue import Message, QueueSettings, draft
+from lives import Death, deaths, die_together
 
 GROUPS = [f"g{n}" for n in range(5)]
 POINTS = (*faults.OF_A_TRANSACTION, "received", "handled")
 
 
-def live(directory: Path, target: str, seed: int, *, dies: bool) -> None:
-    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+def live(directory: Path, target: str, seed: int, death: Death | None = None) -> None:
+    """One life: until it is killed or, without a death, until nothing is left to do."""
     chance = random.Random(seed)
     calls = os.open(directory / "calls.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     mark = "%s" if "://" in target else "?"
@@ -45,12 +45,9 @@ def live(directory: Path, target: str, seed: int, *, dies: bool) -> None:
         limited = {"group_rate_limit": Rate(1000, "1 second", burst=5)} if chance.random() < 0.3 else {}
         retry = Retry(100_000, "1 millisecond")  # as every kill is an attempt
         with Consumer(queue, handle, concurrency=chance.choice([1, 4]), retry=retry, **limited) as consumer:
-            if dies:
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.05, 0.4))
-                if chance.random() < 0.8:
-                    faults.kill_at(f"{chance.choice(POINTS)}@{chance.randint(1, 20)}")
-            while dies:
+            if death:
+                death.arm()
+            while death:
                 send(directory, queue, chance, seed)
                 time.sleep(chance.uniform(0, 0.005))
                 consumer.check()
@@ -78,20 +75,12 @@ def main(directory: Path, kills: int, seed: int, target: str) -> None:
             tx.execute(f"create table effect (id {key}, grp text, body int)")
     limits.WORKER_LEASE_MS = 40  # type: ignore[misc] # the groups of the dead are free soon
     limits.WORKER_IDLE_S = 0.01  # type: ignore[misc]
-    killed = life = 0
-    while life < kills:
-        children = []
-        for _ in range(2):
-            life += 1
-            child = os.fork()
-            if child == 0:
-                live(directory, target, 2 * (seed * 1_000_000) + life, dies=True)
-                os._exit(1)  # it should have been killed
-            children.append(child)
-        for child in children:
-            _, status = os.waitpid(child, 0)
-            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
-    live(directory, target, seed, dies=False)
+    killed = 0
+    fates = deaths(POINTS, kills, random.Random(seed), reached=(1, 20), after_s=(0.05, 0.4))
+    ends = enumerate(fates, 2 * seed * 1_000_000)
+    for two in zip(ends, ends, strict=True):
+        killed += die_together(lambda *life: live(directory, target, *life), two)
+    live(directory, target, seed)
     with inturn.open(target) as db, db.transaction() as tx:
         history = {
             "killed": killed,

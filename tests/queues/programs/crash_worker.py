@@ -1,8 +1,8 @@
 """A shop whose process is killed again and again, and the history that shows whether anything was lost or done twice.
 
-    python crash_worker.py DIRECTORY KILLS SEED [POSTGRESQL]
+    python -m queues.programs.crash_worker DIRECTORY KILLS SEED [POSTGRESQL]
 
-Each life is a fork that dies at a named point, or after a random time, and the next one goes on with the same file. A
+Each life is a fork that is killed (lives.py), and the next one goes on with the same file. A
 life sends the next orders of some accounts, each with a deduplication id, and notes in ``sent.log`` what was answered;
 it receives orders and, in one transaction each, applies them to the account, sends a receipt, and acknowledges. What is
 left at the end is worked off by a life that nobody kills. Prints one line of JSON for the test.
@@ -11,7 +11,6 @@ left at the end is worked off by a life that nobody kills. Prints one line of JS
 import json
 import os
 import random
-import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ import inturn
 from inturn import faults
 from inturn.queue import QueueSettings, draft
 from inturn.store.sqlite.group_index import GroupIndex
+from lives import Death, deaths, die_together
 
 TARGET = sys.argv[4] if len(sys.argv) > 4 else str(Path(sys.argv[1]) / "shop.db")
 IS_FILE = "://" not in TARGET
@@ -32,26 +32,22 @@ ACCOUNTS = [f"acct-{n}" for n in range(6)]
 POINTS = [*faults.OF_A_TRANSACTION, "received", "applied", "answered"]
 
 
-def live(directory: Path, seed: int, *, dies: bool) -> None:
-    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+def live(directory: Path, seed: int, death: Death | None = None) -> None:
+    """One life: until it is killed or, without a death, until nothing is left to do."""
     chance = random.Random(seed)
     log = os.open(directory / "sent.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    if dies:
-        if chance.random() < 0.8:
-            faults.kill_at(f"{chance.choice(POINTS)}@{chance.randint(1, 6)}")
-        else:
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
+    if death:
+        death.arm()
     with inturn.open(TARGET) as db:
         orders = db.queue("orders", QueueSettings(visibility_timeout_s=0.05, dedup_window_s=None))
         receipts = db.queue("receipts")
         with db.transaction() as tx:
             tx.execute(f"create table if not exists applied (place {PLACE}, account text, number bigint, life bigint)")
         following = _following(directory)
-        while dies or orders.depth().messages:
-            if dies:
+        while death or orders.depth().messages:
+            if death:
                 _send(orders, chance, following, log)
-            for message in orders.receive(chance.randint(1, 5), wait_s=0 if dies else 0.1):
+            for message in orders.receive(chance.randint(1, 5), wait_s=0 if death else 0.1):
                 faults.reach("received")
                 try:
                     _apply(db, receipts, message, seed)
@@ -100,15 +96,10 @@ def main(directory: Path, kills: int, seed: int) -> None:
     """Let them live and die."""
     (directory / "sent.log").touch()
     killed = 0
-    for life in range(1, kills + 1):
-        child = os.fork()
-        if child == 0:
-            live(directory, seed * 1_000_000 + life, dies=True)
-            os._exit(1)  # it should have been killed
-        _, status = os.waitpid(child, 0)
-        killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
+    for death in enumerate(deaths(POINTS, kills, random.Random(seed), reached=(1, 6)), seed * 1_000_000):
+        killed += die_together(lambda *life: live(directory, *life), [death])
     time.sleep(0.1)  # the leases of the dead are over
-    live(directory, seed, dies=False)
+    live(directory, seed)
     with inturn.open(TARGET) as db:
         receipts = [(each.group, each.body["number"]) for each in db.queue("receipts").peek(10_000)]
         with db.transaction() as tx:

@@ -1,17 +1,15 @@
 """Sessions whose processes are killed again and again, and what is left of their groups.
 
-    python lock_holder.py DIRECTORY KILLS SEED
+    python -m queues.programs.lock_holder DIRECTORY KILLS SEED
 
-Each life is a fork that dies at a named point. It sends the next messages of some groups and takes sessions, in which
+Each life is a fork that is killed (lives.py). It sends the next messages of some groups and takes sessions, in which
 it applies messages to the state and acknowledges them in the same transaction; it parks and resumes, defers and
 fetches. What is left at the end is worked off by a life that nobody kills. Prints one line of JSON for the test: how
 many messages of each group were sent, and its state, which tells what was applied, in order.
 """
 
 import json
-import os
 import random
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,25 +18,26 @@ import inturn
 from inturn import faults
 from inturn.core.errors import LeaseExpired
 from inturn.store.sqlite.group_index import GroupIndex
+from lives import Death, deaths, die_together
 
 GroupIndex.newest_messages = 4  # so that a short life puts messages into the table of pending ones
 GROUPS = [f"flight-{n}" for n in range(4)]
 POINTS = [*faults.OF_A_TRANSACTION, "received", "applied"]
 
 
-def live(directory: Path, seed: int, *, dies: bool) -> None:
-    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+def live(directory: Path, seed: int, death: Death | None = None) -> None:
+    """One life: until it is killed or, without a death, until nothing is left to do."""
     chance = random.Random(seed)
-    if dies:
-        faults.kill_at(f"{chance.choice(POINTS)}@{chance.randint(1, 12)}")
+    if death:
+        death.arm()
     with inturn.open(directory / "seats.db", durable=False) as db:
         seats = db.queue("seats")
-        while dies or seats.depth().messages:
-            if dies:
+        while death or seats.depth().messages:
+            if death:
                 _send(db, seats, chance)
             for parked in seats.parked():
                 seats.resume(parked.group)
-            session = seats.session(chance.choice([None, *GROUPS]), wait_s=0 if dies else 0.05, lock_s=0.02)
+            session = seats.session(chance.choice([None, *GROUPS]), wait_s=0 if death else 0.05, lock_s=0.02)
             if session is not None:
                 try:
                     with session:
@@ -88,14 +87,9 @@ def main(directory: Path, kills: int, seed: int) -> None:
             for group in GROUPS:
                 tx.execute("insert into sent values (?, 0)", (group,))
     killed = 0
-    for life in range(1, kills + 1):
-        child = os.fork()
-        if child == 0:
-            live(directory, seed * 1_000_000 + life, dies=True)
-            os._exit(1)  # it should have been killed
-        _, status = os.waitpid(child, 0)
-        killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    live(directory, seed, dies=False)
+    for death in enumerate(deaths(POINTS, kills, random.Random(seed)), seed * 1_000_000):
+        killed += die_together(lambda *life: live(directory, *life), [death])
+    live(directory, seed)
     states = {}
     with inturn.open(directory / "seats.db") as db, db.transaction() as tx:
         sent = dict(tx.execute("select * from sent").fetchall())

@@ -1,8 +1,8 @@
 """Workers that are killed again and again, two at a time, and what they leave behind.
 
-    python crash_pipeline.py DIRECTORY KILLS SEED [POSTGRESQL-URL]
+    python -m worker.programs.crash_pipeline DIRECTORY KILLS SEED [POSTGRESQL-URL]
 
-Each life is a fork that dies at a named point, or after a random time, while it sends messages, out of order and more
+Each life is a fork that is killed (lives.py) while it sends messages, out of order and more
 than once, works them off and delivers the outputs; the next one goes on with the same database. What was delivered is
 noted in ``told.log``, and a trigger notes every output that was committed. What is left at the end is worked off by a
 life that nobody kills. Prints one document of JSON for the test.
@@ -11,7 +11,6 @@ life that nobody kills. Prints one document of JSON for the test.
 import json
 import os
 import random
-import signal
 import sys
 import time
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from inturn.core import limits
 from inturn.queue import QueueSettings, draft
 from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
+from lives import Death, deaths, die_together
 
 ACCOUNTS = [f"acct-{n}" for n in range(6)]
 BAD = ("acct-0", 40)
@@ -63,8 +63,8 @@ def is_server(target: str) -> bool:
     return "://" in target
 
 
-def live(directory: Path, target: str, seed: int, *, dies: bool) -> None:
-    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+def live(directory: Path, target: str, seed: int, death: Death | None = None) -> None:
+    """One life: until it is killed or, without a death, until nothing is left to do."""
     chance = random.Random(seed)
     told = os.open(directory / "told.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -73,13 +73,10 @@ def live(directory: Path, target: str, seed: int, *, dies: bool) -> None:
 
     with inturn.open(target, durable=False) as db:
         queue = db.queue("q")
-        if dies:
-            if chance.random() < 0.8:
-                faults.kill_at(f"{chance.choice(faults.OF_A_WORKER)}@{chance.randint(1, 12)}")
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.01, 0.4 if is_server(target) else 0.2))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
+        if death:
+            death.arm()
         with Worker(LEDGER, queue, concurrency=chance.choice([1, 4]), deliver=deliver) as worker:
-            while dies:
+            while death:
                 send(directory, queue, chance, seed)
                 time.sleep(chance.uniform(0, 0.005))
                 worker.check()
@@ -110,20 +107,12 @@ def main(directory: Path, kills: int, seed: int, target: str) -> None:
     limits.WORKER_LEASE_MS = 40  # type: ignore[misc] # the groups of the dead are free soon
     limits.OUTBOX_LEASE_S = 0.04  # type: ignore[misc]
     limits.WORKER_IDLE_S = 0.01  # type: ignore[misc]
-    killed = life = 0
-    while life < kills:
-        children = []
-        for _ in range(2):
-            life += 1
-            child = os.fork()
-            if child == 0:
-                live(directory, target, 2 * (seed * 1_000_000) + life, dies=True)
-                os._exit(1)  # it should have been killed
-            children.append(child)
-        for child in children:
-            _, status = os.waitpid(child, 0)
-            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
-    live(directory, target, seed, dies=False)
+    killed = 0
+    after_s = (0.01, 0.4 if is_server(target) else 0.2)
+    ends = enumerate(deaths(faults.OF_A_WORKER, kills, random.Random(seed), after_s=after_s), 2 * seed * 1_000_000)
+    for two in zip(ends, ends, strict=True):
+        killed += die_together(lambda *life: live(directory, target, *life), two)
+    live(directory, target, seed)
     with inturn.open(target) as db:
         counts = asdict(DatabaseInspector(db, "ledger").counts())
     with inturn.open(target) as db, db.transaction() as tx:

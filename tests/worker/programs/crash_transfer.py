@@ -1,18 +1,16 @@
 """Money is transferred between accounts by workers that are killed again and again, two at a time.
 
-    python crash_transfer.py DIRECTORY KILLS SEED [POSTGRESQL-URL]
+    python -m worker.programs.crash_transfer DIRECTORY KILLS SEED [POSTGRESQL-URL]
 
-Each life is a fork that dies at a named point, or after a random time, while it works on the bookings of the example
+Each life is a fork that is killed (lives.py) while it works on the bookings of the example
 ``money_transfer.py``. The parent, which lives, sends payments before each pair of lives, and counts the money after it:
 that of all accounts, and that of the bookings on their way. What is left at the end is worked off by a life that nobody
 kills. Prints one document of JSON for the test.
 """
 
 import json
-import os
 import random
 import runpy
-import signal
 import sys
 import time
 from dataclasses import asdict
@@ -27,24 +25,22 @@ from inturn.core import limits
 from inturn.queue import QueueSettings, draft
 from inturn.worker import Worker
 from inturn.worker.inspection import DatabaseInspector
+from lives import Death, deaths, die_together
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "money_transfer.py"))
 NAMES = [f"acct-{n}" for n in range(6)]
 FIRST = 1_000
 
 
-def live(target: str, seed: int, *, dies: bool) -> None:
-    """One life: until it is killed or, if it does not die, until nothing is left to do."""
+def live(target: str, seed: int, death: Death | None = None) -> None:
+    """One life: until it is killed or, without a death, until nothing is left to do."""
     chance = random.Random(seed)
     with inturn.open(target, durable=False) as db:
         queue = db.queue("bookings")
-        if dies:
-            if chance.random() < 0.8:
-                faults.kill_at(f"{chance.choice(faults.OF_A_TRANSACTION)}@{chance.randint(1, 12)}")
-            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.02, 0.4 if "://" in target else 0.2))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it ends the process as it is
+        if death:
+            death.arm()
         with Worker(EXAMPLE["ACCOUNTS"], queue, concurrency=chance.choice([1, 4]), deliver=EXAMPLE["BACK"]) as worker:
-            while dies:
+            while death:
                 time.sleep(0.01)
                 worker.check()
             worker.drain(60)
@@ -70,25 +66,18 @@ def main(directory: Path, kills: int, seed: int, target: str) -> None:
     limits.WORKER_IDLE_S = 0.01  # type: ignore[misc]
     killed = payments = 0
     sums = set()
-    for life in range(0, kills, 2):
+    after_s = (0.02, 0.4 if "://" in target else 0.2)
+    ends = enumerate(deaths(faults.OF_A_TRANSACTION, kills, chance, after_s=after_s), 2 * seed * 1_000_000)
+    for two in zip(ends, ends, strict=True):
         with inturn.open(target, durable=False) as db:
             for _ in range(chance.randint(10, 60)):
                 payer, payee = chance.sample(NAMES, 2)
                 body: dict[str, Any] = {"amount": chance.choice([1, 7, 50, 400]), "to": payee}
                 db.queue("bookings").send(body, group=payer, dedup_id=f"pay-{payments}")
                 payments += 1
-        children = []
-        for twin in (0, 1):
-            child = os.fork()
-            if child == 0:
-                live(target, 2 * (seed * 1_000_000) + life + twin, dies=True)
-                os._exit(1)  # it should have been killed
-            children.append(child)
-        for child in children:
-            _, status = os.waitpid(child, 0)
-            killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGKILL, signal.SIGALRM}
+        killed += die_together(lambda *life: live(target, *life), two)
         sums.add(money(target))
-    live(target, seed, dies=False)
+    live(target, seed)
     sums.add(money(target))
     with inturn.open(target) as db:
         look = DatabaseInspector(db, "accounts")
