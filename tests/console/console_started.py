@@ -6,8 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.error import HTTPError
@@ -84,12 +83,3 @@ class Listener:
         """Close the page."""
         connection: socket.socket = self._answer.fp.raw._sock  # closing the answer would wait for its next line
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def until(holds: Callable[[], Any]) -> Any:
-    """Wait until something holds, and return it."""
-    end = time.monotonic() + WAIT_S
-    while not (found := holds()):
-        assert time.monotonic() < end, "it never did"
-        time.sleep(0.1)
-    return found

@@ -13,13 +13,14 @@ from typing import Any
 import psutil
 import pytest
 from console_shop import AMOUNTS, LEDGER, Shop
-from console_started import Listener, StartedConsole, started, until
+from console_started import Listener, StartedConsole, started
 
 import inturn
 import postgres_started
 from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.results.reading import open_reader
+from waiting import until
 
 pytestmark = pytest.mark.thorough
 MOST_S = 4 * limits.CONSOLE_ANSWER_S

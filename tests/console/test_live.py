@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from console_shop import Shop
-from console_started import Listener, started, until
+from console_started import Listener, started
 
 import inturn
 from inturn.console.live import StoreMark, StoreWatch
 from inturn.core import limits
+from waiting import until
 
 
 @pytest.mark.thorough

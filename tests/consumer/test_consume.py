@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,15 +49,6 @@ class Handled:
         assert [what for what, _ in begun] == ["begin"] * len(begun), log
         assert [body for _, body in begun] == [body for _, body in ended], log
         return [body for _, body in begun]
-
-
-def within(predicate: Callable[[], bool], seconds: float = 60) -> None:
-    pause = threading.Event()
-    for _ in range(round(seconds / 0.005)):
-        if predicate():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not come to that")
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -107,10 +97,10 @@ def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(
     assert held is not None
     monkeypatch.setattr(limits, "PARK_AGAIN_MS", 50)
     with Consumer(queue, Handled({"bad": 99}), retry=Retry(0)) as consumer:
-        within(lambda: consumer.counts.failed > 1)
+        until(lambda: consumer.counts.failed > 1)
         assert queue.parked() == []
         held.ack()
-        within(lambda: [each.group for each in queue.parked()] == ["a"])
+        until(lambda: [each.group for each in queue.parked()] == ["a"])
     assert (consumer.counts.parked, queue.depth().messages) == (1, 1)
 
 
@@ -120,7 +110,7 @@ def test_the_backlog_of_a_hot_group_delays_no_other(db: Database) -> None:
     queue.send_many([draft("other", group=f"g{n}") for n in range(50)])
     seen: list[str] = []
     with Consumer(queue, lambda message: seen.append(message.body), concurrency=2) as consumer:
-        within(lambda: seen.count("other") == 50)
+        until(lambda: seen.count("other") == 50)
         consumer.stop_soon()
     last = max(place for place, body in enumerate(seen) if body == "other")
     assert seen[:last].count("hot") < 300
@@ -190,9 +180,9 @@ def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Databas
             assert begun.wait(60)
             consumer._pace.ahead = 10  # as if handlers had been short
             queue.nack([first], delay_s=0)
-            within(lambda: "waits" in consumer._in_hand)
+            until(lambda: "waits" in consumer._in_hand)
             consumer.stop_soon()
-            within(lambda: "waits" not in consumer._in_hand)
+            until(lambda: "waits" not in consumer._in_hand)
             go_on.set()
         begun.clear()
         go_on.clear()
@@ -205,7 +195,7 @@ def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Databa
     queue = db.queue("q", QueueSettings(visibility_timeout_s=0.05))
     queue.send("poison", group="a")
     for _ in range(2):
-        within(lambda: bool(queue.receive()))  # and never settled
+        until(lambda: bool(queue.receive()))  # and never settled
     handled = Handled()
     counts = inturn.consume(queue, handled, retry=Retry(1, "1 millisecond"), until="empty")
     assert (handled.log, counts.parked) == ({}, 1)
@@ -268,7 +258,7 @@ def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(add
             assert begun.wait(60)
             consumer._pace.ahead = 10  # as if handlers had been short
             queue.send("second", group="b")
-            within(lambda: "b" in consumer._in_hand)
+            until(lambda: "b" in consumer._in_hand)
             ahead_ms = 100_000  # the machine slept
             go_on.set()
             consumer.drain(60)

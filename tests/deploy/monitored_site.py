@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 import yaml
 
 import inturn
-from composed import DEPLOY, ROOT, free_port, page, status, until
+from composed import DEPLOY, ROOT, free_port, page, status
 from inturn.queue import QueueSettings
+from waiting import until
 
 APP = """
 import pathlib, time

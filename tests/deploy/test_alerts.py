@@ -18,9 +18,10 @@ from monitored_site import Site, section
 from typer.testing import CliRunner
 
 import inturn
-from composed import DEPLOY, until
+from composed import DEPLOY
 from inturn.cli import app
 from postgres_schemas import Schemas
+from waiting import until
 
 RULES = DEPLOY / "prometheus" / "alerts.yml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]

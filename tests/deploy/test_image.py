@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from composed import DEPLOY, ROOT, free_port, until
+from composed import DEPLOY, ROOT, free_port
 from environments import CONSTRAINTS
+from waiting import until
 
 DOCKERFILE = DEPLOY / "Dockerfile"
 

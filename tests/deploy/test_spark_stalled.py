@@ -12,7 +12,8 @@ from monitored_site import Monitored
 
 import inturn.spark
 import inturn.telemetry
-from composed import free_port, until
+from composed import free_port
+from waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
 
-from composed import WAIT_S, Composed, compose, page, status, until
+from composed import WAIT_S, Composed, compose, page, status
+from waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ from inturn.core.errors import InputError, NoSuchQueue, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
 from inturn.ingest import limits as source_limits
+from waiting import until
 
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n", id="body.id")
 
@@ -122,12 +123,12 @@ def test_instances_share_partitions_and_take_over(db: Database) -> None:
     two = ingest(db, second, instance="two", lease_s=0.6)
     with one:
         with two:
-            wait_until(lambda: len(first.at) == len(second.at) == 3)
+            until(lambda: len(first.at) == len(second.at) == 3)
             assert not first.at.keys() & second.at.keys()
-        wait_until(lambda: len(first.at) == 6)  # two has left
+        until(lambda: len(first.at) == 6)  # two has left
         for number in range(6):
             log.partitions[f"p{number}"].append(body(1, f"a{number}"))
-        wait_until(lambda: len(sent(db)) == 6)
+        until(lambda: len(sent(db)) == 6)
 
 
 def test_an_instance_that_was_paused_writes_nothing_when_it_wakes_up(db: Database) -> None:
@@ -145,7 +146,7 @@ def test_an_instance_that_was_paused_writes_nothing_when_it_wakes_up(db: Databas
         time.sleep(0.3)
         assert ingest(db, Scripted(log), instance="fast").run(until="caught up").received == 2
         awake.set()
-        wait_until(lambda: SourceControl(db, "bank").partitions()[0].owner == "slow")
+        until(lambda: SourceControl(db, "bank").partitions()[0].owner == "slow")
     assert sent(db) == [("a", 1), ("a", 2)]
 
 
@@ -153,14 +154,14 @@ def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
     log, control = Log(p=[body(1)], q=[]), SourceControl(db, "bank")
     source = Scripted(log)
     with ingest(db, source, lease_s=0.3):
-        wait_until(lambda: len(sent(db)) == 1)
+        until(lambda: len(sent(db)) == 1)
         assert control.pause("p") == 1
-        wait_until(lambda: list(source.at) == ["q"])
+        until(lambda: list(source.at) == ["q"])
         log.partitions["p"].append(body(2))
         assert control.resume() == 1
-        wait_until(lambda: len(sent(db)) == 2)
+        until(lambda: len(sent(db)) == 2)
         assert control.seek(0, "p") == 1
-        wait_until(lambda: SourceControl(db, "bank").partitions()[0].received == 4)
+        until(lambda: SourceControl(db, "bank").partitions()[0].received == 4)
     assert len(sent(db)) == 2, "the ids are known"
     with pytest.raises(InputError, match=r"source 'bank' has no partition 'z'; there are: p, q"):
         control.pause("z")
@@ -199,10 +200,10 @@ def test_a_full_queue_holds_the_source_back_and_loses_nothing(db: Database) -> N
             assert payments.depth().messages <= 3
             time.sleep(0.05)
             message.ack()
-        wait_until(lambda: SourceControl(db, "bank").partitions()[0].position == "8")
+        until(lambda: SourceControl(db, "bank").partitions()[0].position == "8")
     with ingest(db, source, batch=100):
         source.log.partitions["p"] += [body(number) for number in range(9, 20)]
-        wait_until(lambda: payments.depth().messages == 3)  # and it stops, though nobody takes them
+        until(lambda: payments.depth().messages == 3)  # and it stops, though nobody takes them
 
 
 def test_a_queue_that_is_deleted_ends_it(db: Database) -> None:
@@ -221,10 +222,3 @@ def test_what_is_not_valid_is_refused(db: Database) -> None:
         MessageMapping(group="body.account", format="text")
     with pytest.raises(InputError, match=r"batch is 0 and lease_s 10.0; both are above zero"):
         ingest(db, Scripted(Log()), batch=0)
-
-
-def wait_until(is_so: object, timeout_s: float = 60) -> None:
-    until = time.monotonic() + timeout_s
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < until, "it does not come to pass"
-        time.sleep(0.01)

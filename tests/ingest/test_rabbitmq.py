@@ -5,8 +5,6 @@ import importlib.util
 import random
 import socket
 import sys
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from inturn.ingest import limits as source_limits  # noqa: E402
 from inturn.testing import source  # noqa: E402
 from lives import killed_at_every_point  # noqa: E402
 from rabbitmq_started import missing, rabbitmq  # noqa: E402
+from waiting import until  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -309,10 +308,3 @@ def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: st
     assert [each["applied"] for each in found.values()] == [500, 500]
     assert found["usual consumers"]["out of turn"] > 0
     assert found["inturn"]["out of turn"] == 0
-
-
-def until(is_so: Any) -> None:
-    ends = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < ends
-        threading.Event().wait(0.05)

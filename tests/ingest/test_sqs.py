@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from inturn.ingest import limits as source_limits
 from inturn.server.config import Config, ServerConfig
 from lives import killed_at_every_point
 from server.served import Served
+from waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -258,10 +258,3 @@ def test_lives_that_end_at_every_point(
     killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=3)
     until(lambda: subprocess.run(command, check=False, timeout=60).returncode == 0 and sqs.left(fifo) == 0)
     check_came_once(db.queue("payments"), names)
-
-
-def until(is_so: Any) -> None:
-    ends = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends
-        threading.Event().wait(0.05)

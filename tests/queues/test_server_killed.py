@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 
@@ -17,7 +16,7 @@ import inturn
 from inturn.core.errors import LeaseExpired, StoreError
 from inturn.queue import QueueSettings
 from postgres_started import start
-from waiting import DEADLINE_S, until
+from waiting import DEADLINE_S, is_running, until
 
 pytestmark = pytest.mark.slow
 
@@ -49,12 +48,6 @@ def fail_disk(server: Any) -> None:
             for (pid,) in pids:  # by the server, since only who runs a process may limit it, which reads no row
                 connection.execute(f"copy (select where false) to program 'prlimit --fsize=0: --pid={pid}'".encode())
     until(lambda: not any(is_running(pid) for (pid,) in pids), "the end of all processes that work for us")
-
-
-def is_running(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 class Work:

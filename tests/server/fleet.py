@@ -25,19 +25,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from inturn.demo.free_ports import free_port
 from inturn.testing.history import Event, check, read
 from postgres_started import start
+from waiting import until
 
 CLIENTS = Path(__file__).parent / "programs" / "clients.py"
 VISIBILITY_S = 2
 WAIT_S = 60
 """How long anything may take before it is taken for stuck."""
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    """Wait for it."""
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 class Postgres:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
-from fleet import Commits, Postgres, Proxy, Server, faults, load, until
+from fleet import Commits, Postgres, Proxy, Server, faults, load
 
 from inturn.testing.history import OK, UNASKED, UNKNOWN, Event, figures
+from waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -27,6 +26,7 @@ from inturn.server import limits
 from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
 from inturn.server.run import Endpoint
 from inturn.store.sqlite.backup import restore
+from waiting import until
 
 T = TypeVar("T")
 US, EU = "us-east-1", "eu-west-1"
@@ -241,13 +241,6 @@ def test_dead_letters_stay_in_their_region(db: Database, config: Config) -> None
         assert bodies(eu, orders) == ["x"]
 
     during(db, config, use)
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_dead_letters_stay_in_their_account(db: Database) -> None:

@@ -15,12 +15,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from botocore.exceptions import ClientError
-from fleet import Postgres, Server, faults, load, until
+from fleet import Postgres, Server, faults, load
 
 import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
 from inturn.testing.history import OK, UNKNOWN, figures
+from waiting import until
 
 pytestmark = pytest.mark.slow
 

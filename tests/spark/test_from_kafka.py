@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from inturn.ingest import DebeziumMapping, MessageMapping
 from inturn.spark import batch, from_kafka, messages, read
 from inturn.spark.tables.manifest import SparkStore
 from kafka_started import SPARK, Kafka, connector_jars, connector_missing, produce, topic, widen
+from waiting import until
 
 DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
@@ -189,10 +190,10 @@ def test_drivers_and_executors_are_killed_and_partitions_are_added(
         [*command, "1 second"], env=environment(**there), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        until(lambda: received(tmp_path / "store") == len(sent) - 60, live)
+        until(lambda: received(tmp_path / "store") == len(sent) - 60, deadline_s=LIMIT_S, process=live)
         widen(kafka.servers, name, 5)
         put(kafka, name, sent[-60:], partitions=5)
-        until(lambda: received(tmp_path / "store") == len(sent), live)
+        until(lambda: received(tmp_path / "store") == len(sent), deadline_s=LIMIT_S, process=live)
         (tmp_path / "stop").touch()
         said, _ = live.communicate(timeout=LIMIT_S)
     finally:
@@ -204,11 +205,3 @@ def test_drivers_and_executors_are_killed_and_partitions_are_added(
 def received(store: Path) -> int:
     source = SparkStore(store)
     return sum(source.manifest(step).counts["received"] for step in source.steps())
-
-
-def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    give_up = time.monotonic() + LIMIT_S
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < give_up
-        time.sleep(0.2)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import Stepper
 from inturn.spark.tables.manifest import SparkStore
 from kernel_harness import total
+from waiting import until
 
 LEDGER = Path(__file__).with_name("programs") / "ledger.py"
 MESSAGES = history(seed=3)
@@ -91,13 +92,6 @@ def running(source: Source, at: Path, line: Any) -> Iterator[None]:
         assert query.exception() is None
     finally:
         query.stop()
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not done():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.2)
 
 
 def counts(store: Path) -> list[Counts]:

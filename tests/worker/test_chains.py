@@ -2,8 +2,6 @@
 
 import json
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from inturn.store.commands import Ask
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec
 from inturn.worker.service import Job, Service
+from waiting import until
 
 UNTIL_S = 60
 
@@ -143,7 +142,7 @@ def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_grou
     shop.send([row(1, 1, "bad"), row(2, 0, "bad"), row(1, 1, "good"), row(2, 1, "good")])
     shop.work(line)
     with Worker(line, shop.queue, deliver=To(to, group="to")):
-        _until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
+        until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
     (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
     assert "has no 'to'" in post.error
@@ -222,7 +221,7 @@ def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(shop: Shop,
 
     messages = [*MESSAGES, row(1, 1, "late")]
     with Worker(ledger(handler=handler), shop.queue, deliver=To(to, group="to")) as worker:
-        _until(lambda: to.depth().messages == most)
+        until(lambda: to.depth().messages == most)
         shop.send(messages[-1:])
         assert handled.wait(UNTIL_S)
         assert shop.queue.depth().messages > 0, "its turn is held"
@@ -244,7 +243,7 @@ def test_a_full_queue_does_not_hold_groups_without_outputs(shop: Shop) -> None:
     bound(to, 0)
     shop.send([row(1, 1, "a"), row(1, 1, "b", to=[])])
     with Worker(DEBITS, shop.queue, deliver=To(to, group="to")):
-        _until(lambda: "b" in shop.seen(DEBITS)["states"])
+        until(lambda: "b" in shop.seen(DEBITS)["states"])
     assert list(shop.seen(DEBITS)["states"]) == ["b"]
 
 
@@ -294,10 +293,3 @@ def test_a_queue_of_another_database_is_refused_and_the_same_one_opened_twice_is
         with inturn.open(tmp_path / "a.db") as again:
             inturn.work(DEBITS, payments, deliver=again.queue("credits"), until="empty")
         assert [json.dumps(each.body) for each in db.queue("credits").peek()] == ['{"amount": 1, "to": "z"}']
-
-
-def _until(predicate: Callable[[], bool]) -> None:
-    until = time.monotonic() + UNTIL_S
-    while not predicate():
-        assert time.monotonic() < until
-        time.sleep(0.005)

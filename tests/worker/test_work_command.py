@@ -11,7 +11,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from inturn.queue import QueueSettings
 from inturn.worker.health import HealthEndpoint
 from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
 from inturn.worker.service import Job, Service
+from waiting import is_running, until
 
 PIPELINES = """
 import os, pathlib, time
@@ -74,27 +74,16 @@ def ran(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, check=False, timeout=120)
 
 
-def until(is_so: Callable[[], Any], process: "subprocess.Popen[str]") -> Any:
-    for _ in range(1200):
-        if found := is_so():
-            return found
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    pytest.fail("it did not come")
-
-
 def posted(folder: Path) -> list[list[str]]:
     file = folder / "posted"
     return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def is_gone(group: int) -> bool:
-    for _ in range(1200):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
     return False
 
 
@@ -176,9 +165,9 @@ def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: in
             except OSError:
                 return 0
 
-        until(lambda: answer("/ready") == 200, one)
+        until(lambda: answer("/ready") == 200, process=one)
         assert (answer("/health"), answer("/none")) == (200, 404)
-        until((folder / "begun").exists, one)
+        until((folder / "begun").exists, process=one)
         up, messages = f'up{{pipeline="ledger",queue="payments"}} {processes}.0', 'messages{database="shop.db",queue='
 
         def shows() -> bool:
@@ -186,7 +175,7 @@ def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: in
                 page = found.read().decode()
             return f"inturn_worker_{up}" in page and f'inturn_queue_{messages}"payments"}} 1.0' in page
 
-        until(shows, one)  # processes tell their parent every second
+        until(shows, process=one)  # processes tell their parent every second
         os.killpg(one.pid, signal.SIGTERM) if whom == "all" else one.send_signal(signal.SIGTERM)
         out, err = one.communicate(timeout=60)
     assert (one.returncode, err) == (0, "")
@@ -204,7 +193,7 @@ def test_a_stop_at_any_moment_of_the_start_ends_all_processes(folder: Path) -> N
             time.sleep(pause_s)
             one.send_signal(signal.SIGTERM)
             one.wait(timeout=60)
-        assert is_gone(one.pid)
+        until(lambda: is_gone(one.pid))
 
 
 @pytest.mark.slow
@@ -214,12 +203,12 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost(folder: Path) -> 
     with subprocess.Popen(
         command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as one:
-        first = until(lambda: posted(folder), one)[0][0]
+        first = until(lambda: posted(folder), process=one)[0][0]
         os.kill(int(first), signal.SIGKILL)
-        until(lambda: len({effect for _, effect, _ in posted(folder)}) == 100, one)
+        until(lambda: len({effect for _, effect, _ in posted(folder)}) == 100, process=one)
         with inturn.open(folder / "shop.db", durable=False) as db:
             db.queue("payments").send({"amount": 1, "sleep": 0.1}, group="last", revision=1)
-        until((folder / "begun").exists, one)
+        until((folder / "begun").exists, process=one)
         one.send_signal(signal.SIGTERM)
         _, err = one.communicate(timeout=60)
     assert one.returncode == 0
@@ -231,15 +220,9 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost(folder: Path) -> 
 def test_processes_without_their_parent_stop(folder: Path) -> None:
     send(folder, groups=40, messages=1)
     with subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stderr=subprocess.DEVNULL, text=True) as one:
-        pids = until(lambda: {int(pid) for pid, _, _ in posted(folder)}, one)
+        pids = until(lambda: {int(pid) for pid, _, _ in posted(folder)}, process=one)
         one.kill()
-    for _ in range(1200):
-        if not any(
-            Path(f"/proc/{pid}/cmdline").is_file() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids
-        ):
-            return
-        time.sleep(0.05)
-    pytest.fail("they still run")
+    until(lambda: not any(map(is_running, pids)), "the end of its processes")
 
 
 @pytest.mark.thorough
