@@ -1,5 +1,6 @@
 """Waiting in tests: for a condition, never for a time."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,6 +39,17 @@ def until(
         assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what or 'the condition'}"
         time.sleep(0.01)
     return found
+
+
+async def until_async(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
+    """Wait until a condition holds, while the event loop goes on.
+
+    Raises:
+        TimeoutError: if it does not hold by then.
+    """
+    async with asyncio.timeout(deadline_s):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def is_running(pid: int) -> bool:

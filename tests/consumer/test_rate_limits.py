@@ -16,6 +16,7 @@ from inturn import Rate
 from inturn.consumer import Consumer
 from inturn.database import Database
 from inturn.queue import Message, draft
+from waiting import until
 
 PROGRAM = Path(__file__).parent / "programs" / "rated.py"
 
@@ -63,8 +64,7 @@ def test_a_group_that_must_wait_does_not_delay_the_others_and_is_not_leased(db: 
         queue.send_many([draft(n, group=f"g{n}") for n in range(20)])
         queue.send("alone")
         assert done.wait(60)
-        while queue.depth()[:3] != (2, 0, 1):  # the next one of the group is hidden, not leased
-            time.sleep(0.005)
+        until(lambda: queue.depth()[:3] == (2, 0, 1))  # the next one of the group is hidden, not leased
         rounds = consumer._rounds.run
         calls = []
         consumer._rounds.run = lambda request: calls.append(1) or rounds(request)  # type: ignore[method-assign,func-returns-value]

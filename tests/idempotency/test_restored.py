@@ -16,6 +16,7 @@ from inturn.core.errors import LockLost
 from inturn.core.idempotency_keys import least_token
 from inturn.database import wall_clock_ms
 from inturn.idempotency import IdempotencyKeys, Locked, RedisKeys
+from waiting import until
 
 
 class Server:
@@ -98,8 +99,7 @@ def test_a_lagging_replica_of_redis_that_is_promoted(servers: Callable[[], Serve
     keys = RedisKeys(primary.client)
     keys.release(_locked(keys))
     replica.client.replicaof("127.0.0.1", str(primary.port))
-    while replica.client.info("replication")["master_link_status"] != "up":
-        time.sleep(0.02)
+    until(lambda: replica.client.info("replication")["master_link_status"] == "up")
     assert replica.client.keys()
     replica.client.replicaof("NO", "ONE")  # from here on it lags
     for _ in range(3):

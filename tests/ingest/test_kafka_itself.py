@@ -19,6 +19,7 @@ from inturn.ingest import Ingest, KafkaSource, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
 from kafka_started import Kafka, produce, topic, transaction
 from lives import killed_at_every_point
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -82,8 +83,7 @@ def test_k6_a_topic_that_was_made_again_is_not_confused_with_the_old(
     produce(kafka.servers, name, [b"old"] * 3)
     ingest(db, kafka.servers, name).run(until="caught up")
     admin.delete_topics([name])[name].result(60)
-    while name in admin.list_topics(timeout=60).topics:
-        time.sleep(0.1)
+    until(lambda: name not in admin.list_topics(timeout=60).topics)
     topic(kafka.servers, name)
     produce(kafka.servers, name, [b"new"] * 5)
     assert ingest(db, kafka.servers, name).run(until="caught up").received == 0

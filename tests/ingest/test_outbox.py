@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
 from inturn.ingest.config import read
+from waiting import until
 
 pytestmark = pytest.mark.thorough
 DDL = {
@@ -87,10 +87,8 @@ def settled(outbox: Outbox) -> None:
     """Wait until no transaction of this moment runs any more; other tests use the server too."""
     if "://" in outbox.place:
         (now,) = outbox.main.execute("select pg_snapshot_xmax(pg_current_snapshot())").fetchone()
-        until = time.monotonic() + 60
-        while outbox.main.execute("select pg_snapshot_xmin(pg_current_snapshot()) < %s::xid8", [now]).fetchone()[0]:
-            assert time.monotonic() < until, "a transaction does not end"
-            time.sleep(0.01)
+        over = "select pg_snapshot_xmin(pg_current_snapshot()) >= %s::xid8"
+        until(lambda: outbox.main.execute(over, [now]).fetchone()[0], "the end of older transactions")
 
 
 def ingest(

@@ -73,9 +73,7 @@ def test_messages_come_in_order_with_their_headers_and_properties(db: Database, 
     published(url, queue, [one, message(2, headers=told), message(3)])
     source = RabbitSource(url, queue)
     source.open(queue, None)
-    found = []
-    while len(found) < 3:
-        found += source.poll(10, 1)
+    found = polled(source, 3)
     assert source.lag(queue) == 0
     source.shut()
     first, second, third = found
@@ -125,9 +123,7 @@ def test_r3_a_reader_that_ends_again_and_again_gives_back_the_same_messages_in_o
     for _ in range(3):
         source = RabbitSource(url, "again", prefetch=5)
         source.open("again", None)
-        found = []
-        while len(found) < 5:
-            found += source.poll(10, 1)
+        found = polled(source, 5)
         source.shut()
         assert [each.body for each in found] == [b"1", b"2", b"3", b"4", b"5"]
 
@@ -308,3 +304,10 @@ def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: st
     assert [each["applied"] for each in found.values()] == [500, 500]
     assert found["usual consumers"]["out of turn"] > 0
     assert found["inturn"]["out of turn"] == 0
+
+
+def polled(source: RabbitSource, count: int) -> list[Any]:
+    """The next records of a source."""
+    found: list[Any] = []
+    until(lambda: found.extend(source.poll(10, 1)) or len(found) >= count, f"{count} records")
+    return found

@@ -27,6 +27,7 @@ from inturn.database import Database
 from inturn.ingest import Ingest, KafkaSource, MessageMapping, SchemaRegistry, SourceControl, SourceRecord
 from inturn.ingest.config import read
 from kafka_started import produce, tansu, topic
+from waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -297,8 +298,7 @@ def test_a_registry_that_is_away_is_waited_for(db: Database, servers: str, name:
     before = len(schemas.asked)
     reading = threading.Thread(target=ingest.run, kwargs={"until": "caught up"})
     reading.start()
-    while len(schemas.asked) < before + 2:
-        time.sleep(0.01)
+    until(lambda: len(schemas.asked) >= before + 2)
     schemas.stop()
     assert not list(SourceControl(db, "orders").rejected())
     schemas.answer = None

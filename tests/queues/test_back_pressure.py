@@ -21,6 +21,7 @@ from inturn.queue import Queue, QueueSettings, draft
 from inturn.store.commands import Receive, Send, WaitingSend
 from inturn.store.execution import outcomes_within
 from inturn.store.writer.waiters import Waiter
+from waiting import until
 
 PROGRAM = Path(__file__).parent / "programs" / "bounded_sender.py"
 LONG_S = 120
@@ -214,9 +215,7 @@ def test_a_redrive_moves_what_there_is_room_for(db: Database) -> None:
 
 def _waiting(queue: Queue, count: int) -> None:
     """Return once so many callers wait with the queue's writer."""
-    done = threading.Event()
-    while len(queue.writer._parked) < count and not done.wait(0.001):
-        pass
+    until(lambda: len(queue.writer._parked) >= count)
 
 
 def _started(act: Callable[[], object]) -> tuple[threading.Thread, list[object]]:

@@ -27,6 +27,7 @@ def test_processes_that_send_and_take_at_once_keep_order_and_do_each_once(tmp_pa
         running = [subprocess.Popen([sys.executable, PROGRAM, *map(str, command)]) for command in commands]
         seen: list[int] = []
         while len(seen) < every:  # somebody reads along while they send
+            assert not any(process.poll() for process in running), "one of them has failed"
             for each in reader.read(7):
                 seen.append(each.sequence_number)
                 reader.commit(each.sequence_number)

@@ -18,6 +18,7 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import QueueSettings, draft
 from inturn.store.postgres import statements
+from waiting import until
 
 
 @pytest.fixture
@@ -282,8 +283,7 @@ def test_who_listens_goes_on_when_its_connection_was_lost(
         waiting = threads.submit(queue.receive, wait_s=30)
         listening = f'listen "{db.store._channel}"'  # type: ignore[attr-defined]
         find = "select pid from pg_stat_activity where query = %s"
-        while not (pids := beside.execute(find, (listening,)).fetchall()):
-            time.sleep(0.01)
+        pids = until(lambda: beside.execute(find, (listening,)).fetchall())
         beside.execute("select pg_terminate_backend(%s, 10000)", pids[0])
         with inturn.open(postgres_url) as other:
             other.queue("q").send("x")

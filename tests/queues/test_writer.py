@@ -19,6 +19,7 @@ from inturn.database import Database, wall_clock_ms
 from inturn.queue import Queue
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
+from waiting import until, until_async
 
 
 class Counting:
@@ -72,10 +73,7 @@ def while_somebody_writes(db: Database, number: int, act: Any) -> list[Any]:
         results: list[Any] = []
         gathering = threading.Thread(target=lambda: results.extend(threads(number, act)))
         gathering.start()
-        deadline = time.monotonic() + 30
-        while len(db.writer._callers) < number:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        until(lambda: len(db.writer._callers) >= number)
     gathering.join(60)
     return results
 
@@ -176,8 +174,7 @@ def test_a_waiting_receive_wakes_up_when_something_is_sent(db: Database) -> None
     waiting = threading.Thread(target=lambda: got.extend(queue.receive(wait_s=30)))
     got: list[Any] = []
     waiting.start()
-    while not db.writer._parked:
-        time.sleep(0.001)
+    until(lambda: db.writer._parked)
     before = time.monotonic()
     queue.send("x")
     waiting.join(30)
@@ -190,8 +187,7 @@ def test_waiting_receives_are_served_in_turn_and_those_for_whom_there_is_nothing
 
     async def run() -> list[list[Any]]:
         waiting = [asyncio.create_task(queue.receive.aio(wait_s=60)) for _ in range(3)]
-        while len(db.writer._parked) < 3:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: len(db.writer._parked) == 3)
         await queue.send.aio("first", group="a")
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         assert [task.done() for task in waiting] == [True, False, False]
@@ -266,8 +262,7 @@ def test_a_cancelled_task_gives_back_what_it_was_about_to_get(db: Database, paus
 
     async def run() -> list[Any]:
         waiting = asyncio.create_task(queue.receive.aio(wait_s=60))
-        while not db.writer._parked:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: db.writer._parked)
         sending = asyncio.create_task(queue.send.aio("x", group="a"))
         for _ in range(pauses):
             await asyncio.sleep(0)
@@ -283,8 +278,7 @@ def test_a_cancelled_wait_takes_nothing(db: Database) -> None:
 
     async def run() -> None:
         waiting = asyncio.create_task(queue.receive.aio(wait_s=60))
-        while not db.writer._parked:
-            await asyncio.sleep(0.001)
+        await until_async(lambda: db.writer._parked)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
@@ -385,8 +379,7 @@ def test_closing_tells_who_waits(target: str) -> None:
     errors: list[Any] = []
     waiting = threading.Thread(target=lambda: errors.extend(threads(3, lambda at: queue.receive(wait_s=60))))
     waiting.start()
-    while len(db.writer._parked) < 3:
-        time.sleep(0.001)
+    until(lambda: len(db.writer._parked) == 3)
     db.close()
     db.close()
     waiting.join(30)
@@ -417,13 +410,11 @@ def test_an_interrupted_leader_leaves_nobody_behind(db: Database, monkeypatch: p
     thread = threading.Thread(target=doomed, name="doomed")
     with db.transaction():
         thread.start()
-        while len(db.writer._callers) < 1:
-            time.sleep(0.001)
+        until(lambda: db.writer._callers)
         results: list[Any] = []
         others = threading.Thread(target=lambda: results.extend(threads(5, queue.send)))
         others.start()
-        while len(db.writer._callers) < 6:
-            time.sleep(0.001)
+        until(lambda: len(db.writer._callers) == 6)
     thread.join(30)
     others.join(30)
     assert len(caught) == 1

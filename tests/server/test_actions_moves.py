@@ -237,7 +237,7 @@ def test_a_task_waits_for_room_in_its_target(sqs: Endpoint) -> None:
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"MaximumQueueDepth": "1"})
     start(sqs)
     bodies: list[str] = []
-    while len(bodies) < 2:
+    for _ in range(2):
         assert sqs.db.queue("q").depth().messages <= 1
         for message in sqs.db.queue("q").receive(wait_s=60):
             bodies.append(str(message.body))

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "programs" / "crash.py"
 KILLS = 12
+LIMIT_S = 300
 
 
 @pytest.mark.soak
@@ -23,6 +24,7 @@ def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_pat
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -5,12 +5,12 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -32,6 +32,7 @@ from inturn.server import http
 from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
 from inturn.server.logs import configure
 from inturn.server.run import Endpoint, EndpointNaming
+from waiting import DEADLINE_S, until
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ def denied(call: Callable[..., Any], **parameters: Any) -> dict[str, Any]:
 def got(url: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> tuple[int, str, bytes]:
     request = urllib.request.Request(url, body, headers or {})  # noqa: S310 - of this test
     try:
-        with urllib.request.urlopen(request) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:  # noqa: S310
             return answer.status, answer.headers["Content-Type"], answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Content-Type"], error.read()
@@ -481,10 +482,15 @@ def test_a_process_of_its_own(start: Callable[..., Process]) -> None:
 
 def wait_for_requests(url: str, count: int) -> None:
     """Wait until so many requests have come, besides those that ask."""
-    asked = 1
-    while f"inturn_http_requests_total {float(count + asked)}\n".encode() not in got(f"{url}/metrics")[2]:
+    asked = 0
+
+    def have_come() -> bool:
+        nonlocal asked
         asked += 1
-        time.sleep(0.02)
+        (total,) = re.findall(rb"^inturn_http_requests_total (\S+)$", got(f"{url}/metrics")[2], re.MULTILINE)
+        return float(total) >= count + asked
+
+    until(have_come)
 
 
 def test_a_stop_answers_who_waits_for_messages(start: Callable[..., Process]) -> None:
@@ -539,8 +545,7 @@ def test_messages_are_not_given_to_who_has_hung_up(start: Callable[..., Process]
 
 def wait_for_connections(url: str) -> None:
     """Wait until those of the client and of who asks are left."""
-    while b"inturn_http_connections 2.0\n" not in got(f"{url}/metrics")[2]:
-        time.sleep(0.02)
+    until(lambda: b"inturn_http_connections 2.0\n" in got(f"{url}/metrics")[2])
 
 
 @pytest.mark.thorough

@@ -25,7 +25,7 @@ from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec, timeline_of
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, until
 
 SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {
     "memory": lambda path, url: MemoryStore(),
@@ -87,8 +87,8 @@ class Shop:
         """Work off everything that is there."""
         with Worker(pipeline, self.queue, **more) as worker:
             worker.drain(DEADLINE_S)
-            while gaps and self.ask(lambda kept, number: kept.due(number, self.now_ms() * 1000, 1)):
-                time.sleep(0.001)
+            if gaps:
+                until(lambda: not self.ask(lambda kept, number: kept.due(number, self.now_ms() * 1000, 1)))
         return worker
 
     def ask(self, function: Callable[[Any, int], Any], name: str = "ledger") -> Any:

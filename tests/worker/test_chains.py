@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,9 @@ def test_a_full_queue_holds_turns_back_and_nothing_is_lost_or_parked(shop: Shop,
         shop.send(messages[-1:])
         assert handled.wait(UNTIL_S)
         assert shop.queue.depth().messages > 0, "its turn is held"
+        ends = time.monotonic() + UNTIL_S
         while len(taken) < len(replayed(messages)):
+            assert time.monotonic() < ends
             assert to.depth().messages <= most
             for message in to.receive(wait_s=1):
                 taken[message.dedup_id] = message.body

@@ -15,6 +15,7 @@ from inturn import Retry, Retryable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.worker import Worker
 from inturn.worker.unit_of_work import Overtaken, Work, WorkRequest
+from waiting import DEADLINE_S, until
 
 PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"
 
@@ -82,11 +83,9 @@ def test_a_stop_does_not_wait_for_decisions_that_no_turn_has_begun(shop: Shop) -
     with Worker(line, shop.queue, concurrency=1, grace_s=20) as worker:
         gate.wait_until(lambda: bool(gate.begun))
         name = shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="b", by="ann", at_us=1))
-        while not worker._pool.backlog:
-            time.sleep(0.001)
+        until(lambda: worker._pool.backlog)
         worker.stop_soon()
-        while not worker._pool._stopping.is_set():
-            time.sleep(0.001)
+        assert worker._pool._stopping.wait(DEADLINE_S)
         time.sleep(0.05)
         began = time.monotonic()
         gate.let("go")
@@ -116,8 +115,7 @@ def test_a_stop_does_not_wait_for_a_turn_that_another_worker_overtook(
 
         monkeypatch.setattr(worker._unit, "run", run_late)
         worker.stop_soon()
-        while not worker._pool._stopping.is_set():
-            time.sleep(0.001)
+        assert worker._pool._stopping.wait(DEADLINE_S)
         began = time.monotonic()
         gate.let("go")
     assert overtaken

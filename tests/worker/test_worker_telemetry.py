@@ -29,6 +29,7 @@ from inturn.store.commands import Ask
 from inturn.store.sql import dead_letters
 from inturn.telemetry import measures, observer
 from inturn.worker import Worker, report
+from waiting import until
 
 Told = list[tuple[str, str, str]]
 
@@ -191,9 +192,8 @@ def test_prometheus_shows_databases_and_workers(
         queue.send_many([draft(each, group=each["account"]) for each in rows])
         queue.send(row(9), group="z", delay_s=60)
         with Worker(pipeline, queue) as worker:
-            until = threading.Event()
-            while samples(registry).get(("inturn_pipeline_messages_total", (db.name, "ledger", "received"))) != 7:
-                until.wait(0.01)
+            received = ("inturn_pipeline_messages_total", (db.name, "ledger", "received"))
+            until(lambda: samples(registry).get(received) == 7)
             worker.check()
             found = samples(registry)
             assert found["inturn_worker_up", ("ledger", "payments")] == 1

@@ -17,14 +17,16 @@ from inturn.store.sqlite.group_index import GroupIndex
 GroupIndex.newest_messages = 16  # so that messages go into the table of pending ones
 
 ALL = 5
+LIMIT_S = 90
 
 
 def gather(db: Database) -> None:
     """Wait for the others."""
     with db.transaction() as tx:
         tx.execute("insert into present values (?)", (os.getpid(),))
-    present = 0
+    present, ends = 0, time.monotonic() + LIMIT_S
     while present < ALL:
+        assert time.monotonic() < ends, "the others do not come"
         time.sleep(0.01)
         with db.transaction() as tx:
             (present,) = tx.execute("select count(*) from present").fetchone()
@@ -43,7 +45,8 @@ def take(path: str, messages: int) -> None:
     with inturn.open(path) as db:
         queue = db.queue("q")
         gather(db)
-        while True:
+        ends = time.monotonic() + LIMIT_S
+        while time.monotonic() < ends:
             for message in queue.receive(5, wait_s=0.2):
                 with db.transaction() as tx:
                     row = (message.group, message.body, os.getpid())
@@ -53,6 +56,7 @@ def take(path: str, messages: int) -> None:
                 (done,) = tx.execute("select count(*) from applied").fetchone()
             if done >= messages:
                 return
+        raise TimeoutError(f"{done} of {messages} were applied")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,9 @@ def main(directory: Path, kills: int, seed: str) -> None:
         clients += senders
         takers = start_clients("take", shop, queue, histories, seed)
         clients += takers
+        deadline = time.monotonic() + WAIT_S
         while len([*histories.glob("*.jsonl")]) < 2 * PROCESSES * THREADS:
+            assert time.monotonic() < deadline, "not all clients have begun"
             time.sleep(0.05)
         shop.process.kill()
         shop.process.wait()
