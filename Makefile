@@ -49,6 +49,7 @@ soak: $(READY)  ## repeat the tests that draw by chance with new seeds, for MINU
 services:  ## as root on Debian: install the servers that tests start, if they are not there; no other target does
 	@dpkg -s $(SERVICES) > /dev/null 2>&1 || { apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends -o Acquire::Retries=3 $(SERVICES); }
+	@id pgserver > /dev/null 2>&1 || useradd pgserver # PostgreSQL's, which its package would add, in each process at once
 
 lint: $(READY)  ## check style, types and which way the imports run
 	$(BIN)/ruff check

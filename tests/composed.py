@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -12,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from inturn.demo.free_ports import free_port
 from waiting import until
 
 ROOT = Path(__file__).parents[1]
@@ -19,12 +19,6 @@ DEPLOY = ROOT / "deploy"
 SERVICE = ROOT / "examples" / "service"
 WAIT_S = 60
 """How long anything may take before it is taken for stuck."""
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def status(url: str) -> int:

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,11 @@ import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
 
+from inturn.demo.free_ports import free_port
 from kafka_started import Kafka, missing
 from postgres_schemas import Schemas
 from postgres_started import start, stop
+from waiting import until
 
 # "ci" gives the same examples on every run, so that a red run is a change of ours, and "quick" fewer of them; "search"
 # looks for new ones: pytest --hypothesis-profile=search. "soak" takes its seed from --hypothesis-seed.
@@ -54,24 +55,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """A server of the S3 protocol on this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
+    port = free_port()
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    with subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
+    ) as server:
+        try:
+            until(listens, "moto", process=server)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.kill()
 
 
 @pytest.fixture

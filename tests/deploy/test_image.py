@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from composed import DEPLOY, ROOT, free_port
+from composed import DEPLOY, ROOT
 from environments import CONSTRAINTS
+from inturn.demo.free_ports import free_port
 from waiting import until
 
 DOCKERFILE = DEPLOY / "Dockerfile"

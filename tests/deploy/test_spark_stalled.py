@@ -12,7 +12,7 @@ from monitored_site import Monitored
 
 import inturn.spark
 import inturn.telemetry
-from composed import free_port
+from inturn.demo.free_ports import free_port
 from waiting import until
 
 if TYPE_CHECKING:

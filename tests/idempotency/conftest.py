@@ -2,7 +2,6 @@
 
 import importlib.util
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 import redis
 from key_harness import KINDS, KeyHarness, made
 
+from inturn.demo.free_ports import free_port
 from inturn.idempotency import IdempotencyKeys
 
 
@@ -35,9 +35,7 @@ def redis_program() -> str:
 @pytest.fixture(scope="session")
 def redis_port(redis_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A server that keeps nothing on disk."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [redis_program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     log = tmp_path_factory.mktemp("redis") / "log"
     with log.open("w") as output:

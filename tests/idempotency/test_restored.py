@@ -1,7 +1,6 @@
 """A store that goes on from an older copy of itself gives no token again, and an old owner settles nobody's lock."""
 
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import inturn
 from inturn.core.errors import LockLost
 from inturn.core.idempotency_keys import least_token
 from inturn.database import wall_clock_ms
+from inturn.demo.free_ports import free_port
 from inturn.idempotency import IdempotencyKeys, Locked, RedisKeys
 from waiting import until
 
@@ -25,9 +25,7 @@ class Server:
     def __init__(self, program: str, folder: Path) -> None:
         self.program, self.folder = program, folder
         folder.mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.client = redis.Redis(host="127.0.0.1", port=self.port)
         self.start()
 

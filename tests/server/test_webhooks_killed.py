@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import webhook_senders as sender
 from webhook_senders import encoded, post
 
 import inturn
+from inturn.demo.free_ports import free_port
 from inturn.faults import OF_A_TRANSACTION
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
 from lives import Death, deaths
@@ -43,9 +43,7 @@ def test_lives_that_end_at_every_point(
     address = str(request.getfixturevalue("postgres_url") if kind == "postgres" else tmp_path / "shop.db")
     config = tmp_path / "inturn.toml"
     config.write_text(CONFIG)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "inturn", "serve", "--db", address, "--port", str(port), "--config", str(config)]
     accepted: list[tuple[str, int]] = []
     number = 0

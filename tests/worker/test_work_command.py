@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import inturn
 from inturn.cli.metrics import metrics_page
 from inturn.cli.work import WorkedPipeline, read
 from inturn.core.errors import InputError
+from inturn.demo.free_ports import free_port
 from inturn.queue import QueueSettings
 from inturn.worker.health import HealthEndpoint
 from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
@@ -143,9 +143,7 @@ def test_a_file_names_several_pipelines_beside_it(folder: Path, tmp_path_factory
 def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: int, whom: str) -> None:
     """A process manager tells the parent, or every process of the group."""
     send(folder, groups=1, messages=1, sleep=2)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     words = (*ONE, "--processes", processes, "--health", f"127.0.0.1:{port}", "--json")
     with subprocess.Popen(
         command(*words),

@@ -1,7 +1,6 @@
 """What is away comes back by itself: a database that is killed, a console that is started again."""
 
 import signal
-import socket
 import tempfile
 import uuid
 from pathlib import Path
@@ -10,15 +9,10 @@ import pytest
 from bank import STUCK, Bank
 from playwright.sync_api import Page, expect
 
+from inturn.demo.free_ports import free_port
 from postgres_started import start, stop
 
 pytestmark = pytest.mark.thorough
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.postgres

@@ -23,6 +23,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from inturn.demo.free_ports import free_port
 from inturn.faults import OF_A_TRANSACTION
 from inturn.testing.history import check, figures, read
 
@@ -40,7 +41,7 @@ class Shop:
     def __init__(self, directory: Path, seed: str) -> None:
         self.directory = directory
         self.chance = random.Random(seed)
-        self.port = free_port(self.chance)
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.deaths: Counter[str] = Counter()
         self._log = (directory / "serve.log").open("ab")
@@ -94,18 +95,6 @@ class Shop:
     def stop(self) -> int:
         self.process.terminate()
         return self.process.wait(WAIT_S)
-
-
-def free_port(chance: random.Random) -> int:
-    """A port that no outgoing connection takes: a client that comes while nobody listens could else meet itself."""
-    low, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    while True:
-        with socket.socket() as taken:
-            try:
-                taken.bind(("127.0.0.1", port := chance.randrange(low // 2, low)))
-            except OSError:
-                continue
-            return port
 
 
 def start_clients(verb: str, shop: Shop, queue: str, histories: Path, seed: str) -> list[subprocess.Popen[bytes]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
+from inturn.demo.free_ports import free_port
 from inturn.spark.local import session
 from inturn.spark.local.java import ensure_java
 
@@ -29,14 +30,6 @@ def environment(**more: str) -> dict[str, str]:
     """What Spark's processes need to know."""
     known = {"JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     return {**os.environ, **known, **more}
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
