@@ -7,6 +7,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -14,6 +15,8 @@ import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
 
+from clocks import Clock, RunningClock, SkewedClocks
+from inturn.database import Database
 from inturn.demo.free_ports import free_port
 from kafka_started import Kafka, missing
 from postgres_schemas import Schemas
@@ -127,6 +130,27 @@ def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
     address = postgres_schemas.take()
     yield address
     postgres_schemas.give_back(address)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands until it is moved."""
+    return Clock()
+
+
+@pytest.fixture
+def db_clock(db: Database) -> RunningClock:
+    """The clock of a test's fixture `db`, which can be moved ahead; on PostgreSQL it is in place of the server's."""
+    db.writer.clock = RunningClock()
+    return db.writer.clock
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def clocks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SkewedClocks]:
+    """One database that processes with other clocks use."""
+    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with ExitStack() as stack:
+        yield SkewedClocks(target, stack)
 
 
 @pytest.fixture(scope="session")

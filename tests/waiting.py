@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DEADLINE_S: Final = 60
 """How long a test waits for what must come, before it is taken for stuck; a slow machine needs seconds."""
+PROGRAM_S: Final = 300
+"""How long a program may take that a test runs, before it is taken for stuck."""
 
 
 def until(
@@ -35,7 +37,9 @@ def until(
     """
     ends = time.monotonic() + deadline_s
     while not (found := condition()):
-        assert process is None or process.poll() is None, f"{process.args} ended: {process.communicate()}"
+        assert process is None or process.poll() is None, (
+            f"{process.args} ended: {process.communicate(timeout=DEADLINE_S)}"
+        )
         assert time.monotonic() < ends, f"not within {deadline_s:g} s: {what or 'the condition'}"
         time.sleep(0.01)
     return found

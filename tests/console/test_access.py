@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
+from clocks import Clock
 from inturn.console import ConsoleConfig, Role, TrustedProxy, console
 from inturn.console.access import FAILURES_S, MOST_FAILURES, SESSION_S, ConsoleAccess
 from inturn.console.refusal import RequestRefused
@@ -25,16 +26,6 @@ NOBODY = Person("", Role.ADMIN, is_known=False)
 @pytest.fixture
 def guarded(shop: Shop, tmp_path: Path) -> Iterator[Guarded]:
     return Guarded(shop, tmp_path)
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def asked(scheme: str = "http", address: str = "10.0.0.1", **headers: str) -> Request:
@@ -81,12 +72,12 @@ def test_a_person_logs_in_with_a_token_and_out(guarded: Guarded) -> None:
 
 def test_a_session_ends_after_its_time() -> None:
     clock = Clock()
-    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY, clock)
+    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY, clock.s)
     cookie = begun(access, asked())
     assert access.person(asked(cookie=cookie)) == Person("ann", Role.VIEWER)
-    clock.now += SESSION_S - 1
+    clock.forward(SESSION_S - 1)
     assert access.person(asked(cookie=cookie)) is not None
-    clock.now += 1
+    clock.forward(1)
     assert access.person(asked(cookie=cookie)) is None
 
 
@@ -125,7 +116,7 @@ def test_a_cookie_of_https_is_sent_over_https_alone(request_: Request, is_secure
 
 def test_of_many_wrong_tokens_from_one_address_the_rest_are_not_looked_at() -> None:
     clock = Clock()
-    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY, clock)
+    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY, clock.s)
     right = f"Bearer {TOKENS[Role.ADMIN]}"
     for _ in range(MOST_FAILURES):
         assert access.person(asked(authorization="Bearer guess")) is None
@@ -133,7 +124,7 @@ def test_of_many_wrong_tokens_from_one_address_the_rest_are_not_looked_at() -> N
         access.person(asked(authorization=right))
     assert refused.value.status == 429
     assert access.person(asked(address="10.0.0.2", authorization=right)) is not None, "others are not slowed"
-    clock.now += FAILURES_S
+    clock.forward(FAILURES_S)
     assert access.person(asked(authorization=right)) is not None
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-import time
 from collections import defaultdict
 from typing import Any
 
 import pytest
 
 import inturn
+from clocks import RunningClock
 from inturn import Retry
 from inturn.consumer import Consumer
 from inturn.core import limits
@@ -191,11 +191,12 @@ def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Databas
     assert waits.attempts == 4, "those of the receives above, and this one"
 
 
-def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Database) -> None:
-    queue = db.queue("q", QueueSettings(visibility_timeout_s=0.05))
+def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Database, db_clock: RunningClock) -> None:
+    queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
     queue.send("poison", group="a")
     for _ in range(2):
-        until(lambda: bool(queue.receive()))  # and never settled
+        assert queue.receive()  # and never settled
+        db_clock.forward(61)
     handled = Handled()
     counts = inturn.consume(queue, handled, retry=Retry(1, "1 millisecond"), until="empty")
     assert (handled.log, counts.parked) == ({}, 1)
@@ -205,10 +206,8 @@ def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Databa
     assert inturn.consume(queue, handled, until="empty").done == 1
 
 
-def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database) -> None:
+def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database, db_clock: RunningClock) -> None:
     queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
-    ahead_ms, clock = [0], db.writer.clock
-    db.writer.clock = lambda: clock() + ahead_ms[0]
     for body in ("a1", "a2"):
         queue.send(body, group="a")
     begun, go_on = threading.Event(), threading.Event()
@@ -221,8 +220,8 @@ def test_the_lease_is_kept_alive_while_the_handler_runs(db: Database) -> None:
         assert begun.wait(60)
         (held,) = consumer._in_hand.values()
         for _ in range(3):  # two leases; what has less than half of one left is prolonged
-            ahead_ms[0] += 40_000
-            until(lambda: (held.until_ms or 0) > db.writer.clock() + 30_000, "the lease is prolonged")
+            db_clock.forward(40)
+            until(lambda: (held.until_ms or 0) > db_clock() + 30_000, "the lease is prolonged")
         assert queue.receive() == []
         go_on.set()
         consumer.drain(60)
@@ -241,8 +240,9 @@ def test_a_message_whose_lease_was_lost_is_counted_and_left_to_its_new_holder(db
     assert (consumer.counts.done, consumer.counts.lost) == (0, 1)
 
 
-def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(address: str) -> None:
-    ahead_ms = 0
+def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(
+    db: Database, db_clock: RunningClock
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
     seen = []
 
@@ -251,17 +251,16 @@ def test_a_message_whose_lease_ended_before_its_turn_is_not_handled_under_it(add
         assert go_on.wait(60)
         seen.append((message.body, message.attempts))
 
-    with inturn.open(address, durable=False, clock=lambda: time.time_ns() // 1_000_000 + ahead_ms) as db:
-        queue = db.queue("q")
-        with Consumer(queue, handle, concurrency=1) as consumer:
-            queue.send("first", group="a")
-            assert begun.wait(60)
-            consumer._pace.ahead = 10  # as if handlers had been short
-            queue.send("second", group="b")
-            until(lambda: "b" in consumer._in_hand)
-            ahead_ms = 100_000  # the machine slept
-            go_on.set()
-            consumer.drain(60)
+    queue = db.queue("q")
+    with Consumer(queue, handle, concurrency=1) as consumer:
+        queue.send("first", group="a")
+        assert begun.wait(60)
+        consumer._pace.ahead = 10  # as if handlers had been short
+        queue.send("second", group="b")
+        until(lambda: "b" in consumer._in_hand)
+        db_clock.forward(100)  # the machine slept
+        go_on.set()
+        consumer.drain(60)
     assert sorted(seen) == [("first", 1), ("first", 2), ("second", 2)]
     assert (consumer.counts.done, consumer.counts.lost) == (2, 2)
 

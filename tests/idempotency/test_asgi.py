@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from starlette.authentication import SimpleUser, UnauthenticatedUser
 
 import inturn
+import virtual_time
 from inturn.core.errors import SetupError, StoreError
 from inturn.core.idempotency_keys import ExtendKey
 from inturn.idempotency import IdempotencyKeys, MemoryKeys
@@ -90,7 +91,9 @@ class Shop:
 Asked = Callable[[Shop, httpx.AsyncClient], Awaitable[None]]
 
 
-def played(keys: IdempotencyKeys, ask: Asked, **options: Any) -> Shop:
+def played(
+    keys: IdempotencyKeys, ask: Asked, run: Callable[[Any], Shop] = lambda main: asyncio.run(main()), **options: Any
+) -> Shop:
     """Run requests against a new service."""
 
     async def main() -> Shop:
@@ -101,7 +104,12 @@ def played(keys: IdempotencyKeys, ask: Asked, **options: Any) -> Shop:
             await ask(shop, client)
         return shop
 
-    return asyncio.run(main())
+    return run(main)
+
+
+def loop_ms() -> int:
+    """Return the time of the event loop."""
+    return round(asyncio.get_running_loop().time() * 1000)
 
 
 def is_problem(answer: httpx.Response, status: int) -> bool:
@@ -262,7 +270,7 @@ def test_a_background_task_that_fails_changes_no_answer() -> None:
 
 
 def test_a_long_handler_keeps_its_lock() -> None:
-    """The lock is for a second and the handler takes three: without being extended the others would take it."""
+    """The lock is for ten seconds and the handler takes thirty: without being extended the others would take it."""
 
     async def ask(shop: Shop, client: httpx.AsyncClient) -> None:
         shop.go_on.clear()
@@ -270,17 +278,17 @@ def test_a_long_handler_keeps_its_lock() -> None:
         await shop.has_begun.wait()
         seen = set()
         for _ in range(30):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1)
             seen.add((await client.post("/payments", headers=KEY)).status_code)
         assert seen == {409}
         shop.go_on.set()
         assert (await first).status_code == 201
 
-    assert played(MemoryKeys(), ask, timeout_s=1).effects == {"pay": 1}
+    assert played(MemoryKeys(clock=loop_ms), ask, virtual_time.run, timeout_s=10).effects == {"pay": 1}
 
 
 def test_a_lock_is_extended_though_the_store_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys, failed = MemoryKeys(), []
+    keys, failed = MemoryKeys(clock=loop_ms), []
     run = keys.writer.arun
 
     async def fails_once(command: Any) -> Any:
@@ -296,12 +304,12 @@ def test_a_lock_is_extended_though_the_store_fails_once(monkeypatch: pytest.Monk
         first = asyncio.create_task(client.post("/payments", headers=KEY))
         await shop.has_begun.wait()
         for _ in range(25):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1)
             assert (await client.post("/payments", headers=KEY)).status_code == 409
         shop.go_on.set()
         assert (await first).status_code == 201
 
-    assert played(keys, ask, timeout_s=1).effects == {"pay": 1}
+    assert played(keys, ask, virtual_time.run, timeout_s=10).effects == {"pay": 1}
     assert failed
 
 

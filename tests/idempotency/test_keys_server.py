@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 import inturn
+from clocks import SkewedClocks
 from inturn.core.errors import InputError, LockLost
 from inturn.database import Database
 from inturn.idempotency import Completed, InProgress, Locked
@@ -43,13 +44,15 @@ def test_a_transaction_that_takes_a_key_stops_nobody(db: Database, other: Databa
     assert again.fencing_token > lock.fencing_token
 
 
-def test_a_transaction_that_settles_a_key_stops_nobody(db: Database, other: Database) -> None:
-    keys, others = db.idempotency_keys("p"), other.idempotency_keys("p")
-    lock = keys.try_lock("tx-1", 0.5)
+@pytest.mark.parametrize("clocks", ["postgres"], indirect=True)
+def test_a_transaction_that_settles_a_key_stops_nobody(clocks: SkewedClocks) -> None:
+    db = clocks.open()
+    keys, others = db.idempotency_keys("p"), clocks.open().idempotency_keys("p")
+    lock = keys.try_lock("tx-1", 30)
     assert lock
     with db.transaction() as tx:
         keys.accept(lock, "paid", tx=tx)
-        time.sleep(0.6)  # its time is over, and it is accepted in time all the same
+        clocks.now += 31  # its time is over, and it is accepted in time all the same
         assert isinstance(others.try_lock("tx-1"), InProgress)
     assert others.try_lock("tx-1") == Completed("tx-1", '"paid"')
 

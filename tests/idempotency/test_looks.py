@@ -1,6 +1,5 @@
 """Who only looks shortens nothing, whatever its clock says: of what is completed, and of what is in progress."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import inturn
+from clocks import SkewedClocks
 from inturn.core.errors import LockLost
 from inturn.core.idempotency_keys import (
     AcceptKey,
@@ -25,7 +24,6 @@ from inturn.idempotency import Completed, InProgress, Locked
 from inturn.idempotency.keys import DatabaseKeys
 
 DAY = 86_400
-START = 1_700_000_000
 TIMES = st.integers(-10_000, 10_000)
 OTHERS = st.one_of(
     st.builds(LockKey, st.integers(1, 50), st.sampled_from([None, "d"])),
@@ -70,33 +68,13 @@ def test_the_times_of_a_record_never_go_back(now: list[int], owns: AcceptKey | E
         assert (slot.record.until_ms or 0) >= slot.record.since_ms
 
 
-class Clocks:
-    """One database that processes with other clocks use, and the time that really is, in seconds."""
-
-    def __init__(self, target: Path | str, stack: ExitStack) -> None:
-        self.now = START
-        self._target, self._stack = target, stack
-
-    def keys(self, offset: int = 0) -> DatabaseKeys:
-        """The keys as a process sees them whose clock is ahead by so many seconds."""
-        db = inturn.open(self._target, durable=False, clock=lambda: (self.now + offset) * 1000)
-        return self._stack.enter_context(db).idempotency_keys("k")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def clocks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clocks]:
-    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    with ExitStack() as stack:
-        yield Clocks(target, stack)
-
-
 def _locked(keys: DatabaseKeys, key: str = "tx-1", timeout_s: float = 30) -> Locked:
     lock = keys.try_lock(key, timeout_s)
     assert lock
     return lock
 
 
-def test_a_key_that_is_kept_for_a_year_is_known_for_a_year_whoever_looks(clocks: Clocks) -> None:
+def test_a_key_that_is_kept_for_a_year_is_known_for_a_year_whoever_looks(clocks: SkewedClocks) -> None:
     keys, behind = clocks.keys(), clocks.keys(-800 * DAY)
     keys.accept(_locked(keys), "first", keep_s=365 * DAY)
     assert isinstance(behind.try_lock("tx-1"), Completed)
@@ -108,7 +86,7 @@ def test_a_key_that_is_kept_for_a_year_is_known_for_a_year_whoever_looks(clocks:
     _locked(keys)
 
 
-def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
     keys, behind = clocks.keys(), clocks.keys(-DAY)
     lock = _locked(keys)
     assert isinstance(behind.try_lock("tx-1"), InProgress)
@@ -124,7 +102,7 @@ def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None
 
 
 @pytest.mark.parametrize("ahead", [DAY, 20 * 365 * DAY])
-def test_what_a_clock_far_ahead_has_locked_is_free_for_others_after_its_time(clocks: Clocks, ahead: int) -> None:
+def test_what_a_clock_far_ahead_has_locked_is_free_for_others_after_its_time(clocks: SkewedClocks, ahead: int) -> None:
     """The owner is dead, and nobody else's clock comes there for years."""
     keys = clocks.keys()
     lost = _locked(clocks.keys(ahead))
@@ -144,7 +122,7 @@ def test_what_a_clock_far_ahead_has_locked_is_free_for_others_after_its_time(clo
 def test_a_clock_far_ahead_ends_nothing_for_others(tmp_path: Path) -> None:
     """It takes keys of its own, and clears away; on PostgreSQL the server's clock does, which is everybody's."""
     with ExitStack() as stack:
-        clocks = Clocks(tmp_path / "shop.db", stack)
+        clocks = SkewedClocks(tmp_path / "shop.db", stack)
         keys, ahead = clocks.keys(), clocks.keys(20 * 365 * DAY)
         keys.accept(_locked(keys, "kept"), keep_s=365 * DAY)
         lock = _locked(keys)
@@ -157,7 +135,7 @@ def test_a_clock_far_ahead_ends_nothing_for_others(tmp_path: Path) -> None:
         assert isinstance(keys.try_lock("kept"), Completed)
 
 
-def test_an_accept_by_a_clock_that_is_behind_keeps_the_key_for_others(clocks: Clocks) -> None:
+def test_an_accept_by_a_clock_that_is_behind_keeps_the_key_for_others(clocks: SkewedClocks) -> None:
     keys, behind = clocks.keys(), clocks.keys(-2 * DAY)
     behind.accept(_locked(keys), "first", keep_s=DAY)
     clocks.now += DAY - 1

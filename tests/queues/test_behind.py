@@ -1,6 +1,5 @@
 """Who only looks shortens nothing, whatever its clock says; and a clock that went back makes nothing last for ever."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,38 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import inturn
+from clocks import SkewedClocks
 from inturn.core.errors import LeaseExpired
 from inturn.core.queue.clock_skew import ClockSkew, Span
-from inturn.database import Database
-from inturn.queue import Message, Queue
+from inturn.queue import Message, Queue, draft
 
 HOUR = 3_600
-START = 1_700_000_000
-
-
-class Clocks:
-    """One database that processes with other clocks use, and the time that really is, in seconds."""
-
-    def __init__(self, target: Path | str, stack: ExitStack) -> None:
-        self.now = START
-        self._target, self._stack = target, stack
-
-    def open(self, offset: int = 0) -> Database:
-        """The database as a process sees it whose clock is ahead by so many seconds."""
-        return self._stack.enter_context(
-            inturn.open(self._target, durable=False, clock=lambda: (self.now + offset) * 1000)
-        )
-
-    def queue(self, offset: int = 0) -> Queue:
-        return self.open(offset).queue("q")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def clocks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Clocks]:
-    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    with ExitStack() as stack:
-        yield Clocks(target, stack)
 
 
 def bodies(messages: list[Message]) -> list[object]:
@@ -57,7 +30,7 @@ def look(queue: Queue) -> None:
     queue.ack(queue.receive(10))
 
 
-def test_a_lease_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+def test_a_lease_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a")
     queue.send("single")
@@ -71,9 +44,9 @@ def test_a_lease_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> Non
     assert behind.depth().messages == 0
 
 
-def test_a_part_of_a_lease_lasts_as_long_too(clocks: Clocks) -> None:
+def test_a_part_of_a_lease_lasts_as_long_too(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
-    queue.send_many([inturn.queue.draft(f"a{number}", group="a") for number in range(3)])
+    queue.send_many([draft(f"a{number}", group="a") for number in range(3)])
     first, *rest = queue.receive(3, visibility_timeout_s=60)
     behind = clocks.queue(-HOUR)
     look(behind)
@@ -86,7 +59,7 @@ def test_a_part_of_a_lease_lasts_as_long_too(clocks: Clocks) -> None:
     queue.ack(rest)
 
 
-def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a")
     queue.send("a2", group="a")
@@ -107,7 +80,7 @@ def test_a_lock_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None
     assert bodies(session.receive()) == ["a2"]
 
 
-def test_a_delay_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> None:
+def test_a_delay_lasts_as_long_as_it_was_to_whoever_looks(clocks: SkewedClocks) -> None:
     queue = clocks.queue()
     queue.send("a1", group="a", delay_s=60)
     behind = clocks.queue(-HOUR)
@@ -120,11 +93,11 @@ def test_a_delay_lasts_as_long_as_it_was_to_whoever_looks(clocks: Clocks) -> Non
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened later"])
-def test_for_a_clock_that_went_back_nothing_lasts_longer_than_it_was_to(clocks: Clocks, *, is_open: bool) -> None:
+def test_for_a_clock_that_went_back_nothing_lasts_longer_than_it_was_to(clocks: SkewedClocks, *, is_open: bool) -> None:
     """Nobody else is there any more: what was an hour ahead is over after its own time."""
     before = clocks.queue(HOUR)
     for group in "abc":
-        before.send_many([inturn.queue.draft(f"{group}{number}", group=group) for number in (1, 2)])
+        before.send_many([draft(f"{group}{number}", group=group) for number in (1, 2)])
     before.send("d1", group="d", delay_s=50)
     first, _ = before.receive(2, visibility_timeout_s=30, group="a")
     before.ack([first])
@@ -146,7 +119,7 @@ def test_for_a_clock_that_went_back_nothing_lasts_longer_than_it_was_to(clocks: 
 def test_what_others_lease_meanwhile_is_over_for_a_clock_that_is_behind_after_its_time(tmp_path: Path) -> None:
     """Its owner is dead, and nobody else is there. (Over PostgreSQL all go by the server's clock.)"""
     with ExitStack() as stack:
-        clocks = Clocks(tmp_path / "shop.db", stack)
+        clocks = SkewedClocks(tmp_path / "shop.db", stack)
         queue, behind = clocks.queue(), clocks.queue(-HOUR)
         assert behind.receive(10) == []
         queue.send("a1", group="a")

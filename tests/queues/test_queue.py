@@ -8,29 +8,12 @@ from typing import Any
 import pytest
 
 import inturn
+from clocks import Clock
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueExists, StoreError
 from inturn.core.queue.messages import QueueSettings, Why
 from inturn.database import Database
 from inturn.queue import draft
 from inturn.store.sqlite import SqliteStore
-
-
-class Clock:
-    """Stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-    def forward(self, seconds: float) -> None:
-        self.ms += round(seconds * 1000)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
@@ -46,7 +29,7 @@ def test_a_message_comes_out_as_it_went_in(db: Database, clock: Clock) -> None:
     assert (message.body, message.group, message.revision, message.dedup_id) == ({"amount": 5}, "acct-1", 1, "tx-77")
     assert message.attributes == {"from": "web"}
     assert message.sequence_number == message.id == sent.sequence_number
-    assert message.sent_at == dt.datetime.fromtimestamp(clock.ms / 1000, dt.UTC)
+    assert message.sent_at == clock.time
     assert message.leased_until == message.sent_at + dt.timedelta(seconds=30)
     assert (message.attempts, message.came_from, message.note) == (1, None, None)
     message.ack()

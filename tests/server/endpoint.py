@@ -22,9 +22,11 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 import inturn
+from clocks import Clock
 from inturn.server.app import App
 from inturn.server.http import HttpServer, Reply, Request
 from inturn.server.naming import Home, Scope
+from waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from inturn.database import Database
@@ -61,7 +63,7 @@ class SharedServer:
     def close(self) -> None:
         self.run(self.server.stop(5))
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        self._thread.join(DEADLINE_S)
         self.loop.close()
 
 
@@ -88,19 +90,6 @@ def client_of(protocol: str, url: str, where: Path) -> BaseClient:
 
 
 @dataclass
-class Clock:
-    """The time, which goes on only when it is told to."""
-
-    now_ms: int = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def pass_s(self, seconds: float) -> None:
-        self.now_ms += round(seconds * 1000)
-
-
-@dataclass
 class Endpoint:
     """What a test works with: a client, and behind it a database of its own."""
 
@@ -123,7 +112,7 @@ class Endpoint:
 
     def restart(self, after_s: float = 0) -> None:
         self.close()
-        self.clock.pass_s(after_s)
+        self.clock.forward(after_s)
         self.open()
 
     def queue(self, name: str, **attributes: Any) -> str:

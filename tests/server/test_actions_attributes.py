@@ -67,7 +67,7 @@ def test_numbers_of_messages(sqs: Endpoint) -> None:
     names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
     assert sqs.attributes(url, *names) == {names[0]: "2", names[1]: "1"}
     assert sqs.attributes(url)["ApproximateNumberOfMessagesDelayed"] == "1"
-    sqs.clock.pass_s(31)
+    sqs.clock.forward(31)
     assert sqs.attributes(url, *names) == {names[0]: "4", names[1]: "0"}
 
 
@@ -86,7 +86,7 @@ def test_a_queue_of_inturns_own_api(sqs: Endpoint) -> None:
 
 def test_attributes_are_set_and_the_others_stay(sqs: Endpoint) -> None:
     url = sqs.queue("plain", DelaySeconds=5)
-    sqs.clock.pass_s(100)
+    sqs.clock.forward(100)
     sqs.client.set_queue_attributes(
         QueueUrl=url, Attributes={"VisibilityTimeout": "43200", "ReceiveMessageWaitTimeSeconds": "20"}
     )
@@ -183,9 +183,9 @@ def test_a_longer_window_than_the_services(sqs: Endpoint, value: str) -> None:
     assert sqs.attributes(url)["DeduplicationWindowSeconds"] == value
     send = {"QueueUrl": url, "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
     first = sqs.client.send_message(**send)
-    sqs.clock.pass_s(86_399)
+    sqs.clock.forward(86_399)
     assert sqs.client.send_message(**send)["MessageId"] == first["MessageId"]
-    sqs.clock.pass_s(1)
+    sqs.clock.forward(1)
     assert (sqs.client.send_message(**send)["MessageId"] == first["MessageId"]) == (value == "forever")
 
 

@@ -51,7 +51,7 @@ def test_each_goes_back_to_where_it_came_from(sqs: Endpoint) -> None:
         "SourceArn": sqs.arn("dead.fifo"),
         "ApproximateNumberOfMessagesMoved": 3,
         "ApproximateNumberOfMessagesToMove": 3,
-        "StartedTimestamp": sqs.clock.now_ms,
+        "StartedTimestamp": sqs.clock.ms,
     }
     back = sqs.receive(url)
     assert [message["Body"] for message in back] == ["a1", "a2", "a3", "b1"]

@@ -147,12 +147,12 @@ def test_a_purge_empties_a_queue_and_forgets_what_was_known(sqs: Endpoint) -> No
 def test_a_second_purge_within_a_minute(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     sqs.client.purge_queue(QueueUrl=url)
-    sqs.clock.pass_s(59.9)
+    sqs.clock.forward(59.9)
     told = sqs.refused(sqs.client.purge_queue, QueueUrl=url)
     text = "Only one PurgeQueue operation on plain is allowed every 60 seconds."
     assert told == ("AWS.SimpleQueueService.PurgeQueueInProgress", text)
     assert sqs.status(sqs.client.purge_queue, QueueUrl=url) == 403
-    sqs.clock.pass_s(0.1)
+    sqs.clock.forward(0.1)
     sqs.client.purge_queue(QueueUrl=url)
     assert sqs.refused(sqs.client.purge_queue, QueueUrl=sqs.url("none")) == no_queue(sqs)
 

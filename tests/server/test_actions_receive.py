@@ -76,9 +76,9 @@ def test_visibility_as_the_queue_says_or_the_request(sqs: Endpoint) -> None:
     send(sqs, url, "a1", "a2")
     assert sqs.bodies(url, 1) == ["a1"]
     assert sqs.bodies(url, 1, VisibilityTimeout=60) == ["a2"]
-    sqs.clock.pass_s(5)
+    sqs.clock.forward(5)
     assert sqs.bodies(url) == ["a1"]
-    sqs.clock.pass_s(55)
+    sqs.clock.forward(55)
     assert sqs.bodies(url) == ["a1", "a2"]
 
 
@@ -130,9 +130,9 @@ def test_a_queue_whose_receives_wait(sqs: Endpoint) -> None:
 def test_what_is_past_its_retention_is_gone(sqs: Endpoint) -> None:
     url = sqs.queue("q", MessageRetentionPeriod=60)
     send(sqs, url, "a1")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     send(sqs, url, "a2")
-    sqs.clock.pass_s(31)
+    sqs.clock.forward(31)
     assert sqs.bodies(url) == ["a2"]
 
 
@@ -142,9 +142,9 @@ def test_what_is_past_its_retention_is_gone(sqs: Endpoint) -> None:
 def test_system_attributes(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     sent = sqs.client.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
-    sqs.clock.pass_s(1.5)
+    sqs.clock.forward(1.5)
     sqs.receive(url, VisibilityTimeout=1)
-    sqs.clock.pass_s(2)
+    sqs.clock.forward(2)
     (message,) = sqs.receive(url)
     assert message["Attributes"] == {
         "ApproximateFirstReceiveTimestamp": "1700000001500",
@@ -177,9 +177,9 @@ def test_an_attempt_gets_the_same_messages_and_handles_again(sqs: Endpoint) -> N
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "a3", "b1")
     first = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
-    sqs.clock.pass_s(29)
+    sqs.clock.forward(29)
     assert sqs.receive(url, 2, ReceiveRequestAttemptId="once") == first
-    sqs.clock.pass_s(29)  # the visibility was set anew
+    sqs.clock.forward(29)  # the visibility was set anew
     assert sqs.bodies(url, 2) == ["b1"]
     delete(sqs, url, *first)
     assert sqs.bodies(url, 1) == ["a3"]
@@ -224,7 +224,7 @@ def test_an_attempt_whose_visibility_is_over_is_a_new_receive(sqs: Endpoint) -> 
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     (first,) = sqs.receive(url, ReceiveRequestAttemptId="once")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     (second,) = sqs.receive(url, ReceiveRequestAttemptId="once")
     assert first["ReceiptHandle"] != second["ReceiptHandle"]
 
@@ -233,10 +233,10 @@ def test_an_attempt_is_known_for_five_minutes(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     first = sqs.receive(url, ReceiveRequestAttemptId="once", VisibilityTimeout=1000)
-    sqs.clock.pass_s(299)
+    sqs.clock.forward(299)
     assert sqs.receive(url, ReceiveRequestAttemptId="once", VisibilityTimeout=1000) == first
     assert sqs.receive(url, ReceiveRequestAttemptId="another") == []
-    sqs.clock.pass_s(1)
+    sqs.clock.forward(1)
     assert sqs.receive(url, ReceiveRequestAttemptId="once") == []
 
 
@@ -252,7 +252,7 @@ def test_of_two_attempts_the_latest_has_the_message(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1")
     sqs.receive(url, ReceiveRequestAttemptId="first")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     second = sqs.receive(url, ReceiveRequestAttemptId="second")
     assert sqs.receive(url, ReceiveRequestAttemptId="first") == []
     assert sqs.receive(url, ReceiveRequestAttemptId="second") == second
@@ -263,7 +263,7 @@ def test_attempts_that_are_over_leave_the_database(sqs_json: Endpoint) -> None:
     send(sqs_json, url, "a1", "b1", "c1")
     for attempt in "abc":
         sqs_json.receive(url, 1, ReceiveRequestAttemptId=attempt)
-    sqs_json.clock.pass_s(300)
+    sqs_json.clock.forward(300)
     assert len(sqs_json.receive(url, 1, ReceiveRequestAttemptId="d")) == 1
     count_of = Ask("", lambda store, _now_ms: store.execute("select count(*) from inturn_attempt").fetchone())
     assert sqs_json.db.writer.run(count_of) == (1,)

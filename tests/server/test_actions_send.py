@@ -105,9 +105,9 @@ def test_delays(sqs: Endpoint) -> None:
     send(sqs, url, "at once", DelaySeconds=0)
     send(sqs, url, "last", DelaySeconds=900)
     assert sqs.bodies(url) == ["at once"]
-    sqs.clock.pass_s(10)
+    sqs.clock.forward(10)
     assert "as the queue says" in sqs.bodies(url)
-    sqs.clock.pass_s(890)
+    sqs.clock.forward(890)
     assert "last" in sqs.bodies(url)
 
 
@@ -147,14 +147,14 @@ def test_a_fifo_message_has_no_delay_of_its_own(sqs: Endpoint) -> None:
     assert refused(sqs, url, DelaySeconds=1, **fifo("g", "1")) == invalid(1, "DelaySeconds", reason)
     send(sqs, url, DelaySeconds=0, **fifo("g", "1"))
     assert sqs.bodies(url) == []
-    sqs.clock.pass_s(5)
+    sqs.clock.forward(5)
     assert sqs.bodies(url) == ["x"]
 
 
 def test_a_duplicate_is_answered_with_the_first_message(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     first = send(sqs, url, "x", **fifo("g", "1"))
-    sqs.clock.pass_s(299)
+    sqs.clock.forward(299)
     again = send(sqs, url, "another", **fifo("h", "1"))
     assert again["MessageId"] == first["MessageId"]
     assert again["SequenceNumber"] == first["SequenceNumber"]
@@ -163,7 +163,7 @@ def test_a_duplicate_is_answered_with_the_first_message(sqs: Endpoint) -> None:
     sqs.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     sqs.restart()
     assert send(sqs, url, "x", **fifo("g", "1"))["MessageId"] == first["MessageId"]
-    sqs.clock.pass_s(1)
+    sqs.clock.forward(1)
     assert send(sqs, url, "x", **fifo("g", "1"))["MessageId"] != first["MessageId"]
 
 

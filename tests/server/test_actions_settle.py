@@ -44,14 +44,14 @@ def test_a_deleted_message_is_gone_and_may_be_deleted_again(sqs: Endpoint, name:
     for _ in range(2):
         delete(sqs, url, handle)
     assert count(sqs, url) == 0
-    sqs.clock.pass_s(100)
+    sqs.clock.forward(100)
     assert sqs.bodies(url) == []
     delete(sqs, url, handle)
 
 
 def test_a_fifo_queue_refuses_an_expired_handle(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q.fifo")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     assert sqs.refused(delete, sqs=sqs, url=url, handle=handle) == expired(handle)
     assert sqs.bodies(url) == ["b0"]
     assert sqs.refused(delete, sqs=sqs, url=url, handle=handle) == expired(handle)
@@ -59,14 +59,14 @@ def test_a_fifo_queue_refuses_an_expired_handle(sqs: Endpoint) -> None:
 
 def test_a_standard_queue_takes_an_expired_handle(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     delete(sqs, url, handle)
     assert count(sqs, url) == 0
 
 
 def test_a_standard_queue_takes_an_old_handle_and_leaves_the_message_to_who_has_it(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     (new,) = sqs.receive(url)
     delete(sqs, url, old)
     assert count(sqs, url) == 1
@@ -118,14 +118,14 @@ def test_a_batch_of_deletes(sqs: Endpoint) -> None:
             "Message": 'The input receipt handle "garbage" is not a valid receipt handle.',
         }
     ]
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     assert sqs.bodies(url) == ["b2"]
 
 
 @pytest.mark.parametrize("name", ["q", "q.fifo"])
 def test_a_batch_of_expired_handles(sqs: Endpoint, name: str) -> None:
     url, handles = received(sqs, name, 2)
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)]
     answer = sqs.client.delete_message_batch(QueueUrl=url, Entries=entries)
     if name == "q":
@@ -142,34 +142,34 @@ def test_a_batch_of_expired_handles(sqs: Endpoint, name: str) -> None:
 def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     keep(sqs, url, handle, 100)
-    sqs.clock.pass_s(99)
+    sqs.clock.forward(99)
     assert sqs.bodies(url) == []
     keep(sqs, url, handle, 10)
-    sqs.clock.pass_s(10)
+    sqs.clock.forward(10)
     assert sqs.bodies(url) == ["b0"]
 
 
 def test_a_standard_message_that_nobody_has_is_kept_again(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     keep(sqs, url, handle, 0)
     keep(sqs, url, handle, 10)
-    sqs.clock.pass_s(9)
+    sqs.clock.forward(9)
     assert sqs.bodies(url) == []
-    sqs.clock.pass_s(1)
+    sqs.clock.forward(1)
     (message,) = sqs.receive(url)
     assert message["Attributes"]["ApproximateReceiveCount"] == "2"
 
 
 def test_an_older_handle_changes_the_visibility_of_a_standard_message_that_another_has(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     (new,) = sqs.receive(url)
     keep(sqs, url, old, 100)
-    sqs.clock.pass_s(99)
+    sqs.clock.forward(99)
     assert sqs.bodies(url) == []
     keep(sqs, url, new["ReceiptHandle"], 50)
-    sqs.clock.pass_s(49)
+    sqs.clock.forward(49)
     assert sqs.bodies(url) == [], "the receiver has it still"
     keep(sqs, url, old, 0)
     (again,) = sqs.receive(url)
@@ -182,7 +182,7 @@ def test_an_older_handle_changes_the_visibility_of_a_standard_message_that_anoth
 
 def test_who_has_a_message_deletes_it_though_an_older_handle_changed_it(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     (new,) = sqs.receive(url)
     keep(sqs, url, old, 100)
     delete(sqs, url, new["ReceiptHandle"])
@@ -191,19 +191,19 @@ def test_who_has_a_message_deletes_it_though_an_older_handle_changed_it(sqs: End
 
 def test_an_older_handle_changes_nothing_of_a_fifo_message_that_another_has(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q.fifo")
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     (new,) = sqs.receive(url)
     for seconds in (0, 100):
         told = sqs.refused(keep, sqs=sqs, url=url, handle=old, seconds=seconds)
         assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
-    sqs.clock.pass_s(29)
+    sqs.clock.forward(29)
     delete(sqs, url, new["ReceiptHandle"])
 
 
 def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
     url, handles = received(sqs, "q", 3)
     delete(sqs, url, handles[1])
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     sqs.receive(url, 1)
     entries = [
         {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": 10} for n, handle in enumerate([*handles, "x"])
@@ -214,9 +214,9 @@ def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
         ("1", "InvalidParameterValue"),
         ("3", "ReceiptHandleIsInvalid"),
     ]
-    sqs.clock.pass_s(9)
+    sqs.clock.forward(9)
     assert sqs.bodies(url) == []
-    sqs.clock.pass_s(1)
+    sqs.clock.forward(1)
     assert sorted(sqs.bodies(url)) == ["b0", "b2"], "also the one that another had for longer"
 
 
@@ -248,13 +248,13 @@ def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
 
 def test_twelve_hours_in_all(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q", VisibilityTimeout=HOURS_12)
-    sqs.clock.pass_s(3600)
+    sqs.clock.forward(3600)
     keep(sqs, url, handle, HOURS_12 - 3600)
     told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=HOURS_12 - 3599)
     reason = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
     text = f"Value {HOURS_12 - 3599} for parameter VisibilityTimeout is invalid. Reason: {reason}"
     assert told == ("InvalidParameterValue", text)
-    sqs.clock.pass_s(HOURS_12 - 3601)
+    sqs.clock.forward(HOURS_12 - 3601)
     keep(sqs, url, handle, 0)
 
 
@@ -277,7 +277,7 @@ def test_a_batch_of_changes(sqs: Endpoint) -> None:
         ("d", "InvalidParameterValue"),
         ("e", "MissingParameter"),
     ]
-    sqs.clock.pass_s(50)
+    sqs.clock.forward(50)
     assert sqs.bodies(url) == ["b0"]
 
 
@@ -339,7 +339,7 @@ def test_those_that_are_given_back_take_turns(sqs: Endpoint, name: str, way: str
         (message,) = sqs.receive(url, 1)
         seen += message["Body"]
         if way == "expired":
-            sqs.clock.pass_s(30)
+            sqs.clock.forward(30)
         else:
             keep(sqs, url, message["ReceiptHandle"], 0)
     assert seen == "abc" * 10
@@ -354,7 +354,7 @@ def test_there_is_no_retry_delay_unless_one_is_asked_for(sqs: Endpoint) -> None:
     (message,) = sqs.receive(url, 1)
     keep(sqs, url, message["ReceiptHandle"], 0)
     assert sqs.bodies(url) == ["b"], "a visibility of 0 is a time that was stated"
-    sqs.clock.pass_s(30)
+    sqs.clock.forward(30)
     assert sqs.bodies(url) == []
-    sqs.clock.pass_s(20)
+    sqs.clock.forward(20)
     assert sqs.bodies(url) == ["b"]

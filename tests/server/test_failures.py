@@ -4,26 +4,15 @@ import logging
 
 import pytest
 
+from clocks import Clock
 from inturn.core.errors import StoreError
 from inturn.server import limits
 from inturn.server.failures import Failures
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture
 def failures(clock: Clock) -> Failures:
-    return Failures(clock)
+    return Failures(clock.s)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
@@ -40,7 +29,7 @@ def test_each_kind_is_told_once_a_minute_with_how_many_were_left_out(
         failures.note("a", f"a {number}", peer="p")
         failures.note("b", f"b {number}")
     assert told(caplog) == [("a 0", 0), ("b 0", 0)]
-    clock.now += limits.FAILURE_TOLD_S
+    clock.forward(limits.FAILURE_TOLD_S)
     failures.note("a", "a 5", peer="p")
     assert told(caplog) == [("a 5", 4)]
 
@@ -51,14 +40,14 @@ def test_those_that_were_left_out_are_told_though_no_other_comes(
     for number in range(3):
         failures.note("a", f"a {number}")
     failures.look()
-    clock.now += limits.FAILURE_TOLD_S
+    clock.forward(limits.FAILURE_TOLD_S)
     failures.look()
     failures.look()
     assert told(caplog) == [("a 0", 0), ("a 2", 1)]
     failures.note("a", "a 3")
     failures.look(is_last=True)
     assert told(caplog) == [("a 3", 0)]
-    clock.now += limits.FAILURE_TOLD_S
+    clock.forward(limits.FAILURE_TOLD_S)
     failures.look()
     assert failures._kinds == {}
     assert told(caplog) == []

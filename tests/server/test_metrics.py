@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import inturn
+from clocks import Clock
 from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import Database
@@ -22,20 +23,6 @@ from inturn.server.metrics import Metrics, _TimedCache, buckets
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle
 from inturn.store.execution import execute
 from inturn.telemetry.figures import QueueFigures
-
-
-class Clock:
-    """A clock that stands."""
-
-    ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -70,7 +57,7 @@ def test_how_queues_stand(db: Database, clock: Clock) -> None:
     for group in "aaabbc":
         orders.send("x", group=group)
     orders.send("x")
-    clock.ms += 5_000
+    clock.forward(5)
     orders.send("x", group="d", delay_s=60)
     assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 0, 1, 5.0, 1)
     messages = orders.receive(2)
@@ -79,7 +66,7 @@ def test_how_queues_stand(db: Database, clock: Clock) -> None:
     assert figures(db)["orders.fifo"].blocked == 2, "part of a batch still blocks its group"
     messages[1].ack()
     assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 1, 5.0, 1)
-    clock.ms += 60_000
+    clock.forward(60)
     assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 0, 65.0, 0)
     assert figures(db)["empty"].blocked == 0
 

@@ -6,28 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from clocks import Clock
 from inturn import telemetry
 from inturn.core import limits
 from inturn.telemetry.events import EventLogger
 from inturn.telemetry.logs import JsonLines, TextLines
 
 
-class Clock:
-    s = 100.0
-
-    def __call__(self) -> float:
-        return self.s
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture
 def events(clock: Clock, caplog: pytest.LogCaptureFixture) -> EventLogger:
     caplog.set_level(logging.INFO, "inturn")
-    return EventLogger("worker", clock)
+    return EventLogger("worker", clock.s)
 
 
 @pytest.fixture
@@ -67,7 +56,7 @@ def test_the_rate_is_limited_for_each_event_of_each_pipeline(
     events.warning("reject", "orders", "rejected of orders")
     assert caplog.messages == ["rejected"] * limits.LOG_EVENTS + ["parked", "rejected of orders"]
     caplog.clear()
-    clock.s += limits.LOG_WINDOW_S
+    clock.forward(limits.LOG_WINDOW_S)
     events.warning("reject", "ledger", "rejected")
     events.warning("reject", "ledger", "rejected")
     assert caplog.messages == ["rejected (7 more like it were not shown)", "rejected"]

@@ -2,13 +2,13 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
+from clocks import RunningClock
 from inturn import Gapless, Pipeline
 from inturn.core.identity import canonical
 from inturn.core.pipeline.fold import Counts
@@ -58,9 +58,9 @@ class Shop:
     """A queue named q over a store, with a clock that goes on by itself and can be moved forth."""
 
     def __init__(self, kind: str, path: Path = Path(), url: Callable[[], str] = str) -> None:
-        self.ahead_ms = 0
+        self.clock = RunningClock()
         self.store = SHOPS[kind](path, url)
-        self.writer = Writer(self.store, self.now_ms)
+        self.writer = Writer(self.store, self.clock)
         self.queue = Queue(self.writer, "q")
 
         def make(store: Any, now_ms: int) -> None:
@@ -77,9 +77,6 @@ class Shop:
         if isinstance(self.store, SqliteStore | PostgresStore):
             self.store.close()
 
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self.ahead_ms
-
     def send(self, messages: Iterable[Row], group: str | None = "account") -> None:
         self.queue.send_many([draft(each, group=each[group] if group else None) for each in messages])
 
@@ -88,7 +85,7 @@ class Shop:
         with Worker(pipeline, self.queue, **more) as worker:
             worker.drain(DEADLINE_S)
             if gaps:
-                until(lambda: not self.ask(lambda kept, number: kept.due(number, self.now_ms() * 1000, 1)))
+                until(lambda: not self.ask(lambda kept, number: kept.due(number, self.clock() * 1000, 1)))
         return worker
 
     def ask(self, function: Callable[[Any, int], Any], name: str = "ledger") -> Any:

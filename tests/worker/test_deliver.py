@@ -15,6 +15,7 @@ from inturn.store.records import Claim, MadeOutput
 from inturn.worker import Worker
 from inturn.worker.outbox import Outbox
 from inturn.worker.unit_of_work import Sending
+from waiting import DEADLINE_S
 
 Told = list[tuple[Any, str]]
 QUICK = Retry(1, "10 milliseconds")
@@ -100,12 +101,12 @@ def test_why_it_fails_is_kept(shop: Shop) -> None:
 
     shop.send([row(1, 1), row(2, 2), row(3, 3)])
     with Worker(line, shop.queue, deliver=refuse, retry=Retry(1, "1 hour")):
-        assert gate.wait(10)
+        assert gate.wait(DEADLINE_S)
         time.sleep(0.05)
     (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
     assert (post.group, post.attempts, post.depth) == ("a", 1, 2), "what was delivered is forgotten"
     assert "OSError: the bank is closed" in post.error
-    assert post.until_ms > shop.now_ms() + 30_000
+    assert post.until_ms > shop.clock() + 30_000
 
 
 def test_what_is_refused_waits_for_a_person_and_stalls_neither_the_others_nor_the_end(shop: Shop) -> None:
@@ -147,7 +148,7 @@ def test_a_worker_that_is_gone_while_it_delivers_is_followed_after_its_claim(sho
         gate.wait_until(lambda: bool(gate.begun))
     shop.work(line)
     assert told == []
-    shop.ahead_ms += round(limits.OUTBOX_LEASE_S * 1000) + 1
+    shop.clock.forward(limits.OUTBOX_LEASE_S + 1)
     shop.work(line, deliver=lambda _output, effect_id: told.append(effect_id))
     assert told == [effect for _, effect in effects(line, [row(1), row(2)])]
     gate.let(*gate.begun)
@@ -178,7 +179,7 @@ def test_a_delivery_that_fails_at_once_is_never_tried_again_without_a_pause(atte
     made = MadeOutput(1, "a", None, 1, "1", 0, "effect", "{}")
     sending = Sending(Claim("a", 1, attempts, [made]), 0)
     sender.put(sending)
-    assert over.wait(10)
+    assert over.wait(DEADLINE_S)
     sender.stop()
     assert sending.error is not None
     assert sending.pause_s >= limits.DELIVER_PAUSE_S

@@ -1,6 +1,5 @@
 """How much a worker takes at a time: threads need not wait for messages, and what it has taken is soon done."""
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from shop import Shop, ledger, row
 
 from inturn.core import limits
+from inturn.worker import worker
 from inturn.worker.group_task import GroupRunner
 from inturn.worker.thread_pool import Pace, receives
 from inturn.worker.unit_of_work import UnitOfWork
@@ -48,7 +48,6 @@ def test_the_pace_rises_at_once_and_falls_by_and_by() -> None:
     assert found == [100, 55, 32, limits.RECEIVE_MESSAGES]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("concurrency", [1, 16])
 def test_one_hot_group_has_few_turns_however_many_threads_there_are(
     concurrency: int, monkeypatch: pytest.MonkeyPatch
@@ -58,8 +57,11 @@ def test_one_hot_group_has_few_turns_however_many_threads_there_are(
     for kind in (GroupRunner, UnitOfWork):
         monkeypatch.setattr(kind, "run", _counted(kind, seen))
 
+    ms = [0]
+    monkeypatch.setattr(worker, "Pace", lambda: Pace(lambda: ms[0] / 1000))
+
     def slow(state: Any, _message: Any) -> Any:
-        time.sleep(0.001)
+        ms[0] += 1
         return state, []
 
     with Shop("memory") as shop:

@@ -73,8 +73,8 @@ def test_a_lease_is_prolonged_while_a_handler_works(shop: Shop) -> None:
         gate.wait_until(lambda: bool(gate.begun))
         (turn,) = (*one._turns, *other._turns)
         for _ in range(3):  # two leases; what has less than half of one left is prolonged
-            shop.ahead_ms += 40_000
-            until(lambda: (turn.until_ms or 0) > shop.now_ms() + 30_000, "the lease is prolonged")
+            shop.clock.forward(40)
+            until(lambda: (turn.until_ms or 0) > shop.clock() + 30_000, "the lease is prolonged")
         assert gate.begun == ["a"]
         gate.let("a")
         one.drain(DEADLINE_S)
@@ -100,7 +100,7 @@ def test_a_worker_whose_lease_is_over_keeps_nothing(shop: Shop) -> None:
     one._unit.run, run = (lambda request: run(_without_prolonging(request))), one._unit.run  # type: ignore[method-assign]
     with one:
         gate.wait_until(lambda: bool(gate.begun))
-        shop.ahead_ms += 60_000
+        shop.clock.forward(60)
         other = shop.work(line)
         assert other.counts.applied == 2
         gate.let("slow")
@@ -211,10 +211,10 @@ def test_a_gap_that_outlives_its_wait(shop: Shop, then: Any) -> None:
     with Worker(line, shop.queue) as worker:
         worker.drain(DEADLINE_S)
         assert shop.seen(line)["status"] == {"a": "waiting", "b": "waiting"}
-        shop.ahead_ms += 599_000
+        shop.clock.forward(599)
         worker.drain(DEADLINE_S)
         assert shop.seen(line)["status"] == {"a": "waiting", "b": "waiting"}
-        shop.ahead_ms += 2_000
+        shop.clock.forward(2)
         until(lambda: "waiting" not in shop.seen(line)["status"].values())
         shop.send([row(2, 2), row(5, 5)])
         worker.drain(DEADLINE_S)
@@ -232,7 +232,7 @@ def test_a_gap_that_ends_the_worker(shop: Shop) -> None:
     line = ledger(on_gap=Wait("10 minutes", then="fail"))
     shop.send([row(2)])
     shop.work(line)
-    shop.ahead_ms += 601_000
+    shop.clock.forward(601)
     with pytest.raises(GapError, match="revision 1 is missing"), Worker(line, shop.queue) as worker:
         until(lambda: not worker._thread.is_alive())  # type: ignore[union-attr]
 
@@ -266,8 +266,8 @@ def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any)
         start = dt.datetime.now(dt.UTC)
         shop.work(line)
         for messages, wanted, minutes in history:
-            shop.ahead_ms += minutes * 60_000
-            now = start + dt.timedelta(milliseconds=shop.ahead_ms)
+            shop.clock.forward(minutes * 60)
+            now = start + dt.timedelta(milliseconds=shop.clock.ahead_ms)
             whole = line.replay([], now=now, after=whole)
             shop.work(line, gaps=True)
             decisions = [_decision(whole, action, group, at := at + 1) for action, group in wanted]

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from shop import Shop, ledger, row
 
 import inturn
+from clocks import Clock
 from inturn import Retry, Retryable, Wait, telemetry
 from inturn.core import limits
 from inturn.core.pipeline.decision import Decision, DecisionAction
@@ -178,13 +179,12 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[str, ...]], fl
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_prometheus_shows_databases_and_workers(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr(limits, "FIGURES_S", 0.0)
     address = tmp_path / "shop.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     registry = CollectorRegistry()
-    now = [1_700_000_000_000]
-    with inturn.open(address, durable=False, clock=lambda: now[0]) as db:
+    with inturn.open(address, durable=False, clock=clock) as db:
         telemetry.prometheus(db, registry=registry)
         queue = db.queue("payments")
         pipeline = ledger(on_gap=Wait("1 hour", then="park"))
@@ -197,7 +197,7 @@ def test_prometheus_shows_databases_and_workers(
             worker.check()
             found = samples(registry)
             assert found["inturn_worker_up", ("ledger", "payments")] == 1
-        now[0] += 5_000
+        clock.forward(5)
         found = samples(registry)
         of = (db.name, "ledger")
         counts = {key[-1]: n for (name, key), n in found.items() if name == "inturn_pipeline_messages_total"}
