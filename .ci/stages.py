@@ -21,9 +21,11 @@ import argparse
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
@@ -111,7 +113,7 @@ def main() -> int:
 
 
 class Run:
-    """One run over some stages.
+    """One run over some stages, with a temporary folder of its own, so that no other run has its locks and servers.
 
     Args:
         stages: which.
@@ -126,6 +128,11 @@ class Run:
         self._more = more
         self._run_s, self._stop_s = (int(each) / 1000 for each in starve.split("/")) if starve else (0.05, 0.0)
         self._times: list[str] = []
+        self._temporary = Path(tempfile.mkdtemp(prefix="inturn-"))
+        self._temporary.chmod(0o755)  # PostgreSQL runs as another user if this one is root
+        runtime = self._temporary / "runtime"
+        runtime.mkdir(mode=0o700)
+        self._environment = os.environ | {"TMPDIR": str(self._temporary), "XDG_RUNTIME_DIR": str(runtime)}
         OUT.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> int:
@@ -146,6 +153,10 @@ class Run:
             print(f"UNSTEADY {each.name}")
         for each in failed:
             print(f"FAILED {each.name}")
+        if failures:
+            print(f"what the tests left is in {self._temporary}")
+        else:
+            shutil.rmtree(self._temporary, ignore_errors=True)
         print(f"{len(failed)} failed, {len(unsteady)} unsteady")
         return int(bool(failed))
 
@@ -184,7 +195,7 @@ class Run:
 
     def _wait(self, command: Sequence[str], limit_s: float) -> int:
         """Run a command until it ends, or its limit is over; adopted processes that end meanwhile are waited for."""
-        started = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
+        started = subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL, env=self._environment)
         ends = time.monotonic() + limit_s
         while time.monotonic() < ends:
             time.sleep(self._run_s)

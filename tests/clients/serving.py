@@ -75,7 +75,7 @@ class Serving:
             self._wait_for_start()
         except BaseException:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(DEADLINE_S)
             raise
 
     def _wait_for_start(self) -> None:

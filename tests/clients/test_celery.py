@@ -99,7 +99,7 @@ class Celery:
         for worker in self._workers:
             if worker.poll() is None:
                 os.killpg(worker.pid, signal.SIGKILL)
-                worker.wait()
+                worker.wait(DEADLINE_S)
 
 
 @pytest.fixture

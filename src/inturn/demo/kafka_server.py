@@ -116,7 +116,10 @@ def fetch(folder: Path, **artifact: Any) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pom.xml").write_text(_POM.format(**(kafka | artifact)), encoding="utf-8")
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_S)
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_S)
+    except subprocess.TimeoutExpired:
+        return f"Maven has not fetched {(kafka | artifact)['artifact']} within {_FETCH_S} s"
     if done.returncode != 0:
         return f"Maven does not have {(kafka | artifact)['artifact']}: {done.stdout[-500:]}"
     (folder / "complete").touch()
