@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from inturn.demo.free_ports import free_port
-from waiting import until
+from waiting import DEADLINE_S, until
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -95,7 +95,7 @@ class Composed:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.wait(DEADLINE_S)
 
     def stop(self) -> int:
         self.process.terminate()

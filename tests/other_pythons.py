@@ -38,7 +38,9 @@ def main() -> int:
 
 def _runs(name: str) -> bool:
     try:
-        return subprocess.run([name, "-c", "import venv"], capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run([name, "-c", "import venv"], capture_output=True, check=False, timeout=300).returncode == 0
+        )
     except FileNotFoundError:
         return False
 
@@ -46,7 +48,7 @@ def _runs(name: str) -> bool:
 def _pytest(python: Path, *arguments: str) -> int:
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [python, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-profile=quick", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=settings, check=False, timeout=1800).returncode
 
 
 if __name__ == "__main__":

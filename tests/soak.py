@@ -29,7 +29,7 @@ def main(minutes: float, arguments: list[str]) -> int:
             f"--hypothesis-seed={seed}",
         ]
         command = [sys.executable, "-m", "pytest", "-x", "-rP", *round_]  # with what passing tests print: their counts
-        failed = subprocess.run([*command, *arguments], check=False).returncode
+        failed = subprocess.run([*command, *arguments], check=False, timeout=7200).returncode
         if failed:
             print(f"round {rounds + 1} failed; again with: pytest {' '.join(round_)}")
             return failed

@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 import gc
 import math
-import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from decimal import Decimal
@@ -21,6 +20,7 @@ import pytest
 from inturn.broker import QueueBroker, Task, Turn
 from inturn.core import limits
 from inturn.core.errors import BrokerStopped, InputError, InturnError, QueueFull, TurnError, TurnTimeout
+from threads import together
 from virtual_time import VirtualLoop, run
 
 Test = Callable[[], Awaitable[None]]
@@ -661,7 +661,7 @@ async def test_a_slot_is_free_when_its_holder_is_garbage() -> None:
 @in_loop
 async def test_a_slot_is_free_when_its_holder_is_garbage_in_a_cycle_or_in_another_thread() -> None:
     broker = QueueBroker(max_active=1)
-    for collect in (gc.collect, lambda: _in_thread(gc.collect)):
+    for collect in (gc.collect, lambda: together(gc.collect)):
         cycle: list[Any] = [await broker.turn("a")]
         cycle.append(cycle)
         held = broker.submit(nothing, group="b", hold=True)
@@ -698,19 +698,13 @@ def test_the_slot_of_garbage_is_passed_on_in_the_loops_own_thread(holder: str) -
         cycle.append(cycle)
         broker.submit(work, 1, group="a")
         del cycle
-        _in_thread(gc.collect)
+        together(gc.collect)
         assert broker.active == 1
         await settle()
         assert work.running == {1}
         await work.end_all()
 
     run(test)
-
-
-def _in_thread(function: Callable[[], object]) -> None:
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
 
 
 @in_loop

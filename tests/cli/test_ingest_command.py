@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from inturn.cli import app
 from inturn.demo.free_ports import free_port
+from waiting import DEADLINE_S
 
 CONFIG = """
 [[sources]]
@@ -118,9 +119,9 @@ def test_a_signal_stops_it_in_order() -> None:
             if status.exit_code == 0 and '"position": 3' in status.stdout:
                 break
             time.sleep(0.1)
-        with urlopen(f"http://127.0.0.1:{port}/ready") as answer:
+        with urlopen(f"http://127.0.0.1:{port}/ready", timeout=DEADLINE_S) as answer:
             assert json.load(answer)["ready"] is True
-        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S) as answer:
             assert b'source="bank",verdict="received"} 2.0' in answer.read()
         process.send_signal(signal.SIGTERM)
         told, _ = process.communicate(timeout=60)

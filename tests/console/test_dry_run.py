@@ -17,6 +17,7 @@ from inturn.console.dry_run import dry_run
 from inturn.console.dry_run_process import DryRunRequest
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.definitions import load
+from waiting import PROGRAM_S
 
 HANDLER = """
 import ctypes, os, resource, socket, struct, subprocess, sys
@@ -116,7 +117,9 @@ def test_the_handler_cannot_act_on_the_world(
 def test_the_kernel_takes_the_network_away_too(shop: Shop, module: str) -> None:
     """A connection that Python does not see, to a server that is there."""
     unshare = shutil.which("unshare") or pytest.skip("there is no unshare, which tells whether the kernel does it")
-    if subprocess.run([unshare, "--user", "--net", "true"], check=False, capture_output=True).returncode:
+    if subprocess.run(
+        [unshare, "--user", "--net", "true"], check=False, capture_output=True, timeout=PROGRAM_S
+    ).returncode:
         pytest.skip("the kernel gives this process no network namespace of its own")
     with socket.create_server(("127.0.0.1", 0)) as server:
         path = Path(module)

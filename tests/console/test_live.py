@@ -13,7 +13,7 @@ from console_started import Listener, started
 import inturn
 from inturn.console.live import StoreMark, StoreWatch
 from inturn.core import limits
-from waiting import until
+from waiting import DEADLINE_S, until
 
 
 @pytest.mark.thorough
@@ -51,7 +51,7 @@ def test_open_pages_end_in_order_when_it_stops(shop: Shop, number: signal.Signal
         assert time.monotonic() - began < 30, "it does not wait until the pages are closed"
         assert console.process.stderr is not None
         assert console.process.stderr.read() == ""
-        assert all(page.is_over.wait(10) for page in pages)
+        assert all(page.is_over.wait(DEADLINE_S) for page in pages)
 
 
 def test_there_are_so_many_listeners_and_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from inturn.consumer import Consumer
 from inturn.core.errors import HandlerError, InputError, TransactionOver
 from inturn.database import Database
 from inturn.queue import Message, draft
+from waiting import DEADLINE_S
 
 SOON = Retry(2, "1 millisecond")
 
@@ -60,7 +61,7 @@ def test_a_transaction_is_rolled_back_with_each_failure_and_committed_with_the_a
 def test_a_transaction_that_is_not_used_is_not_begun(shop: Database) -> None:
     queue = shop.queue("q")
     queue.send_many([draft(n, group=f"g{n}") for n in range(2)])
-    meeting = threading.Barrier(2)
+    meeting = threading.Barrier(2, timeout=DEADLINE_S)
 
     def handle(message: Message, tx: Any) -> None:
         meeting.wait(60)  # a transaction of one would keep the other out

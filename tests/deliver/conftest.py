@@ -14,6 +14,7 @@ import pytest
 
 import rabbitmq_started
 from inturn.demo.free_ports import free_port
+from waiting import DEADLINE_S
 
 
 @dataclass
@@ -60,7 +61,7 @@ def bank() -> Iterator[Bank]:
         thread.start()
         yield bank
         server.shutdown()
-        thread.join()
+        thread.join(DEADLINE_S)
 
 
 @pytest.fixture(scope="session")

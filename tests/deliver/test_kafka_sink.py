@@ -1,8 +1,8 @@
 """Outputs are records of a topic, with key and effect id."""
 
 import json
-import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from inturn import deliver
 from inturn.core.errors import DeliveryError, DeliveryRefused
+from threads import together
 
 pytestmark = pytest.mark.thorough
 
@@ -52,11 +53,7 @@ def test_threads_share_a_producer_and_each_keeps_its_order(kafka_servers: str, t
         for n in range(20):
             post({"group": group, "n": n}, f"{group}/{n}")
 
-    threads = [threading.Thread(target=send, args=(group,)) for group in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    together(*(partial(send, group) for group in range(4)))
     found = [output for _, _, output in records(kafka_servers, topic, 80)]
     for group in range(4):
         assert [each["n"] for each in found if each["group"] == group] == list(range(20))

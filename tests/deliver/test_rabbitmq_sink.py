@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ import pytest
 
 from inturn import deliver
 from inturn.core.errors import DeliveryError, DeliveryRefused
+from threads import together
 
 pytestmark = pytest.mark.thorough
 
@@ -66,11 +68,7 @@ def test_an_output_is_a_persistent_message_with_its_effect_id(rabbitmq: Callable
 def test_threads_share_a_connection(rabbitmq: Callable[..., Any], rabbitmq_url: str) -> None:
     asyncio.run(ready(rabbitmq_url, "many"))
     post = rabbitmq(routing_key="many")
-    sends = [threading.Thread(target=post, args=({"n": n}, f"e{n}")) for n in range(20)]
-    for each in sends:
-        each.start()
-    for each in sends:
-        each.join(60)
+    together(*(partial(post, {"n": n}, f"e{n}") for n in range(20)))
     assert sorted(each[0] for each in asyncio.run(taken(rabbitmq_url, "many"))) == sorted(f"e{n}" for n in range(20))
 
 

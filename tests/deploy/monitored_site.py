@@ -18,7 +18,7 @@ import inturn
 from composed import DEPLOY, ROOT, page, status
 from inturn.demo.free_ports import free_port
 from inturn.queue import QueueSettings
-from waiting import until
+from waiting import DEADLINE_S, until
 
 APP = """
 import pathlib, time
@@ -128,7 +128,7 @@ class Monitored:
     def close(self) -> None:
         for each in self._processes.values():
             each.kill()
-            each.wait()
+            each.wait(DEADLINE_S)
 
     def run(self, alert: str, **variables: str) -> list[str]:
         """Run the commands of an alert's section; return those that are not of inturn, and were noted only."""

@@ -21,7 +21,8 @@ import inturn
 from composed import DEPLOY
 from inturn.cli import app
 from postgres_schemas import Schemas
-from waiting import until
+from threads import Running
+from waiting import PROGRAM_S, until
 
 RULES = DEPLOY / "prometheus" / "alerts.yml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
@@ -38,10 +39,17 @@ def test_the_runbook_has_commands_for_each_alert(alert: str) -> None:
 
 @needs_prometheus
 def test_promtool_takes_the_rules(tmp_path: Path) -> None:
-    subprocess.run([PROMTOOL, "check", "rules", "--lint=all", "--lint-fatal", RULES], check=True, capture_output=True)
+    subprocess.run(
+        [PROMTOOL, "check", "rules", "--lint=all", "--lint-fatal", RULES],
+        check=True,
+        capture_output=True,
+        timeout=PROGRAM_S,
+    )
     config = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     (tmp_path / "prometheus.yml").write_text(config.replace("alerts.yml", str(RULES)))
-    subprocess.run([PROMTOOL, "check", "config", tmp_path / "prometheus.yml"], check=True, capture_output=True)
+    subprocess.run(
+        [PROMTOOL, "check", "config", tmp_path / "prometheus.yml"], check=True, capture_output=True, timeout=PROGRAM_S
+    )
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +188,9 @@ def _asking(site: Site, secret: str) -> Iterator[None]:
             with suppress(ClientError, BotoCoreError):
                 client.list_queues()
 
-    thread = threading.Thread(target=ask)
-    thread.start()
+    asking = Running(ask)
     try:
         yield
     finally:
         is_over.set()
-        thread.join()
+        asking.end()

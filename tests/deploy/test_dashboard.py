@@ -22,6 +22,7 @@ from inturn.server.config import Config, ServerConfig
 from inturn.server.run import Endpoint
 from inturn.telemetry import measures
 from inturn.worker import Worker
+from waiting import PROGRAM_S
 
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
@@ -109,7 +110,7 @@ def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
     rules = [{"record": "a:b", "expr": each, "labels": {"at": f"{at}"}} for at, each in enumerate(expressions())]
     path = tmp_path / "rules.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
-    subprocess.run(["promtool", "check", "rules", path], check=True, capture_output=True)  # noqa: S607 - on the PATH
+    subprocess.run(["promtool", "check", "rules", path], check=True, capture_output=True, timeout=PROGRAM_S)  # noqa: S607 - on the PATH
 
 
 def test_a_dashboard_that_grafana_can_load() -> None:

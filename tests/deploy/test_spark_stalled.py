@@ -13,6 +13,7 @@ from monitored_site import Monitored
 import inturn.spark
 import inturn.telemetry
 from inturn.demo.free_ports import free_port
+from threads import Running
 from waiting import until
 
 if TYPE_CHECKING:
@@ -57,11 +58,10 @@ def test_a_driver_that_commits_no_step(spark: "SparkSession", tmp_path: Path) ->
             while not is_over.is_set():
                 step()
 
-        going = threading.Thread(target=go_on)
-        going.start()
+        going = Running(go_on)
         try:
             until(lambda: site.is_well("InturnSparkStalled"))
         finally:
             is_over.set()
-            going.join()
+            going.end()
     server.shutdown()

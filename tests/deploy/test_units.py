@@ -12,6 +12,7 @@ import pytest
 from composed import DEPLOY
 from inturn.core import limits
 from inturn.server import limits as server_limits
+from waiting import PROGRAM_S
 
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 INSTALLED = Path("/opt/inturn/bin/inturn")
@@ -55,6 +56,10 @@ def test_a_unit_is_given_the_time_that_a_stop_takes(unit: Path) -> None:
     (program, command, *_) = re.split(r"\s+", service["ExecStart"])
     assert Path(program) == INSTALLED
     options = subprocess.run(
-        [sys.executable, "-m", "inturn", command, "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "inturn", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PROGRAM_S,
     ).stdout
     assert all(each in options for each in re.findall(r"--[a-z-]+", service["ExecStart"]))

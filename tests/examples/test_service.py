@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
 
 from composed import WAIT_S, Composed, compose, page, status
-from waiting import until
+from waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def test_each_accepted_payment_is_applied_once_whatever_is_killed(
             victim.start().up()
         is_over.set()
         for each in clients:
-            each.join()
+            each.join(DEADLINE_S)
         accepted = [payment for each in clients for payment in each.accepted]
         assert [fault for each in clients for fault in each.faults] == []
 

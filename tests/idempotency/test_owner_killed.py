@@ -15,6 +15,7 @@ from inturn.core import limits
 from inturn.core.errors import LockLost
 from inturn.database import wall_clock_ms
 from inturn.idempotency import Completed, InProgress, Locked, RedisKeys
+from waiting import DEADLINE_S
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def killed(kind: str, target: Any, point: str | None = None) -> Locked:
         lock = Locked("tx-1", int(process.stdout.readline()))
         if point is None:
             process.kill()
-        assert process.wait() == -signal.SIGKILL
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
     return lock
 
 

@@ -13,23 +13,21 @@ import pytest
 import inturn
 from inturn.core.errors import LockLost
 from inturn.idempotency import IdempotencyKeys, Locked
+from threads import together
+from waiting import DEADLINE_S
 
 RACER = Path(__file__).parent / "programs" / "racer.py"
 
 
 def test_of_many_threads_one_gets_each_key(keys: IdempotencyKeys) -> None:
-    start = threading.Barrier(12)
+    start = threading.Barrier(12, timeout=DEADLINE_S)
     got: list[Locked] = []
 
     def race() -> None:
         start.wait()
         got.extend(lock for number in range(20) if (lock := keys.try_lock(f"tx-{number}")))
 
-    threads = [threading.Thread(target=race) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[race] * 12)
     assert sorted(lock.key for lock in got) == sorted(f"tx-{number}" for number in range(20))
 
 
@@ -58,11 +56,7 @@ def test_whoever_releases_lets_one_more_run_at_a_time(keys: IdempotencyKeys) -> 
                 except LockLost:
                     lost += 1
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[work] * 6)
     assert tokens == sorted(set(tokens))
     assert not holders
     assert not lost
@@ -87,5 +81,5 @@ def test_of_many_processes_one_gets_each_key(kind: str, request: pytest.FixtureR
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    got = [json.loads(racer.communicate()[0]) for racer in racers]
+    got = [json.loads(racer.communicate(timeout=DEADLINE_S)[0]) for racer in racers]
     assert Counter(key for keys in got for key in keys) == Counter(f"tx-{number}" for number in range(100))

@@ -16,7 +16,7 @@ from inturn.core.idempotency_keys import least_token
 from inturn.database import wall_clock_ms
 from inturn.demo.free_ports import free_port
 from inturn.idempotency import IdempotencyKeys, Locked, RedisKeys
-from waiting import until
+from waiting import DEADLINE_S, until
 
 
 class Server:
@@ -45,7 +45,7 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.wait(DEADLINE_S)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from waiting import DEADLINE_S
+
 NOT_FOUND = (404, {"error_code": 40403, "message": "Schema not found"})
 
 
@@ -31,7 +33,7 @@ class Registry:
         """Free the port, so that nothing answers there."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        self._thread.join(DEADLINE_S)
 
     def start(self) -> None:
         """Answer at the same port again."""

@@ -28,6 +28,7 @@ from inturn.ingest import SourceControl
 from kafka_started import Kafka, produce, topic
 from rabbitmq_started import RabbitServer, missing
 from server.fleet import Postgres
+from waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -123,7 +124,7 @@ class ThroughSqs:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.wait(DEADLINE_S)
 
     def send(self, names: Sequence[Name]) -> None:
         for each in names:
@@ -190,7 +191,7 @@ class Instances:
     def end(self) -> None:
         for each in self.running:
             each.kill()
-            each.wait()
+            each.wait(DEADLINE_S)
         self._log.close()
 
 

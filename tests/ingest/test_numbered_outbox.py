@@ -3,7 +3,6 @@
 import json
 import random
 import sqlite3
-import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -16,6 +15,7 @@ import pytest
 import inturn
 from inturn.core.errors import InputError, RevisionMismatch, StoreConflict
 from inturn.ingest import Ingest, MessageMapping, OutboxSource
+from threads import Running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,10 +97,9 @@ def test_a_group_that_comes_too_late_in_the_order_is_not_waited_for(postgres_url
         with pytest.raises(StoreConflict, match="another transaction has the group 'a', and this one has 'outbox b'"):
             inturn.outbox(two).send({}, group="a")
         assert inturn.outbox(two).send({}, group="c") == 2, "the transaction goes on"
-        waiting = threading.Thread(target=inturn.outbox(one).send, args=[{}], kwargs={"group": "b"})
-        waiting.start()
+        waiting = Running(lambda: inturn.outbox(one).send({}, group="b"))
         two.rollback()
-        waiting.join(60)
+        waiting.end()
         assert inturn.outbox(one).last_revision("b") == 2, "that one was waited for"
         assert inturn.outbox(two).send({}, group="c") == 2
         one.commit()

@@ -7,9 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
 from inturn.ingest.config import read
+from threads import together
 from waiting import until
 
 pytestmark = pytest.mark.thorough
@@ -84,11 +85,11 @@ def db(tmp_path: Path) -> Iterator[Database]:
 
 
 def settled(outbox: Outbox) -> None:
-    """Wait until no transaction of this moment runs any more; other tests use the server too."""
+    """Wait until no transaction of this moment runs any more; other tests use the server, as long as one may take."""
     if "://" in outbox.place:
         (now,) = outbox.main.execute("select pg_snapshot_xmax(pg_current_snapshot())").fetchone()
         over = "select pg_snapshot_xmin(pg_current_snapshot()) >= %s::xid8"
-        until(lambda: outbox.main.execute(over, [now]).fetchone()[0], "the end of older transactions")
+        until(lambda: outbox.main.execute(over, [now]).fetchone()[0], "the end of older transactions", deadline_s=100)
 
 
 def ingest(
@@ -208,12 +209,8 @@ def test_o3_writers_at_the_same_time_lose_nothing(outbox: Outbox, db: Database, 
         else sqlite3.connect(outbox.place, timeout=60, isolation_level=None, check_same_thread=False)
         for _ in range(4)
     ]
-    threads = [threading.Thread(target=write, args=(soak_seed * 10 + each,)) for each in range(4)]
     with Ingest(OutboxSource(outbox.place, "outbox"), db.queue("payments"), BY_ACCOUNT, name="outbox", batch=3):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        together(*(partial(write, soak_seed * 10 + each) for each in range(4)))
     for each in connections:
         each.close()
     ingest(db, outbox)

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from inturn.database import Database
 from inturn.ingest import Ingest, KafkaSource, MessageMapping, SchemaRegistry, SourceControl, SourceRecord
 from inturn.ingest.config import read
 from kafka_started import produce, tansu, topic
+from threads import Running
 from waiting import until
 
 pytestmark = pytest.mark.thorough
@@ -296,14 +296,13 @@ def test_a_registry_that_is_away_is_waited_for(db: Database, servers: str, name:
     ingest = Ingest(KafkaSource(servers, name), db.queue("orders"), BY_ID, name="orders", decode=decode)
     schemas.answer = (503, {"error_code": 50301, "message": "no leader"})
     before = len(schemas.asked)
-    reading = threading.Thread(target=ingest.run, kwargs={"until": "caught up"})
-    reading.start()
+    reading = Running(lambda: ingest.run(until="caught up"))
     until(lambda: len(schemas.asked) >= before + 2)
     schemas.stop()
     assert not list(SourceControl(db, "orders").rejected())
     schemas.answer = None
     schemas.start()
-    reading.join()
+    reading.end()
     assert ingest.counts == (30, 0, 0, 0)
     assert [each.revision for each in db.queue("orders").peek(100)] == list(range(1, 31))
 

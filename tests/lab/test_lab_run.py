@@ -1,5 +1,6 @@
 """A run of the lab: the same seed gives the same bytes, and each message is in one place."""
 
+import os
 import random
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from inturn.core.errors import InputError
 from inturn.lab import Knobs, LabMessage, run
 from inturn.lab.designs import default_designs
+from waiting import PROGRAM_S
 
 NAMES = [design.name for design in default_designs()]
 
@@ -35,9 +37,10 @@ def test_one_seed_gives_the_same_bytes_in_another_process() -> None:
     made = [
         subprocess.run(
             [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": __file__.rpartition("/")[0]},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             check=True,
             capture_output=True,
+            timeout=PROGRAM_S,
         ).stdout
         for seed in ("1", "2")
     ]

@@ -10,6 +10,8 @@ from typing import Final
 import psutil
 import pytest
 
+from waiting import PROGRAM_S
+
 pytestmark = pytest.mark.slow
 
 STAGES: Final = Path(__file__).parents[2] / ".ci" / "stages.py"
@@ -45,7 +47,7 @@ class Project:
         (root / "tests").mkdir()
         (root / "pyproject.toml").write_text("[tool.pytest.ini_options]\nmarkers = ['soak: by chance']\n")
         self.stages('[first]\npytest = ["-n", "2", "tests"]\ntest_s = 60\nstage_s = 120\n')
-        subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+        subprocess.run(["git", "init", "-q"], cwd=root, check=True, timeout=PROGRAM_S)
 
     def stages(self, text: str) -> None:
         (self.root / ".ci" / "stages.toml").write_text(text)
@@ -57,10 +59,10 @@ class Project:
 
     def commit(self) -> None:
         """Commit all, so long ago that it is not the change."""
-        subprocess.run(["git", "add", "-A"], cwd=self.root, check=True)
+        subprocess.run(["git", "add", "-A"], cwd=self.root, check=True, timeout=PROGRAM_S)
         date = "2026-01-01T12:00:00Z"
         dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-        subprocess.run([*COMMIT, "-m", "all"], cwd=self.root, check=True, env=OUTSIDE | dates)
+        subprocess.run([*COMMIT, "-m", "all"], cwd=self.root, check=True, env=OUTSIDE | dates, timeout=PROGRAM_S)
 
     def run(self, *arguments: str) -> Ran:
         command = [sys.executable, str(STAGES), *arguments]

@@ -25,7 +25,11 @@ def run_console(text: str) -> str | None:
         assert command.startswith("inturn "), f"only inturn is run here, not {command!r}"
         path = f"{Path(sys.executable).parent}"
         ran = subprocess.run(
-            ["/bin/sh", "-c", f'PATH="{path}:$PATH"; {command}'], capture_output=True, text=True, check=False
+            ["/bin/sh", "-c", f'PATH="{path}:$PATH"; {command}'],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
         )
         printed = "\n".join(line.rstrip() for line in (ran.stdout + ran.stderr).strip().splitlines())
         pattern = re.escape(expected.strip()).replace("…", ".*?")

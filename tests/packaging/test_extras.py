@@ -19,6 +19,7 @@ from clean_environment import Environment
 
 from environments import CONSTRAINTS, ROOT, install
 from kafka_started import produce, tansu, topic
+from waiting import DEADLINE_S, PROGRAM_S
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,9 @@ def installed(installed: Installed) -> Installed:
 def test_the_base_is_the_library(installed: Installed) -> None:
     base = installed("")
     assert "queue.md: 12 blocks" in base.paste("docs/queue.md", 12)  # the next is of the command line
-    told = subprocess.run([base.path / "bin" / "inturn", "--help"], capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [base.path / "bin" / "inturn", "--help"], capture_output=True, text=True, check=False, timeout=PROGRAM_S
+    )
     assert told.returncode == 1
     assert "pip install 'inturn[cli]'" in told.stderr
     assert "Traceback" not in told.stderr
@@ -197,6 +200,7 @@ def test_postgres(installed: Installed, postgres_server: str) -> None:
     from psycopg.conninfo import conninfo_to_dict
 
     with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("drop database if exists shop with (force)")
         connection.execute("create database shop")
     place = conninfo_to_dict(postgres_server)
     postgres = installed("postgres")
@@ -303,7 +307,7 @@ def test_server(installed: Installed, tmp_path: Path) -> None:
         assert client.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "hello"
     finally:
         running.terminate()
-        running.wait(10)
+        running.wait(DEADLINE_S)
 
 
 def test_every_extra_is_tried_here() -> None:

@@ -21,7 +21,7 @@ from inturn.queue import Queue, QueueSettings, draft
 from inturn.store.commands import Receive, Send, WaitingSend
 from inturn.store.execution import outcomes_within
 from inturn.store.writer.waiters import Waiter
-from waiting import until
+from waiting import DEADLINE_S, until
 
 PROGRAM = Path(__file__).parent / "programs" / "bounded_sender.py"
 LONG_S = 120
@@ -353,7 +353,7 @@ def test_a_redrive_and_sends_at_once_do_not_exceed_the_bound(target: str, db: Da
         queue.send_many([draft(place) for place in range(bound)])
         for message in queue.receive(bound):
             message.reject("why")
-    begin = threading.Barrier(3)
+    begin = threading.Barrier(3, timeout=DEADLINE_S)
 
     def redrive() -> int:
         with inturn.open(target, durable=False) as own:

@@ -6,7 +6,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from inturn.cli.main import app
 from inturn.core.errors import InputError, LeaseExpired, StoreError, StoreMismatch
 from inturn.queue.message import Receipt
 from inturn.store.sqlite.backup import restore
+from threads import Running
 
 SENDER = """
 import sys, inturn
@@ -66,10 +66,7 @@ def test_a_copy_is_whole_or_not_there(tmp_path: Path) -> None:
             db.backup(tmp_path / "none" / "copy.db")
         with db.transaction() as tx:  # nobody waits for who writes
             db.queue("q", tx=tx).send("b", tx=tx)
-            thread = threading.Thread(target=db.backup, args=(tmp_path / "within.db",))
-            thread.start()
-            thread.join(60)
-            assert not thread.is_alive()
+            Running(db.backup, tmp_path / "within.db").end()
     assert bodies(copy) == bodies(tmp_path / "within.db") == ["a"]
     with inturn.open(":memory:") as memory, pytest.raises(InputError, match="in memory"):
         memory.backup(tmp_path / "memory.db")

@@ -24,6 +24,8 @@ from inturn.server.config import Config, ServerConfig
 from inturn.server.run import Endpoint
 from inturn.store.sqlite.log import SqliteLog
 from inturn.store.writer.event_loop import EventLoopWriter
+from threads import together
+from waiting import DEADLINE_S, PROGRAM_S
 
 # --- whose they are ---
 
@@ -71,22 +73,14 @@ def test_a_mode_is_for_files_only() -> None:
 def test_many_who_make_a_file_at_once_have_the_same(tmp_path: Path) -> None:
     """Whoever makes it closes it once: that must not let go of the locks of another thread."""
     for at in range(10):
-        gate, failed = threading.Barrier(4), []
+        gate = threading.Barrier(4, timeout=DEADLINE_S)
 
-        def use(at: int = at, gate: threading.Barrier = gate, failed: list[Exception] = failed) -> None:
+        def use(at: int = at, gate: threading.Barrier = gate) -> None:
             gate.wait()
-            try:
-                with inturn.open(tmp_path / f"{at}.db", durable=False) as db:
-                    db.queue("q").send("x")
-            except Exception as error:  # noqa: BLE001 - it is looked at below
-                failed.append(error)
+            with inturn.open(tmp_path / f"{at}.db", durable=False) as db:
+                db.queue("q").send("x")
 
-        threads = [threading.Thread(target=use) for _ in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-        assert not failed
+        together(*[use] * 4)
         with inturn.open(tmp_path / f"{at}.db") as db:
             assert db.queue("q").depth().messages == 4
 
@@ -232,10 +226,11 @@ def test_an_endpoint_says_so_to_all_who_ask(tmp_path: Path, caplog: pytest.LogCa
             urllib.request.urlopen(  # noqa: S310 - of this test
                 urllib.request.Request(  # noqa: S310
                     url, b"{}", {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"}
-                )
+                ),
+                timeout=DEADLINE_S,
             )
         with pytest.raises(urllib.error.HTTPError) as unwell:
-            urllib.request.urlopen(f"{url}/ready")  # noqa: S310
+            urllib.request.urlopen(f"{url}/ready", timeout=DEADLINE_S)  # noqa: S310
         told = refused.value.read().decode(), unwell.value.code
         refused.value.close()
         unwell.value.close()
@@ -341,12 +336,15 @@ def small(tmp_path: Path) -> Iterator[Path]:
     if not Path("/bin/mount").exists() or os.getuid() != 0:
         pytest.skip("only root can mount a small file system")
     mounted = subprocess.run(
-        ["/bin/mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True, check=False
+        ["/bin/mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk],
+        capture_output=True,
+        check=False,
+        timeout=PROGRAM_S,
     )
     if mounted.returncode:
         pytest.skip(f"no small file system can be mounted: {mounted.stderr.decode().strip()}")
     yield disk
-    subprocess.run(["/bin/umount", "-l", disk], check=True)
+    subprocess.run(["/bin/umount", "-l", disk], check=True, timeout=PROGRAM_S)
 
 
 def fill(path: Path) -> None:
@@ -419,10 +417,5 @@ def test_sends_that_come_together_with_acknowledgements_do_not_stop_them(small: 
             except StoreError as error:
                 failed.append(error)
 
-        threads = [threading.Thread(target=send) for _ in range(4)]
-        threads += [threading.Thread(target=each.ack) for each in taken]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        together(*[send] * 4, *(each.ack for each in taken))
         assert queue.depth().messages == 4 - len(failed)

@@ -6,12 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import inturn
+from clocks import Clock
 from inturn.core import limits
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueError
 from inturn.core.queue.messages import QueueSettings
@@ -19,28 +21,8 @@ from inturn.database import Database
 from inturn.queue import Queue, Session
 from inturn.store.memory.store import MemoryStore
 from inturn.store.sqlite import SqliteStore
-
-
-class Clock:
-    """Stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-    def forward(self, seconds: float) -> None:
-        self.ms += round(seconds * 1000)
-
-    @property
-    def time(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(self.ms / 1000, dt.UTC)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from threads import Running, together
+from waiting import DEADLINE_S
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -362,7 +344,7 @@ def test_two_sessions_race_for_each_group_and_one_has_it(target: str) -> None:
         inside: Counter[str] = Counter()
         done: dict[str, list[int]] = {str(group): [] for group in range(groups)}
         crowded: list[str] = []
-        gate = threading.Barrier(4)
+        gate = threading.Barrier(4, timeout=DEADLINE_S)
 
         def work(db: Database) -> None:
             mine = db.queue("q")
@@ -380,11 +362,7 @@ def test_two_sessions_race_for_each_group_and_one_has_it(target: str) -> None:
                     session.set_state(str(before).encode())
                     inside[session.group] -= 1
 
-        threads = [threading.Thread(target=work, args=[db]) for db in (one, one, other, other)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(*(partial(work, db) for db in (one, one, other, other)))
         assert crowded == []
         assert done == {str(group): list(range(each)) for group in range(groups)}
         assert queue.depth().messages == 0
@@ -402,10 +380,9 @@ def test_cancel_and_receive_race_and_one_wins(real: Database) -> None:
         while got := queue.receive(7, wait_s=0.5):
             received.extend(message.sequence_number for message in got)
 
-    receiver = threading.Thread(target=receive)
-    receiver.start()
+    receiving = Running(receive)
     cancelled = [number for number in numbers if queue.cancel(number)]
-    receiver.join()
+    receiving.end()
     assert sorted(received + cancelled) == numbers
 
 

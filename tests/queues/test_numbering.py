@@ -18,6 +18,7 @@ from inturn.core.queue.messages import Draft, Numbering, Sent
 from inturn.core.queue.numbering import numbered
 from inturn.queue import QueueSettings
 from inturn.queue.drafts import draft
+from waiting import DEADLINE_S
 
 NEXT = Numbering()
 
@@ -178,7 +179,7 @@ def test_transactions_that_send_to_groups_in_opposite_orders_do_not_deadlock(pos
     """The first send of each takes the one lock of the queue, so the other waits with nothing in its hands."""
     with inturn.open(postgres_url, durable=False) as db, ThreadPoolExecutor(2) as threads:
         queue = db.queue("q")
-        has_begun = threading.Barrier(2)
+        has_begun = threading.Barrier(2, timeout=DEADLINE_S)
 
         def run(groups: str) -> list[int | None]:
             with psycopg.connect(postgres_url) as connection:

@@ -16,6 +16,7 @@ import pytest
 
 import inturn
 from inturn.core import limits
+from waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -55,15 +56,15 @@ def kill_all(target: str, chance: random.Random, wave: int) -> None:
     try:
         for each in writers:
             assert each.stdout is not None
-            assert each.stdout.readline() == b"ready\n", each.communicate()[1].decode()
+            assert each.stdout.readline() == b"ready\n", each.communicate(timeout=DEADLINE_S)[1].decode()
         for each in chance.sample(writers, k=WRITERS):
             time.sleep(chance.uniform(0, 0.2))
-            assert each.poll() is None, each.communicate()[1].decode()
+            assert each.poll() is None, each.communicate(timeout=DEADLINE_S)[1].decode()
             each.send_signal(signal.SIGKILL)
     finally:
         for each in writers:
             each.kill()
-            each.communicate()
+            each.communicate(timeout=DEADLINE_S)
 
 
 def connected(target: str) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import inturn
 from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, StoreError
 from inturn.queue import QueueSettings, Receipt
+from waiting import DEADLINE_S
 
 
 def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_receipt_names_a_lease(tmp_path: Path) -> None:
 
 def test_those_who_make_a_file_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
     for round_ in range(20):
-        start = threading.Barrier(8)
+        start = threading.Barrier(8, timeout=DEADLINE_S)
 
         def make(path: Path = tmp_path / f"{round_}.db", start: threading.Barrier = start) -> None:
             start.wait()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -18,7 +19,8 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import QueueSettings, draft
 from inturn.store.postgres import statements
-from waiting import until
+from threads import Running, together
+from waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -61,19 +63,14 @@ def test_nothing_is_made_where_nothing_is_to_be_made(empty_postgres_url: str) ->
 
 
 def test_those_who_make_it_at_the_same_time_wait_for_each_other(empty_postgres_url: str) -> None:
-    gate, made = threading.Barrier(4), []
+    gate = threading.Barrier(4, timeout=DEADLINE_S)
 
-    def make() -> None:
+    def make() -> int:
         gate.wait()
         with inturn.open(empty_postgres_url) as db:
-            made.append(db.queue("q").depth().messages)
+            return db.queue("q").depth().messages
 
-    threads = [threading.Thread(target=make) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert made == [0] * 4
+    assert together(*[make] * 4) == [0] * 4
 
 
 def test_tables_of_a_newer_version_are_used_as_long_as_they_can_be(
@@ -174,7 +171,7 @@ def test_who_hangs_with_a_lock_does_not_hold_up_others_for_ever(
 
 def test_transactions_that_lock_each_other_out_are_run_again(postgres_url: str) -> None:
     """One sends into two queues in one order, the other in the other, each waiting for the other's lock."""
-    gate = threading.Barrier(2)
+    gate = threading.Barrier(2, timeout=DEADLINE_S)
     with inturn.open(postgres_url) as one, inturn.open(postgres_url) as other:
         one.queue("a")
         one.queue("b")
@@ -191,11 +188,7 @@ def test_transactions_that_lock_each_other_out_are_run_again(postgres_url: str) 
 
             db.writer.run(inturn.store.commands.Ask("", both))
 
-        threads = [threading.Thread(target=send, args=[db, *names]) for db, names in ((one, "ab"), (other, "ba"))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        together(partial(send, one, "a", "b"), partial(send, other, "b", "a"))
         assert len(tries) >= 3
         assert [one.queue(name).depth().messages for name in "ab"] == [2, 2]
 
@@ -237,19 +230,16 @@ def test_a_wait_for_a_lock_takes_no_processor(db: Database, postgres_url: str) -
     queue = db.queue("q")
     with psycopg.connect(postgres_url) as connection:
         queue.send("first", tx=connection)
-        used: list[float] = []
 
-        def wait() -> None:
+        def wait() -> float:
             before = time.thread_time()
             queue.send("second")
-            used.append(time.thread_time() - before)
+            return time.thread_time() - before
 
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        waiting = Running(wait)
         time.sleep(0.6)
         connection.commit()
-        waiting.join()
-    assert used[0] < 0.3
+    assert waiting.end() < 0.3
 
 
 @pytest.mark.parametrize("group", [None, "a"])

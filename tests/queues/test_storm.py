@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from inturn.core.errors import LeaseExpired
 from inturn.database import Database
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
+from threads import Running
 
 
 class Guarding:
@@ -121,22 +122,11 @@ def test_a_storm_leaves_nothing_behind(target: str, seed: int, soak_seed: int) -
     store = (GuardedToo if "://" in target else Guarded)(target, durable=False)
     with Database(store) as db:
         storm = Storm(db, 4 * (soak_seed - 1) + seed)
-        errors: list[Any] = []
-
-        def guarded(act: Any, *args: Any) -> None:
-            try:
-                act(*args)
-            except BaseException as error:  # noqa: BLE001 - it is what is looked at
-                errors.append(error)
-
-        running = [threading.Thread(target=guarded, args=(storm.thread, number)) for number in range(4)]
-        running += [threading.Thread(target=guarded, args=(lambda: asyncio.run(storm.tasks()),)) for _ in range(2)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join(30)
-        assert not any(thread.is_alive() for thread in running), "somebody was left behind"
-        assert not [error for error in errors if not isinstance(error, LeaseExpired)]
+        tasks = [lambda: asyncio.run(storm.tasks())] * 2
+        running = [Running(act) for act in (*(partial(storm.thread, number) for number in range(4)), *tasks)]
+        for each in running:
+            with suppress(LeaseExpired):
+                each.end()
         storm.queue.configure(visibility_timeout_s=0)
         left = [message.sequence_number for message in storm.queue.peek(10_000)]
         assert store.wrong == 0, "two wrote at once"

@@ -24,6 +24,7 @@ import inturn
 from inturn.core.errors import InputError, RevisionMismatch, StoreConflict, StoreError
 from inturn.database import Database
 from inturn.idempotency import Completed, Locked
+from waiting import DEADLINE_S
 
 settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
 django.setup()
@@ -416,7 +417,7 @@ def test_the_connection_keeps_its_settings(db: Database, address: str) -> None:
 def test_threads_with_their_own_sessions(db: Database, address: str) -> None:
     queue = db.queue("q")
     engine = sa.create_engine(sqlalchemy_url(address), connect_args={"timeout": 60})
-    began = threading.Barrier(4)
+    began = threading.Barrier(4, timeout=DEADLINE_S)
 
     def work(me: int) -> None:
         began.wait(60)

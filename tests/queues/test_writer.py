@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from inturn.database import Database, wall_clock_ms
 from inturn.queue import Queue
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
-from waiting import until, until_async
+from threads import Running, together
+from waiting import DEADLINE_S, until, until_async
 
 
 class Counting:
@@ -50,32 +52,22 @@ def db(target: str) -> Iterator[Database]:
 
 def threads(number: int, act: Any) -> list[Any]:
     """What ``act`` returned or raised in each of so many threads."""
-    results: list[Any] = [None] * number
 
-    def run(at: int) -> None:
+    def run(at: int) -> Any:
         try:
-            results[at] = act(at)
+            return act(at)
         except Exception as error:  # noqa: BLE001 - it is what is looked at
-            results[at] = error
+            return error
 
-    running = [threading.Thread(target=run, args=(at,)) for at in range(number)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join(60)
-        assert not thread.is_alive(), "a caller was left behind"
-    return results
+    return together(*(partial(run, at) for at in range(number)))
 
 
 def while_somebody_writes(db: Database, number: int, act: Any) -> list[Any]:
     """Let that many threads gather before the first of them can write."""
     with db.transaction():
-        results: list[Any] = []
-        gathering = threading.Thread(target=lambda: results.extend(threads(number, act)))
-        gathering.start()
+        gathering = Running(threads, number, act)
         until(lambda: len(db.writer._callers) >= number)
-    gathering.join(60)
-    return results
+    return gathering.end()
 
 
 def test_what_gathers_is_one_transaction(db: Database) -> None:
@@ -171,15 +163,10 @@ def test_an_error_of_the_database_in_a_batch_is_its_own_commands(db: Database) -
 
 def test_a_waiting_receive_wakes_up_when_something_is_sent(db: Database) -> None:
     queue = db.queue("q")
-    waiting = threading.Thread(target=lambda: got.extend(queue.receive(wait_s=30)))
-    got: list[Any] = []
-    waiting.start()
+    waiting = Running(lambda: queue.receive(wait_s=3600))
     until(lambda: db.writer._parked)
-    before = time.monotonic()
     queue.send("x")
-    waiting.join(30)
-    assert time.monotonic() - before < 10  # far from the thirty seconds
-    assert [each.body for each in got] == ["x"]
+    assert [each.body for each in waiting.end()] == ["x"]
 
 
 def test_waiting_receives_are_served_in_turn_and_those_for_whom_there_is_nothing_wait_on(db: Database) -> None:
@@ -232,7 +219,7 @@ def test_another_process_is_seen_while_waiting(db: Database, target: str) -> Non
     program = f"import inturn; inturn.open({target!r}).queue('q').send('from afar')"
     other = subprocess.Popen([sys.executable, "-c", program])
     assert [each.body for each in queue.receive(wait_s=60)] == ["from afar"]
-    assert other.wait() == 0
+    assert other.wait(DEADLINE_S) == 0
 
 
 def test_tasks_and_threads_at_once(db: Database) -> None:
@@ -241,12 +228,10 @@ def test_tasks_and_threads_at_once(db: Database) -> None:
     async def many() -> None:
         await asyncio.gather(*(queue.send.aio(at, group=f"t{at % 7}") for at in range(200)))
 
-    runs = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(2)]
-    for run in runs:
-        run.start()
+    runs = [Running(lambda: asyncio.run(many())) for _ in range(2)]
     threads(8, lambda at: [queue.send(n, group=f"g{at}") for n in range(25)])
     for run in runs:
-        run.join()
+        run.end()
     assert queue.depth().messages == 600
     taken: dict[str, list[int]] = {}
     while got := queue.receive(50):
@@ -320,7 +305,7 @@ def test_transactions_of_threads_and_tasks_take_turns(db: Database) -> None:
             queue.send(n, group="a", tx=tx)
             tx.execute("update counter set n = n + 1")
 
-    async def together() -> None:
+    async def in_tasks() -> None:
         async def one() -> None:
             async with db.transaction() as tx:
                 (n,) = tx.execute("select n from counter").fetchone()
@@ -330,10 +315,9 @@ def test_transactions_of_threads_and_tasks_take_turns(db: Database) -> None:
 
         await asyncio.gather(*(one() for _ in range(20)))
 
-    running = threading.Thread(target=lambda: asyncio.run(together()))
-    running.start()
+    tasks = Running(lambda: asyncio.run(in_tasks()))
     threads(4, lambda at: [add() for _ in range(10)])
-    running.join()
+    tasks.end()
     assert [each.body for each in queue.peek(100)] == list(range(60))
 
 
@@ -376,14 +360,11 @@ def test_a_verb_that_would_wait_for_its_own_transaction_is_told(db: Database) ->
 def test_closing_tells_who_waits(target: str) -> None:
     db = inturn.open(target)
     queue = db.queue("q")
-    errors: list[Any] = []
-    waiting = threading.Thread(target=lambda: errors.extend(threads(3, lambda at: queue.receive(wait_s=60))))
-    waiting.start()
+    waiting = Running(threads, 3, lambda at: queue.receive(wait_s=3600))
     until(lambda: len(db.writer._parked) == 3)
     db.close()
     db.close()
-    waiting.join(30)
-    assert [type(error) for error in errors] == [StoreError] * 3
+    assert [type(error) for error in waiting.end()] == [StoreError] * 3
     with pytest.raises(StoreError, match="closed"):
         queue.send("x")
 
@@ -411,12 +392,9 @@ def test_an_interrupted_leader_leaves_nobody_behind(db: Database, monkeypatch: p
     with db.transaction():
         thread.start()
         until(lambda: db.writer._callers)
-        results: list[Any] = []
-        others = threading.Thread(target=lambda: results.extend(threads(5, queue.send)))
-        others.start()
+        others = Running(threads, 5, queue.send)
         until(lambda: len(db.writer._callers) == 6)
-    thread.join(30)
-    others.join(30)
+    thread.join(DEADLINE_S)
     assert len(caught) == 1
-    assert not any(isinstance(each, Exception) for each in results)
+    assert not any(isinstance(each, Exception) for each in others.end())
     assert sorted(each.body for each in queue.peek()) == list(range(5))

@@ -25,7 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from inturn.demo.free_ports import free_port
 from inturn.testing.history import Event, check, read
 from postgres_started import start
-from waiting import until
+from waiting import DEADLINE_S, until
 
 CLIENTS = Path(__file__).parent / "programs" / "clients.py"
 VISIBILITY_S = 2
@@ -203,7 +203,7 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.wait(DEADLINE_S)
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -222,7 +222,7 @@ class Server:
     def close(self) -> None:
         if hasattr(self, "process"):
             self.process.kill()
-            self.process.wait()
+            self.process.wait(DEADLINE_S)
 
     def client(self, **options: Any) -> Any:
         """boto3's, which asks once and waits long."""
@@ -264,7 +264,7 @@ def load(servers: Sequence[Server], queue: str, directory: Path, threads: int = 
     finally:
         for each in (*clients["send"], *clients["take"]):
             each.kill()
-            each.wait()
+            each.wait(DEADLINE_S)
 
 
 def left(server: Server, queue: str) -> int:

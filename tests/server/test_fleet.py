@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from fleet import Commits, Postgres, Proxy, Server, faults, load
 
 from inturn.testing.history import OK, UNASKED, UNKNOWN, Event, figures
+from threads import Running
 from waiting import until
 
 pytestmark = pytest.mark.slow
@@ -122,13 +123,10 @@ def test_a_long_poll_is_woken_by_another_server(start: Start) -> None:
     one, two = start("one"), start("two", bounds={"POLL_S": 60, "LISTEN_POLL_S": 60})
     queue = one.make()
     for body in ("first", "second"):
-        given: list[dict[str, Any]] = []
-        waiting = threading.Thread(target=lambda: given.extend(received(two.client(), queue, WaitTimeSeconds=20)))  # noqa: B023 - joined
-        waiting.start()
+        waiting = Running(lambda: received(two.client(), queue, WaitTimeSeconds=20))
         time.sleep(1)  # so that it is parked
         sent(one.client(), queue, body, group=body)
-        waiting.join(30)
-        assert [each["Body"] for each in given] == [body]
+        assert [each["Body"] for each in waiting.end()] == [body]
 
 
 def test_a_killed_server(start: Start, tmp_path: Path) -> None:
@@ -204,21 +202,13 @@ def test_a_paused_server_cannot_acknowledge_what_is_anothers(start: Start) -> No
     sent(first, queue, "m")
     (late,) = received(first, queue, VisibilityTimeout=1)
     one.pause()
-    refused: list[ClientError] = []
-
-    def delete() -> None:
-        try:
-            first.delete_message(QueueUrl=queue, ReceiptHandle=late["ReceiptHandle"])
-        except ClientError as error:
-            refused.append(error)
-
-    deleting = threading.Thread(target=delete)
-    deleting.start()
+    deleting = Running(lambda: first.delete_message(QueueUrl=queue, ReceiptHandle=late["ReceiptHandle"]))
     (now,) = received(second, queue, WaitTimeSeconds=20, VisibilityTimeout=30)
     assert now["Body"] == "m"
     one.go_on()
-    deleting.join(30)
-    assert [each.response["Error"]["Code"] for each in refused] == ["InvalidParameterValue"]
+    with pytest.raises(ClientError) as refused:
+        deleting.end()
+    assert refused.value.response["Error"]["Code"] == "InvalidParameterValue"
     second.delete_message(QueueUrl=queue, ReceiptHandle=now["ReceiptHandle"])
     assert received(second, queue) == []
 

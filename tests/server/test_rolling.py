@@ -21,7 +21,7 @@ import inturn
 from inturn.core import limits
 from inturn.core.errors import StoreMismatch
 from inturn.testing.history import OK, UNKNOWN, figures
-from waiting import until
+from waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
             old.client().send_message(**send, MessageBody="lost", MessageDeduplicationId="2")
         assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
         with pytest.raises(urllib.error.HTTPError) as unwell:
-            urllib.request.urlopen(f"{old.url}/ready")  # noqa: S310 - of this test
+            urllib.request.urlopen(f"{old.url}/ready", timeout=DEADLINE_S)  # noqa: S310 - of this test
         assert unwell.value.code == 503
         assert "changed by a newer inturn" in old.log.read_text()
         assert "update inturn" in old.log.read_text()

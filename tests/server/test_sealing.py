@@ -24,7 +24,8 @@ from inturn.server.run import Endpoint
 from inturn.server.saved_keys import keys, save_key
 from inturn.server.sealing import SealedSecretError, SealingKeys, SealingKeySource, sealed_with
 from inturn.server.shared import Shared
-from waiting import until
+from threads import Running
+from waiting import PROGRAM_S, until
 
 ONE, TWO = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 
@@ -123,7 +124,7 @@ def test_no_secret_is_in_a_dump(databases: list[Database], postgres_url: str, fi
             schema = connection.execute("select current_schema()").fetchone()
         assert schema is not None
         words = [tool, "--inserts", "-n", schema[0], postgres_url]
-        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=PROGRAM_S).stdout
 
     save_key(databases[0], AccessKey(id="plain", secret="secret-0"))  # noqa: S106 - of this test
     assert "secret-0" in dump()
@@ -157,17 +158,15 @@ def test_sealing_keys_are_rotated_under_load_and_no_request_is_refused(
         codes: list[list[str]] = [[] for _ in range(4)]
 
         def ask(number: int) -> None:
-            asking = client(endpoints[number % 2])
+            shop = client(endpoints[number % 2])
             while not is_over.is_set():
-                codes[number].append(code(asking.list_queues))
+                codes[number].append(code(shop.list_queues))
 
         def more() -> None:
             seen = [len(each) for each in codes]
             until(lambda: all(len(now) > before + 5 for now, before in zip(codes, seen, strict=True)))
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-        for each in threads:
-            each.start()
+        asking = [Running(ask, number) for number in range(4)]
         try:
             for old, new in [(ONE, TWO), (TWO, ONE)] * 3:
                 more()
@@ -177,8 +176,8 @@ def test_sealing_keys_are_rotated_under_load_and_no_request_is_refused(
         finally:
             more()
             is_over.set()
-            for each in threads:
-                each.join()
+            for each in asking:
+                each.end()
         assert {each for seen in codes for each in seen} == {""}
 
     during(databases, [sealed_config(file, SHOP), sealed_config(file)], use)

@@ -332,7 +332,7 @@ def test_tls(db: Database, tmp_path: Path) -> None:
         sqs = client(url, verify=str(tmp_path / "ca.pem"))
         assert sqs.create_queue(QueueName="q")["QueueUrl"] == f"{url}/000000000000/q"
         with pytest.raises(urllib.error.URLError):
-            urllib.request.urlopen(url, context=ssl.create_default_context())  # noqa: S310 - it does not know the CA
+            urllib.request.urlopen(url, context=ssl.create_default_context(), timeout=DEADLINE_S)  # noqa: S310 - it does not know the CA
 
     during(db, Config(server=server, keys=KEYS), use)
 
@@ -453,7 +453,7 @@ def start() -> Iterator[Callable[..., Process]]:
     yield start
     for each in started:
         each.process.kill()
-        each.process.communicate()
+        each.process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.mark.thorough

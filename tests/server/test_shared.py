@@ -27,7 +27,7 @@ from inturn.server.run import Endpoint
 from inturn.server.saved_keys import keys_in, remove_key, save_key, text_of
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
-from waiting import until
+from waiting import DEADLINE_S, until
 
 T = TypeVar("T")
 PORT = ServerConfig(port=0)
@@ -226,7 +226,7 @@ def test_a_request_is_accepted_by_one_server_only(databases: list[Database]) -> 
                 sent.add_header(name, value.decode() if isinstance(value, bytes) else value)
             sent.add_header("Host", f"127.0.0.1:{one.port}")
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(sent)  # noqa: S310 - of this test
+                urllib.request.urlopen(sent, timeout=DEADLINE_S)  # noqa: S310 - of this test
             answers.append((refused.value.code, refused.value.read()))
         assert code(client(two).list_queues) == ""
         return answers

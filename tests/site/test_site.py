@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from waiting import PROGRAM_S
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?([^"'\s>]+)|<link\b[^>]*\bhref=["']?([^"'\s>]+)"""
@@ -20,7 +22,7 @@ ANCHOR = re.compile(r"""\bid=["']?([^"'\s>]+)""")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
-    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return folder
 

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlparse
 
+from waiting import DEADLINE_S
+
 Fault = int | Literal["cut"] | None
 """The status of the answer in place of the real one; "cut": the connection ends without one; None: the real one."""
 
@@ -124,7 +126,7 @@ def proxied(endpoint: str) -> Iterator[Proxy]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(DEADLINE_S)
 
 
 def once(fault: Fault, *, put: str) -> Faults:

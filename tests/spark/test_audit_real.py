@@ -16,6 +16,7 @@ import inturn
 from inturn.demo import delivery, flights
 from inturn.spark import audit, batch, read
 from inturn.spark.audit.report import AuditReport, FaultKind
+from waiting import PROGRAM_S
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +134,7 @@ def changes() -> list[dict[str, Any]]:
 
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), "-c", "core.quotePath=false", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PROGRAM_S).stdout
 
 
 def _frame(spark: SparkSession, log: list[dict[str, Any]]) -> Any:

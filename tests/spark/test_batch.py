@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -31,6 +30,8 @@ from inturn.core.errors import (
 from inturn.core.pipeline.fold import Counts
 from inturn.spark import batch, read
 from kernel_harness import total
+from threads import Running
+from waiting import until
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -417,22 +418,11 @@ def blocking(began: Path, committed: Path) -> Callable[[Any, Any], Any]:
 def test_of_two_writers_the_second_to_commit_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     began, store = tmp_path / "began", tmp_path / "store"
     slow = pipeline(blocking(began, store / "steps" / "000000000001.json"))
-    lost: list[BaseException] = []
-
-    def write_slowly() -> None:
-        try:
-            batch(slow, frame(spark, [("a", 1, 1), ("b", 1, 1)]), store=store, buckets=1)
-        except BaseException as error:  # noqa: BLE001 - told to the other thread
-            lost.append(error)
-
-    writer = threading.Thread(target=write_slowly)
-    writer.start()
-    while not began.exists() and writer.is_alive():
-        writer.join(0.02)
+    writer = Running(lambda: batch(slow, frame(spark, [("a", 1, 1), ("b", 1, 1)]), store=store, buckets=1))
+    until(lambda: began.exists() or writer.is_over)
     assert batch(ledger, frame(spark, [("a", 1, 1)]), store=store).step == 1
-    writer.join()
-    assert [type(error) for error in lost] == [StoreConflict]
-    assert "another writer committed step 1 first" in str(lost[0])
+    with pytest.raises(StoreConflict, match="another writer committed step 1 first"):
+        writer.end()
     assert_tables(spark, store, ledger.replay([{"account": "a", "revision": 1, "amount": 1}]))
     again = batch(slow, frame(spark, [("a", 1, 1), ("b", 1, 1)]), store=store)
     assert (again.step, again.counts) == (2, Counts(received=2, applied=1, duplicate=1))

@@ -9,8 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from programs.connecting import environment
+
+from waiting import until
 
 PIPELINES = """
 from inturn import Gapless, Pipeline
@@ -143,7 +146,8 @@ def test_a_check_that_fails_in_spark_is_told_in_one_paragraph() -> None:
 def test_ctrl_c_ends_a_run_without_a_traceback() -> None:
     command = [sys.executable, "-m", "inturn", "run", "lines.py:good", *STORE]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=variables(), start_new_session=True) as running:
-        time.sleep(6)  # in the middle of the start of Java, or of the step
+        until(lambda: psutil.Process(running.pid).children(recursive=True), "Java", process=running)
+        time.sleep(3)  # in the middle of the start of Java, or of the step
         os.killpg(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=120)
     assert running.returncode in (0, 130), "0 if the machine was so fast that it was done"

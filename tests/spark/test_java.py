@@ -13,6 +13,7 @@ import pytest
 
 from inturn.core.errors import SetupError
 from inturn.spark.local.java import ensure_java, javas_of, major_version
+from waiting import PROGRAM_S
 
 # What these Javas print.
 JAVA_8 = 'openjdk version "1.8.0_392"\nOpenJDK Runtime Environment (Temurin)(build 1.8.0_392-b08)'
@@ -173,7 +174,7 @@ def test_the_start_script_drops_one_argument_and_keeps_the_others() -> None:
     java = ensure_java() / "bin" / "java"
     kept = ["-Da=two words", "-Db=", "-Dc=it's $HOME", "-Dd=*"]
     arguments = [*kept[:2], "--add-modules=jdk.incubator.vector", *kept[2:], "-XshowSettings:properties", "-version"]
-    said = subprocess.run([java, *arguments], capture_output=True, text=True, check=True).stderr
+    said = subprocess.run([java, *arguments], capture_output=True, text=True, check=True, timeout=PROGRAM_S).stderr
     shown = [line.strip() for line in said.splitlines() if line.strip()[:3] in {"a =", "b =", "c =", "d ="}]
     assert shown == ["a = two words", "b =", "c = it's $HOME", "d = *"]
 
@@ -234,7 +235,7 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     here = folder / "cwd"
     here.mkdir(exist_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert run.returncode == 0, run.stderr
     assert list(here.iterdir()) == []
     return run

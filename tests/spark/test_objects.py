@@ -15,6 +15,7 @@ from inturn.spark import sweep
 from inturn.spark.tables.manifest import SparkStore, new_identity
 from inturn.spark.tables.rows import batches_of
 from inturn.spark.tables.storage import storage
+from waiting import PROGRAM_S
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,11 @@ def test_what_is_created_once_is_not_overwritten(bucket: str) -> None:
 
 def test_two_batches_on_s3(bucket: str) -> None:
     done = subprocess.run(
-        [sys.executable, PROGRAMS / "two_batches.py", f"{bucket}/sums"], check=True, capture_output=True, text=True
+        [sys.executable, PROGRAMS / "two_batches.py", f"{bucket}/sums"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
     )
     first, second = (json.loads(line)["counts"] for line in done.stdout.splitlines())
     assert (first["applied"], first["held"]) == (2, 1)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from inturn import Gapless, Pipeline
 from inturn.core.errors import SetupError
 from inturn.spark import pickling
+from waiting import PROGRAM_S
 
 
 def on_a_worker(pipeline: Pipeline, code: str) -> None:
@@ -31,7 +32,12 @@ def on_a_worker(pipeline: Pipeline, code: str) -> None:
     """
     program = textwrap.dedent(before) + textwrap.dedent(code)
     run = subprocess.run(
-        [sys.executable, "-c", program], input=pickling.dumps(pipeline), capture_output=True, check=False, cwd="/"
+        [sys.executable, "-c", program],
+        input=pickling.dumps(pipeline),
+        capture_output=True,
+        check=False,
+        cwd="/",
+        timeout=PROGRAM_S,
     )
     assert run.returncode == 0, run.stderr.decode()
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-LIMIT_S = 120
+LIMIT_S = 300
+"""How long a test waits for what must come, before it is taken for stuck."""
 DDL = "account string, revision bigint, amount bigint"
 
 

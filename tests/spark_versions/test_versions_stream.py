@@ -84,6 +84,7 @@ def test_a_driver_that_is_killed_between_two_commits_loses_nothing(
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT_S,
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert received(tmp_path) == [100]

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from inturn.cli import app
 from inturn.worker import group_task
+from waiting import PROGRAM_S
 
 PIPELINES = """
 import datetime as dt
@@ -194,6 +195,8 @@ def test_nothing_of_spark_is_needed_for_lines_and_a_worker(here: Path) -> None:
         "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None\n"
         "from inturn.cli import app; app(['check', 'ledger.py:ledger', '--from', 'in.jsonl', '--engines', 'worker'])"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PROGRAM_S
+    )
     assert ran.returncode == 0, ran.stderr
     assert "The same came of it" in ran.stdout

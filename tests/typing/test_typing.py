@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PROGRAM_S
+
 CODE = Path(__file__).with_name("user_code.py")
 WRONG = {number for number, line in enumerate(CODE.read_text().splitlines(), 1) if line.endswith("# error")}
 
@@ -15,7 +17,7 @@ WRONG = {number for number, line in enumerate(CODE.read_text().splitlines(), 1) 
 def mypy(folder: Path) -> set[int]:
     """Return the lines that mypy refuses."""
     words = [sys.executable, "-m", "mypy", "--strict", "--output", "json", "--cache-dir", str(folder), str(CODE)]
-    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+    found = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, timeout=PROGRAM_S)
     assert not found.stderr, found.stderr
     return {json.loads(line)["line"] for line in found.stdout.splitlines()}
 
@@ -23,7 +25,9 @@ def mypy(folder: Path) -> set[int]:
 def basedpyright(folder: Path) -> set[int]:
     """Return the lines that pyright refuses."""
     words = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "--pythonpath", sys.executable]
-    found = subprocess.run([*words, str(CODE)], capture_output=True, text=True, check=False, cwd=folder)
+    found = subprocess.run(
+        [*words, str(CODE)], capture_output=True, text=True, check=False, cwd=folder, timeout=PROGRAM_S
+    )
     return {each["range"]["start"]["line"] + 1 for each in json.loads(found.stdout)["generalDiagnostics"]}
 
 

@@ -20,6 +20,7 @@ from inturn.queue import Queue
 from inturn.results.inspection import DatabaseInspector
 from inturn.worker import Worker
 from inturn.worker.inspection import look
+from waiting import DEADLINE_S
 
 LEDGER = """
 from inturn import Gapless, Pipeline
@@ -182,7 +183,7 @@ def test_why_outputs_are_not_delivered_is_explained(db: Database, at: str) -> No
         raise OSError(msg)
 
     with Worker(definition(), db.queue("q"), deliver=refuse, retry=inturn.Retry(1, "1 hour")):
-        assert tried.wait(10)
+        assert tried.wait(DEADLINE_S)
     said = command("explain", at, "well")[1]
     assert "1 output of it is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said
 

@@ -1,9 +1,10 @@
 """Workers on several machines at the pipelines of one PostgreSQL database: no output is forgotten, few wait."""
 
-import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from functools import partial
 from itertools import permutations
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from inturn.store.failures import RunAgain
 from inturn.store.postgres import PostgresStore
 from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
+from threads import Running, together
 
 NOW = 1_000_000
 
@@ -142,43 +144,34 @@ def test_of_two_who_changed_a_group_one_is_told(machines: Machines) -> None:
     one, other = machines.stores[:2]
     with one.transaction():
         machines.keep(kept("g", 0), kept("beside", 0))
-    told: list[list[str]] = []
 
-    def late() -> None:
+    def late() -> list[str]:
         with other.transaction():
-            told.append(machines.keep(kept("g", 1, "late"), at=1))
+            return machines.keep(kept("g", 1, "late"), at=1)
 
     with one.transaction():
         assert machines.keep(kept("g", 1, "early")) == []
         with other.transaction():
             assert machines.keep(kept("beside", 1), at=1) == []
-        thread = threading.Thread(target=late)
-        thread.start()
-        thread.join(0.2)
-        assert not told
-    thread.join()
-    assert told == [["g"]]
+        second = Running(late)
+        time.sleep(0.2)
+        assert not second.is_over
+    assert second.end() == ["g"]
     with one.transaction():
         assert [made.output for made in one.pipelines.outputs(1, 0, 10)] == ["early"]
 
 
 def test_of_two_who_made_a_group_one_runs_again(machines: Machines) -> None:
-    errors: list[BaseException] = []
-
     def late() -> None:
-        try:
-            with machines.stores[1].transaction():
-                machines.keep(kept("new", 0), at=1)
-        except RunAgain as error:
-            errors.append(error)
+        with machines.stores[1].transaction():
+            machines.keep(kept("new", 0), at=1)
 
     with machines.stores[0].transaction():
         machines.keep(kept("new", 0))
-        thread = threading.Thread(target=late)
-        thread.start()
-        thread.join(0.2)
-    thread.join()
-    assert len(errors) == 1
+        second = Running(late)
+        time.sleep(0.2)
+    with pytest.raises(RunAgain):
+        second.end()
     with machines.stores[1].transaction():
         assert machines.keep(kept("new", 0), at=1) == ["new"]
 
@@ -194,11 +187,7 @@ def test_what_many_count_at_once_adds_up(machines: Machines) -> None:
                 each = kept(f"{at}-{number}", 0, "o")
                 machines.stores[at].pipelines.keep(info, [each], [RejectedMessage("g", "late", "", "{}")], NOW)
 
-    threads = [threading.Thread(target=count, args=(at,)) for at in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(count, at) for at in range(3)))
     with machines.stores[0].transaction():
         info = machines.info()
         assert (info.counts, info.outputs) == ({"applied": 240, "rejected": {"late": 120}}, 120)

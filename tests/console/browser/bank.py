@@ -15,6 +15,7 @@ from inturn.core.queue.messages import QueueSettings
 from inturn.definitions import load
 from inturn.queue import draft
 from inturn.worker.inspection import look
+from waiting import DEADLINE_S
 
 DEFINITION = '''"""A ledger: deposits and withdrawals of accounts, each with a revision."""
 
@@ -154,4 +155,4 @@ def serving(stores: Sequence[str], *, port: int = 0, **options: Any) -> Iterator
             yield f"http://127.0.0.1:{socket.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(DEADLINE_S)

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from inturn.demo.free_ports import free_port
 from postgres_started import start, stop
+from waiting import DEADLINE_S
 
 pytestmark = pytest.mark.thorough
 
@@ -32,7 +33,7 @@ def test_a_database_that_is_killed_is_told_and_comes_back(tmp_path: Path, page: 
             writing.get_by_label("amount").fill("12.5")
             postmaster = server.get_postmaster_info().process
             postmaster.send_signal(signal.SIGKILL)
-            postmaster.wait(10)
+            postmaster.wait(DEADLINE_S)
             expect(page.get_by_role("alert")).to_be_visible()
             expect(page.get_by_text("shows it again by itself when it is back")).to_be_visible()
             expect(group.get_by_role("heading", name="The store cannot be read now")).to_be_visible()

@@ -199,7 +199,7 @@ def main(verb: str, endpoint: str, url: str, directory: Path, first: int, count:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(600)
     sys.exit(bool(failed))
 
 

@@ -89,7 +89,7 @@ class Shop:
             self.is_up()
             time.sleep(self.chance.expovariate(2))
         self.process.kill()
-        status = self.process.wait()
+        status = self.process.wait(60)
         self.deaths[kind if status == -signal.SIGKILL else f"otherwise, {status}"] += 1
 
     def stop(self) -> int:
@@ -143,7 +143,7 @@ def main(directory: Path, kills: int, seed: str) -> None:
             assert time.monotonic() < deadline, "not all clients have begun"
             time.sleep(0.05)
         shop.process.kill()
-        shop.process.wait()
+        shop.process.wait(60)
         shop.deaths["at a random time"] += 1
         while shop.deaths.total() < kills:
             shop.live_and_die()
@@ -155,7 +155,7 @@ def main(directory: Path, kills: int, seed: str) -> None:
     finally:
         for each in [*clients, shop.process]:
             each.kill()
-            each.wait()
+            each.wait(60)
     took_s = time.monotonic() - began
     with sqlite3.connect(directory / "shop.db") as db:
         sound = db.execute("pragma integrity_check").fetchall()

@@ -22,6 +22,7 @@ from inturn.spark.executor import sort
 from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.executor.sort_key import RowKey, assert_sorted
 from inturn.spark.executor.spill import MERGE_RUNS
+from waiting import PROGRAM_S
 
 Row = tuple[Any, ...]
 
@@ -243,7 +244,7 @@ def test_runs_go_to_the_executors_directory(monkeypatch, tmp_path, variable):
 def run(program: str, *args: object) -> str:
     """Run a program in a process of its own and return what it printed."""
     command = [sys.executable, "-c", program, *map(str, args)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PROGRAM_S).stdout
 
 
 FULL_DISK = """

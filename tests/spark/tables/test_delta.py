@@ -33,6 +33,7 @@ from inturn.spark.tables.delta import publish_steps as publish
 from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.tables.steps import HEAD
 from kernel_harness import Bench
+from waiting import DEADLINE_S
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
 APPLICATION = "inturn:ledger"
@@ -222,7 +223,7 @@ def test_a_publisher_with_an_old_view_adds_nothing_twice(bench: Bench) -> None:
 def test_many_publishers_at_the_same_time_add_each_step_once(bench: Bench) -> None:
     for revision in range(1, 6):
         bench.step(rows(revision))
-    start = threading.Barrier(4)
+    start = threading.Barrier(4, timeout=DEADLINE_S)
 
     def race() -> int:
         start.wait()

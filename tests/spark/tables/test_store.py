@@ -23,6 +23,7 @@ from inturn.core.errors import InputError, PipelineError, StateError, StoreConfl
 from inturn.spark import sweep
 from inturn.spark.tables.manifest import FORMAT, SparkStore, new_identity
 from kernel_harness import Bench, Bounds, Seen
+from waiting import DEADLINE_S, PROGRAM_S
 
 SCHEMA = pa.schema({"account": pa.string(), "revision": pa.int64(), "amount": pa.int64()})
 
@@ -396,7 +397,7 @@ def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
 
 @pytest.mark.parametrize("round_", range(20))
 def test_writers_that_race_make_one_store(tmp_path: Path, round_: int) -> None:
-    start = threading.Barrier(4)
+    start = threading.Barrier(4, timeout=DEADLINE_S)
 
     def make(_: int) -> Any:
         start.wait()
@@ -483,7 +484,11 @@ def test_a_write_that_fails_keeps_nothing_of_the_step(bench: Bench, tmp_path: Pa
     before = bench.seen()
     here = str(Path(__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-c", FULL, here, str(bench.root), str(limit)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FULL, here, str(bench.root), str(limit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PROGRAM_S,
     )
     assert done.returncode == 1
     assert "StoreError: cannot write" in done.stderr, done.stderr
