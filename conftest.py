@@ -35,11 +35,12 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what starts a Spark session or PostgreSQL, and documents, each of which is one program in many tests."""
-    if item.path in WITH_SPARK or item.path.parent in SPARK_FOLDERS:
+    fixtures = getattr(item, "fixturenames", ())
+    if item.path in WITH_SPARK or item.path.parent in SPARK_FOLDERS or "spark" in fixtures:
         item.add_marker(pytest.mark.spark)
     if item.path.is_relative_to(ROOT / "tests" / "spark_versions"):  # on this Spark, what others are held to
         item.add_marker(pytest.mark.slow)
-    if "postgres" in item.nodeid or {"postgres_server", "shop"} & set(getattr(item, "fixturenames", ())):
+    if "postgres" in item.nodeid or {"postgres_server", "shop"} & set(fixtures):
         item.add_marker(pytest.mark.postgres)
     if item.path.suffix == ".md":
         item.add_marker(pytest.mark.document)

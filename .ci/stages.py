@@ -21,6 +21,7 @@ import argparse
 import ctypes
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -162,11 +163,12 @@ class Run:
 
     def _stage(self, stage: Stage) -> list[Failure]:
         print(f"== {stage.name}", flush=True)
-        began = time.monotonic()
+        began, cpu_s = time.monotonic(), children_cpu_s()
         code, failures = self._execute(
             stage, stage.name, [*stage.pytest, "--durations=30", "--durations-min=1", *self._more]
         )
-        self._times.append(f"{stage.name}: exit code {code} after {time.monotonic() - began:.0f} s")
+        took = f"after {time.monotonic() - began:.0f} s, {children_cpu_s() - cpu_s:.0f} s of CPU"
+        self._times.append(f"{stage.name}: exit code {code} {took}")
         print(self._times[-1], flush=True)
         if code == 0 or (code == NONE_CHOSEN and self._more):
             return []
@@ -288,6 +290,12 @@ def git(*arguments: str) -> str:
     """Return what git prints; empty if it fails."""
     ran = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
     return ran.stdout.strip() if ran.returncode == 0 else ""
+
+
+def children_cpu_s() -> float:
+    """Return the CPU time of the processes that have ended and were waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def slowness() -> float:
