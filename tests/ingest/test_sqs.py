@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -64,6 +63,7 @@ def sqs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     if request.param == "moto":
+        monkeypatch.setattr(source_limits, "SQS_CALLS", 1)  # of deletes that come together it forgets some
         yield Sqs(boto3.client("sqs", "us-east-1", endpoint_url=request.getfixturevalue("endpoint")))
         return
     with Served(tmp_path / "served.db", Config(server=ServerConfig(port=0))) as served:
@@ -121,13 +121,23 @@ def test_q5_an_id_is_known_for_ever_and_kept_if_it_means_something_else(db: Data
     assert kept.reason == "the id 'pay-77' was used before, for another message"
 
 
-def test_q6_messages_stay_hidden_while_their_commit_waits(db: Database, sqs: Sqs, fifo: str) -> None:
+def test_q6_messages_stay_hidden_while_their_commit_waits(
+    db: Database, sqs: Sqs, fifo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     db.queue("payments", QueueSettings(max_depth=1))
     for n in (1, 2):
         sqs.send(fifo, "a", n)
-    with ingest(db, fifo, visibility_s=1) as host:
+    extended: list[Any] = []
+    in_batches = SqsSource._in_batches
+
+    def counted(self: SqsSource, call: Any, receipts: Any, **more: Any) -> list[str]:
+        extended.extend([receipts] if more == {"VisibilityTimeout": 3} else [])
+        return in_batches(self, call, receipts, **more)
+
+    monkeypatch.setattr(SqsSource, "_in_batches", counted)
+    with ingest(db, fifo, visibility_s=3) as host:
         until(lambda: len(db.queue("payments").peek()) == 1)
-        time.sleep(2.5)  # longer than they are hidden at a time
+        until(lambda: len([each for each in extended if each]) >= 4)  # each a second later: longer than they are hidden
         counts = sqs.client.get_queue_attributes(QueueUrl=fifo, AttributeNames=["All"])["Attributes"]
         assert counts["ApproximateNumberOfMessages"] in ("0", "1")
         (message,) = db.queue("payments").receive(1)
