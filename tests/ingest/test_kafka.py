@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,11 @@ from inturn.database import Database
 from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
 from inturn.testing import source
-from kafka_started import produce, tansu, topic
+from kafka_started import produce, topic
 
 pytestmark = pytest.mark.thorough
 
 BY_KEY = MessageMapping(group="key", revision="body.n")
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with tansu() as servers:
-        yield servers
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Records of any length, depth and content are messages or rejected rows, and never an error that stalls a source."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from ingest.scripted import Log, Scripted
 from inturn.database import Database
 from inturn.ingest import DebeziumMapping, Ingest, KafkaSource, MessageMapping, SourceControl, SourceRecord, Unmappable
 from inturn.ingest import limits as source_limits
-from kafka_started import produce, tansu, topic
+from kafka_started import produce, topic
 
 MAPPINGS = [
     MessageMapping(group="body.a", revision="body.r", id="body.i", body="body.b"),
@@ -85,12 +84,6 @@ def test_a_text_may_have_any_character(db: Database) -> None:
     as_text = MessageMapping(group="key", format="text")
     Ingest(Scripted(Log(one=list(texts))), db.queue("q"), as_text, name="s").run(until="caught up")
     assert [str(each.body).encode() for each in db.queue("q").peek()] == texts
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with tansu() as servers:
-        yield servers
 
 
 @pytest.mark.thorough

@@ -25,7 +25,7 @@ from inturn.core.errors import InputError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, KafkaSource, MessageMapping, SchemaRegistry, SourceControl, SourceRecord
 from inturn.ingest.config import read
-from kafka_started import produce, tansu, topic
+from kafka_started import produce, topic
 from threads import Running
 from waiting import until
 
@@ -38,12 +38,6 @@ ORDER = {
     "fields": [{"name": "id", "type": "string"}, {"name": "version", "type": "long"}],
 }
 BY_ID = MessageMapping(group="body.id", revision="body.version")
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
-    with tansu() as servers:
-        yield servers
 
 
 @pytest.fixture

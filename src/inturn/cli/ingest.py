@@ -5,6 +5,7 @@ import json
 import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -200,7 +201,7 @@ def rejected(
 
     path, name = _split(source)
     with opened(path) as db:
-        found = [each for each, _ in zip(SourceControl(db, name).rejected(), range(limit), strict=False)]
+        found = list(islice(SourceControl(db, name).rejected(), limit))
     for each in found:
         body = (each.body or b"").decode(errors="backslashreplace")
         if as_json:
@@ -220,7 +221,7 @@ def moved(
 
     path, name = _split(source)
     with opened(path) as db:
-        found = [each for each, _ in zip(SourceControl(db, name).moved(), range(limit), strict=False)]
+        found = list(islice(SourceControl(db, name).moved(), limit))
     for each in found:
         if as_json:
             say_json({key: value for key, value in each._asdict().items() if key != "draft"})
