@@ -43,9 +43,3 @@ def sqs(
         yield from _endpoint("json", shared_server, clients, request.getfixturevalue("postgres_url"))
     else:
         yield from _endpoint(request.param, shared_server, clients, tmp_path / "queues.db")
-
-
-@pytest.fixture
-def sqs_json(shared_server: SharedServer, clients: dict[str, BaseClient], tmp_path: Path) -> Iterator[Endpoint]:
-    """The endpoint in the protocol of today, where the protocol makes no difference."""
-    yield from _endpoint("json", shared_server, clients, tmp_path / "queues.db")

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
+in_json = pytest.mark.parametrize("sqs", ["json"], indirect=True)
+"""For a test of a rule that is behind the protocols and before the stores: what is valid, and what attributes mean."""
 
 
 class SharedServer:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from endpoint import Endpoint
+from endpoint import Endpoint, in_json
 
 from inturn.queue import QueueSettings
 
@@ -113,6 +113,7 @@ def test_attributes_are_set_and_the_others_stay(sqs: Endpoint) -> None:
         ("VisibilityTimeout", 0, 43_200),
     ],
 )
+@in_json
 def test_bounds_of_numbers(sqs: Endpoint, name: str, least: int, most: int) -> None:
     url = sqs.queue("plain")
     for value in (least, most):
@@ -125,6 +126,7 @@ def test_bounds_of_numbers(sqs: Endpoint, name: str, least: int, most: int) -> N
         assert told == ("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
 
 
+@in_json
 def test_unknown_attributes(sqs: Endpoint) -> None:
     url = sqs.queue("plain")
     unknown = ("InvalidAttributeName", "Unknown Attribute Nonsense.")
@@ -135,6 +137,7 @@ def test_unknown_attributes(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("name", FIFO_ONLY)
+@in_json
 def test_attributes_that_only_fifo_queues_have(sqs: Endpoint, name: str) -> None:
     url = sqs.queue("plain")
     told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={name: FIFO_ONLY[name]})
@@ -142,16 +145,19 @@ def test_attributes_that_only_fifo_queues_have(sqs: Endpoint, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["DeduplicationScope", "FifoThroughputLimit"])
+@in_json
 def test_attributes_that_the_service_explains(sqs: Endpoint, name: str) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={name: "queue"})
     assert told == ("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
 
 
+@in_json
 def test_a_standard_queue_that_says_that_it_is_no_fifo_queue(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName="plain", Attributes={"FifoQueue": "false"})
     assert told == ("InvalidAttributeName", "Unknown Attribute FifoQueue.")
 
 
+@in_json
 def test_the_kind_of_a_queue_stays(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"FifoQueue": "true"})
@@ -160,6 +166,7 @@ def test_the_kind_of_a_queue_stays(sqs: Endpoint) -> None:
     assert told == ("InvalidAttributeValue", text)
 
 
+@in_json
 def test_high_throughput_needs_its_scope(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     text = (
@@ -178,6 +185,7 @@ def test_high_throughput_needs_its_scope(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("value", ["forever", "86400"])
+@in_json
 def test_a_longer_window_than_the_services(sqs: Endpoint, value: str) -> None:
     url = sqs.queue("q.fifo", DeduplicationWindowSeconds=value)
     assert sqs.attributes(url)["DeduplicationWindowSeconds"] == value
@@ -227,6 +235,7 @@ def test_the_log_says_that_nothing_is_encrypted(
     assert told() == []
 
 
+@in_json
 def test_one_kind_of_encryption_at_a_time(sqs: Endpoint) -> None:
     both = {"KmsMasterKeyId": "mine", "SqsManagedSseEnabled": "true"}
     text = "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
@@ -279,12 +288,14 @@ def test_a_redrive_policy_is_kept_and_taken_away(sqs: Endpoint) -> None:
         ),
     ],
 )
+@in_json
 def test_redrive_policies_that_cannot_be(sqs: Endpoint, policy: str, reason: str) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName="q", Attributes={"RedrivePolicy": policy})
     text = f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}"
     assert told == ("InvalidParameterValue", text)
 
 
+@in_json
 def test_dead_letters_stay_with_their_kind(sqs: Endpoint) -> None:
     sqs.queue("dead")
     policy = json.dumps(redrive(sqs), separators=(",", ":"))
@@ -305,6 +316,7 @@ def test_dead_letters_stay_with_their_kind(sqs: Endpoint) -> None:
         ({"redrivePermission": "byQueue", "sourceQueueArns": ["arn:aws:sqs:us-east-1:000000000000:r"]}, False),
     ],
 )
+@in_json
 def test_who_may_use_a_dead_letter_queue(sqs: Endpoint, allow: dict[str, Any], is_allowed: bool) -> None:
     dead = sqs.queue("dead", RedriveAllowPolicy=allow)
     assert json.loads(sqs.attributes(dead)["RedriveAllowPolicy"]) == allow
@@ -329,6 +341,7 @@ def test_who_may_use_a_dead_letter_queue(sqs: Endpoint, allow: dict[str, Any], i
         json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": ["arn:aws:sqs:us-east-1:000000000000:q"] * 11}),
     ],
 )
+@in_json
 def test_redrive_allow_policies_that_cannot_be(sqs: Endpoint, allow: str) -> None:
     reason = "Amazon SQS can't create the redrive allow policy, as it\u2019s in an unsupported format."
     text = f"Value {allow} for parameter RedriveAllowPolicy is invalid. Reason: {reason}"
@@ -348,6 +361,7 @@ def test_tags(sqs: Endpoint) -> None:
     assert sqs.client.list_queue_tags(QueueUrl=url).get("Tags", {}) == {}
 
 
+@in_json
 def test_bounds_of_tags(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     sqs.client.tag_queue(QueueUrl=url, Tags={str(n): "x" for n in range(50)})
@@ -363,11 +377,12 @@ def test_bounds_of_tags(sqs: Endpoint) -> None:
     assert told == ("InvalidParameterValue", "Tag values must be between 0 and 256 characters in length.")
 
 
-def test_no_tags(sqs_json: Endpoint) -> None:
-    url = sqs_json.queue("q")
-    told = sqs_json.refused(sqs_json.client.tag_queue, QueueUrl=url, Tags={})
+@in_json
+def test_no_tags(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    told = sqs.refused(sqs.client.tag_queue, QueueUrl=url, Tags={})
     assert told == ("MissingParameter", "The request must contain the parameter Tags.")
-    told = sqs_json.refused(sqs_json.client.untag_queue, QueueUrl=url, TagKeys=[])
+    told = sqs.refused(sqs.client.untag_queue, QueueUrl=url, TagKeys=[])
     assert told == ("InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length.")
 
 
@@ -460,20 +475,23 @@ def test_a_policy_of_ones_own_is_added_to(sqs: Endpoint) -> None:
         ),
     ],
 )
+@in_json
 def test_permissions_that_cannot_be(sqs: Endpoint, changed: dict[str, Any], code: str, text: str) -> None:
     url = sqs.queue("q")
     permit(sqs, url)
     assert sqs.refused(permit, sqs=sqs, url=url, **{"Label": "other", **changed}) == (code, text)
 
 
-def test_permissions_for_nobody_and_nothing(sqs_json: Endpoint) -> None:
-    url = sqs_json.queue("q")
-    told = sqs_json.refused(permit, sqs=sqs_json, url=url, Actions=[])
+@in_json
+def test_permissions_for_nobody_and_nothing(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    told = sqs.refused(permit, sqs=sqs, url=url, Actions=[])
     assert told == ("MissingParameter", "The request must contain the parameter Actions.")
-    told = sqs_json.refused(permit, sqs=sqs_json, url=url, AWSAccountIds=[])
+    told = sqs.refused(permit, sqs=sqs, url=url, AWSAccountIds=[])
     assert told == ("InvalidParameterValue", "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.")
 
 
+@in_json
 def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
     url = sqs.queue("q")
     text = "Value none for parameter Label is invalid. Reason: can't find label"
@@ -484,6 +502,7 @@ def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
     assert told == ("InvalidParameterValue", f"{text} on existing policy.")
 
 
+@in_json
 def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
     text = "Invalid value for the parameter Policy. Reason: 'nonsense' is no JSON object."
@@ -496,9 +515,10 @@ def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     assert "Policy" not in sqs.attributes(url)
 
 
-def test_permissions_that_are_too_long_together(sqs_json: Endpoint) -> None:
-    url = sqs_json.queue("q")
+@in_json
+def test_permissions_that_are_too_long_together(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
     accounts = [f"{n:012}" for n in range(150)]
-    permit(sqs_json, url, AWSAccountIds=accounts)
-    code, text = sqs_json.refused(permit, sqs=sqs_json, url=url, Label="other", AWSAccountIds=accounts)
+    permit(sqs, url, AWSAccountIds=accounts)
+    code, text = sqs.refused(permit, sqs=sqs, url=url, Label="other", AWSAccountIds=accounts)
     assert (code, text.endswith("bytes; at most 8192 are allowed.")) == ("OverLimit", True)

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from endpoint import Endpoint
+from endpoint import Endpoint, in_json
 
 
 def dead_letters(sqs: Endpoint, *bodies: str, suffix: str = "") -> tuple[str, str]:
@@ -115,12 +115,13 @@ def test_a_restart_goes_on_with_a_task(sqs: Endpoint) -> None:
     assert sorted(sqs.bodies(url)) == ["a", "b", "c"]
 
 
-def test_what_comes_while_a_task_runs_stays(sqs_json: Endpoint) -> None:
-    _, dead = dead_letters(sqs_json, "a", "b", "c")
-    start(sqs_json, MaxNumberOfMessagesPerSecond=2)
-    sqs_json.client.send_message(QueueUrl=dead, MessageBody="late")
-    assert ended(sqs_json)["Status"] == "COMPLETED"
-    assert sqs_json.bodies(dead) == ["late"]
+@in_json
+def test_what_comes_while_a_task_runs_stays(sqs: Endpoint) -> None:
+    _, dead = dead_letters(sqs, "a", "b", "c")
+    start(sqs, MaxNumberOfMessagesPerSecond=2)
+    sqs.client.send_message(QueueUrl=dead, MessageBody="late")
+    assert ended(sqs)["Status"] == "COMPLETED"
+    assert sqs.bodies(dead) == ["late"]
 
 
 def test_a_message_that_came_from_nowhere(sqs: Endpoint) -> None:
@@ -144,6 +145,7 @@ def test_a_queue_that_is_gone(sqs: Endpoint) -> None:
     assert sqs.bodies(dead) == ["a"]
 
 
+@in_json
 def test_queues_that_are_not_there(sqs: Endpoint) -> None:
     dead_letters(sqs)
     text = "The resource that you specified for the {} parameter doesn't exist."
@@ -164,6 +166,7 @@ def test_a_source_that_is_no_dead_letter_queue(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("arn", ["nonsense", "arn:aws:sqs:us-east-1:000000000000", "aws:sqs:us-east-1:0:0:dead"])
+@in_json
 def test_what_is_no_arn(sqs: Endpoint, arn: str) -> None:
     dead_letters(sqs)
     form = "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
@@ -174,6 +177,7 @@ def test_what_is_no_arn(sqs: Endpoint, arn: str) -> None:
     assert sqs.refused(start, sqs=sqs, DestinationArn=arn) == target
 
 
+@in_json
 def test_destinations_that_cannot_be(sqs: Endpoint) -> None:
     dead_letters(sqs)
     sqs.queue("q.fifo")
@@ -184,6 +188,7 @@ def test_destinations_that_cannot_be(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("rate", [0, 501])
+@in_json
 def test_bounds_of_the_rate(sqs: Endpoint, rate: int) -> None:
     dead_letters(sqs)
     told = sqs.refused(start, sqs=sqs, MaxNumberOfMessagesPerSecond=rate)
@@ -193,6 +198,7 @@ def test_bounds_of_the_rate(sqs: Endpoint, rate: int) -> None:
 
 
 @pytest.mark.parametrize("most", [0, 11])
+@in_json
 def test_bounds_of_a_list_of_tasks(sqs: Endpoint, most: int) -> None:
     dead_letters(sqs)
     told = sqs.refused(tasks, sqs=sqs, MaxResults=most)
@@ -204,6 +210,7 @@ def handle_of(**said: Any) -> str:
     return base64.b64encode(json.dumps(said).encode()).decode()
 
 
+@in_json
 def test_handles_that_name_no_task(sqs: Endpoint) -> None:
     dead_letters(sqs)
     cancel = sqs.client.cancel_message_move_task

@@ -1,7 +1,7 @@
 """Making, finding, purging and deleting queues, as boto3 sees it."""
 
 import pytest
-from endpoint import Endpoint
+from endpoint import Endpoint, in_json
 
 import inturn
 from inturn.queue import QueueSettings
@@ -38,16 +38,19 @@ def test_a_deleted_queue_can_be_made_anew_at_once_and_is_empty(sqs: Endpoint) ->
 
 
 @pytest.mark.parametrize("name", ["", "a" * 81, "with space", "dots.in.it", "late.fifo", "ü"])
+@in_json
 def test_names_of_standard_queues(sqs: Endpoint, name: str) -> None:
     assert sqs.refused(sqs.client.create_queue, QueueName=name) == ("InvalidParameterValue", PLAIN)
 
 
 @pytest.mark.parametrize("name", ["no-suffix", ".fifo", "a" * 76 + ".fifo", "a.b.fifo"])
+@in_json
 def test_names_of_fifo_queues(sqs: Endpoint, name: str) -> None:
     told = sqs.refused(sqs.client.create_queue, QueueName=name, Attributes={"FifoQueue": "true"})
     assert told == ("InvalidParameterValue", WITH_SUFFIX)
 
 
+@in_json
 def test_the_longest_names(sqs: Endpoint) -> None:
     assert sqs.queue("a" * 80).endswith("a" * 80)
     assert sqs.queue("a" * 75 + ".fifo").endswith(".fifo")
@@ -63,10 +66,11 @@ def test_making_a_queue_that_is_there(sqs: Endpoint) -> None:
     assert sqs.attributes(url)["VisibilityTimeout"] == "60"
 
 
-def test_the_error_of_a_queue_that_is_there_has_its_two_names(sqs_json: Endpoint) -> None:
-    sqs_json.queue("plain")
-    with pytest.raises(sqs_json.client.exceptions.QueueNameExists):
-        sqs_json.queue("plain", DelaySeconds=1)
+@in_json
+def test_the_error_of_a_queue_that_is_there_has_its_two_names(sqs: Endpoint) -> None:
+    sqs.queue("plain")
+    with pytest.raises(sqs.client.exceptions.QueueNameExists):
+        sqs.queue("plain", DelaySeconds=1)
 
 
 def test_queues_are_listed_by_prefix(sqs: Endpoint) -> None:
@@ -99,6 +103,7 @@ def test_a_list_without_max_results_ends_at_a_thousand(sqs: Endpoint, monkeypatc
 
 
 @pytest.mark.parametrize("most", [0, 1001])
+@in_json
 def test_bounds_of_a_list(sqs: Endpoint, most: int) -> None:
     text = (
         f"Value {most} for parameter MaxResults is invalid. Reason: MaxResults must be an integer between 1 and 1000."
@@ -106,6 +111,7 @@ def test_bounds_of_a_list(sqs: Endpoint, most: int) -> None:
     assert sqs.refused(sqs.client.list_queues, MaxResults=most) == ("InvalidParameterValue", text)
 
 
+@in_json
 def test_a_token_that_none_gave(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.client.list_queues, MaxResults=1, NextToken="x")
     assert told == ("InvalidParameterValue", "Invalid or expired next token.")
@@ -176,6 +182,7 @@ def test_a_second_purge_within_a_minute(sqs: Endpoint) -> None:
         ("untag_queue", {"TagKeys": ["a"]}),
     ],
 )
+@in_json
 def test_no_action_finds_a_queue_that_is_not_there(sqs: Endpoint, action: str, params: dict[str, object]) -> None:
     told = sqs.refused(getattr(sqs.client, action), QueueUrl=sqs.url("none"), **params)
     assert told == no_queue(sqs)
@@ -190,17 +197,19 @@ def test_a_queue_of_another_process_is_found_at_once(sqs: Endpoint) -> None:
     assert sqs.receive(sqs.url("theirs.fifo"))[0]["MessageId"] == sent["MessageId"]
 
 
-def test_a_name_is_as_good_as_a_url(sqs_json: Endpoint) -> None:
-    url = sqs_json.queue("plain")
-    sqs_json.client.send_message(QueueUrl="plain", MessageBody="x")
-    assert sqs_json.bodies(url) == ["x"]
+@in_json
+def test_a_name_is_as_good_as_a_url(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    sqs.client.send_message(QueueUrl="plain", MessageBody="x")
+    assert sqs.bodies(url) == ["x"]
 
 
-def test_a_url_without_a_name(sqs_json: Endpoint) -> None:
-    url = f"{sqs_json.shared_server.place.base_url}/"
-    told = sqs_json.refused(sqs_json.client.send_message, QueueUrl=url, MessageBody="x")
+@in_json
+def test_a_url_without_a_name(sqs: Endpoint) -> None:
+    url = f"{sqs.shared_server.place.base_url}/"
+    told = sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="x")
     assert told == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
-    assert sqs_json.status(sqs_json.client.send_message, QueueUrl=url, MessageBody="x") == 404
+    assert sqs.status(sqs.client.send_message, QueueUrl=url, MessageBody="x") == 404
 
 
 def test_queues_and_what_is_kept_with_them_survive_a_restart(sqs: Endpoint) -> None:

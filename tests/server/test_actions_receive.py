@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from endpoint import ACCOUNT, Endpoint
+from endpoint import ACCOUNT, Endpoint, in_json
 
 from inturn.queue import Receipt
 from inturn.server.actions.names import names_of
@@ -105,6 +105,7 @@ def bounds(value: int, parameter: str, reason: str) -> tuple[str, str]:
         ("VisibilityTimeout", 43201, "Must be >= 0 and <= 43200, if provided."),
     ],
 )
+@in_json
 def test_bounds_of_a_receive(sqs: Endpoint, parameter: str, value: int, reason: str) -> None:
     told = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), **{parameter: value})
     assert told == bounds(value, parameter, reason)
@@ -185,13 +186,14 @@ def test_an_attempt_gets_the_same_messages_and_handles_again(sqs: Endpoint) -> N
     assert sqs.bodies(url, 1) == ["a3"]
 
 
-def test_an_attempts_handles_are_the_same_though_time_never_stands_still(sqs_json: Endpoint) -> None:
-    url = sqs_json.queue("q.fifo")
-    send(sqs_json, url, "a1")
-    ticks = count(sqs_json.clock())
-    sqs_json.db.writer.clock = lambda: next(ticks)
-    first = sqs_json.receive(url, 1, ReceiveRequestAttemptId="once")
-    assert sqs_json.receive(url, 1, ReceiveRequestAttemptId="once") == first
+@in_json
+def test_an_attempts_handles_are_the_same_though_time_never_stands_still(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1")
+    ticks = count(sqs.clock())
+    sqs.db.writer.clock = lambda: next(ticks)
+    first = sqs.receive(url, 1, ReceiveRequestAttemptId="once")
+    assert sqs.receive(url, 1, ReceiveRequestAttemptId="once") == first
 
 
 def test_an_attempt_is_void_once_a_message_was_deleted(sqs: Endpoint) -> None:
@@ -258,17 +260,19 @@ def test_of_two_attempts_the_latest_has_the_message(sqs: Endpoint) -> None:
     assert sqs.receive(url, ReceiveRequestAttemptId="second") == second
 
 
-def test_attempts_that_are_over_leave_the_database(sqs_json: Endpoint) -> None:
-    url = sqs_json.queue("q.fifo")
-    send(sqs_json, url, "a1", "b1", "c1")
+@in_json
+def test_attempts_that_are_over_leave_the_database(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "b1", "c1")
     for attempt in "abc":
-        sqs_json.receive(url, 1, ReceiveRequestAttemptId=attempt)
-    sqs_json.clock.forward(300)
-    assert len(sqs_json.receive(url, 1, ReceiveRequestAttemptId="d")) == 1
+        sqs.receive(url, 1, ReceiveRequestAttemptId=attempt)
+    sqs.clock.forward(300)
+    assert len(sqs.receive(url, 1, ReceiveRequestAttemptId="d")) == 1
     count_of = Ask("", lambda store, _now_ms: store.execute("select count(*) from inturn_attempt").fetchone())
-    assert sqs_json.db.writer.run(count_of) == (1,)
+    assert sqs.db.writer.run(count_of) == (1,)
 
 
+@in_json
 def test_what_an_attempts_id_may_be(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = sqs.refused(sqs.client.receive_message, QueueUrl=url, ReceiveRequestAttemptId="a b")

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from endpoint import Endpoint
+from endpoint import Endpoint, in_json
 
 from inturn.queue import QueueSettings
 from inturn.server.actions import validate
@@ -52,9 +52,10 @@ def test_a_body_arrives_as_it_was_sent(sqs: Endpoint, body: str) -> None:
     assert "SequenceNumber" not in sent
 
 
-def test_every_message_has_an_id_of_its_own(sqs_json: Endpoint) -> None:
-    urls = [sqs_json.queue("a"), sqs_json.queue("b")]
-    ids = [send(sqs_json, url)["MessageId"] for url in urls for _ in range(20)]
+@in_json
+def test_every_message_has_an_id_of_its_own(sqs: Endpoint) -> None:
+    urls = [sqs.queue("a"), sqs.queue("b")]
+    ids = [send(sqs, url)["MessageId"] for url in urls for _ in range(20)]
     assert len(set(ids)) == 40
 
 
@@ -112,6 +113,7 @@ def test_delays(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("delay_s", [-1, 901])
+@in_json
 def test_bounds_of_a_delay(sqs: Endpoint, delay_s: int) -> None:
     told = refused(sqs, sqs.queue("q"), DelaySeconds=delay_s)
     assert told == invalid(delay_s, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
@@ -120,6 +122,7 @@ def test_bounds_of_a_delay(sqs: Endpoint, delay_s: int) -> None:
 # --- FIFO ---
 
 
+@in_json
 def test_what_a_fifo_message_must_have(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = refused(sqs, url, MessageDeduplicationId="1")
@@ -128,6 +131,7 @@ def test_what_a_fifo_message_must_have(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("value", ["a b", "ü", "x" * 129, "\n"])
+@in_json
 def test_what_groups_and_ids_may_be(sqs: Endpoint, value: str) -> None:
     url = sqs.queue("q.fifo")
     for parameter in ("MessageGroupId", "MessageDeduplicationId"):
@@ -141,6 +145,7 @@ def test_what_groups_and_ids_may_be(sqs: Endpoint, value: str) -> None:
     assert attributes["MessageDeduplicationId"] == punctuation + "x" * 96
 
 
+@in_json
 def test_a_fifo_message_has_no_delay_of_its_own(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo", DelaySeconds=5)
     reason = "The request include parameter that is not valid for this queue type."
@@ -268,6 +273,7 @@ RESERVED = (
 
 
 @pytest.mark.parametrize("name", ["AWS.x", "aws.x", "Amazon.x", ".x", "x."])
+@in_json
 def test_names_of_attributes_that_are_not_ones_own(sqs: Endpoint, name: str) -> None:
     told = refused(sqs, sqs.queue("q"), MessageAttributes={name: {"DataType": "String", "StringValue": "x"}})
     assert told == ("InvalidParameterValue", RESERVED)
@@ -309,6 +315,7 @@ CONTENTS = (
         ({str(n): STRING for n in range(11)}, "Number of message attributes [11] exceeds the allowed maximum [10]."),
     ],
 )  # fmt: skip
+@in_json
 def test_attributes_that_cannot_be(sqs: Endpoint, attributes: dict[str, Any], text: str) -> None:
     assert refused(sqs, sqs.queue("q"), MessageAttributes=attributes) == ("InvalidParameterValue", text)
 
@@ -320,9 +327,10 @@ def test_a_group_and_an_id_are_not_empty(sqs: Endpoint, name: str, parameter: st
     assert refused(sqs, sqs.queue(name), **{**fifo("g"), parameter: ""}) == invalid("", parameter, reason)
 
 
-def test_lists_of_values(sqs_json: Endpoint) -> None:
+@in_json
+def test_lists_of_values(sqs: Endpoint) -> None:
     attributes = {"a": {**STRING, "StringListValues": ["x"]}}
-    told = refused(sqs_json, sqs_json.queue("q"), MessageAttributes=attributes)
+    told = refused(sqs, sqs.queue("q"), MessageAttributes=attributes)
     text = "Message attribute list values in SendMessage operation are not supported."
     assert told == ("AWS.SimpleQueueService.UnsupportedOperation", text)
 
@@ -366,6 +374,7 @@ def test_the_trace_header_of_the_request_is_carried_through_unless_the_message_h
         ),
     ],
 )
+@in_json
 def test_system_attributes_that_cannot_be(sqs: Endpoint, attributes: dict[str, Any], text: str) -> None:
     assert refused(sqs, sqs.queue("q"), MessageSystemAttributes=attributes) == ("InvalidParameterValue", text)
 
@@ -446,6 +455,7 @@ def test_a_batch_of_which_nothing_can_be_sent(sqs: Endpoint) -> None:
         ),
     ],
 )
+@in_json
 def test_batches_that_cannot_be(sqs: Endpoint, entries: list[dict[str, Any]], code: str, text: str) -> None:
     url = sqs.queue("q")
     assert sqs.refused(sqs.client.send_message_batch, QueueUrl=url, Entries=entries) == (code, text)
@@ -457,6 +467,7 @@ def test_the_largest_batch(sqs: Endpoint) -> None:
     assert len(batch(sqs, url, entry("a", "x" * (MIB - 1)), entry("b", "x"))["Successful"]) == 2
 
 
+@in_json
 def test_a_fifo_batch_that_lacks_a_group_or_an_id_is_refused_whole(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     told = sqs.refused(

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from endpoint import Endpoint
+from endpoint import Endpoint, in_json
 
 BATCH = "AWS.SimpleQueueService."
 HOURS_12 = 43_200
@@ -82,6 +82,7 @@ def test_a_standard_queue_takes_the_handle_of_what_was_given_back(sqs: Endpoint)
 
 
 @pytest.mark.parametrize("handle", ["garbage", "x" * 40, "", "ü" * 40])
+@in_json
 def test_a_handle_that_is_none(sqs: Endpoint, handle: str) -> None:
     url, _ = received(sqs, "q")
     told = sqs.refused(delete, sqs=sqs, url=url, handle=handle)
@@ -90,12 +91,13 @@ def test_a_handle_that_is_none(sqs: Endpoint, handle: str) -> None:
     assert sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=1) == ("ReceiptHandleIsInvalid", text)
 
 
-def test_a_damaged_handle(sqs_json: Endpoint) -> None:
-    url, (handle,) = received(sqs_json, "q")
+@in_json
+def test_a_damaged_handle(sqs: Endpoint) -> None:
+    url, (handle,) = received(sqs, "q")
     for at in range(len(handle)):
         damaged = handle[:at] + ("A" if handle[at] != "A" else "B") + handle[at + 1 :]
-        assert sqs_json.refused(delete, sqs=sqs_json, url=url, handle=damaged)[0] == "ReceiptHandleIsInvalid"
-    assert count(sqs_json, url) == 1
+        assert sqs.refused(delete, sqs=sqs, url=url, handle=damaged)[0] == "ReceiptHandleIsInvalid"
+    assert count(sqs, url) == 1
 
 
 def test_another_queues_handle(sqs: Endpoint) -> None:
@@ -227,6 +229,7 @@ def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
     assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
 
 
+@in_json
 def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     delete(sqs, url, handle)
@@ -237,6 +240,7 @@ def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, HOURS_12 + 1])
+@in_json
 def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
     url, (handle,) = received(sqs, "q")
     told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=seconds)
@@ -302,6 +306,7 @@ def test_a_head_that_is_given_back_waits_for_its_followers(sqs: Endpoint) -> Non
         ("change_message_visibility_batch", "ChangeMessageVisibilityBatchRequestEntry"),
     ],
 )
+@in_json
 def test_batches_that_cannot_be(sqs: Endpoint, action: str, kind: str) -> None:
     url = sqs.queue("q")
 
