@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
+from psycopg import sql
 
 from clocks import Clock, RunningClock, SkewedClocks
 from inturn.database import Database
@@ -130,6 +132,16 @@ def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
     address = postgres_schemas.take()
     yield address
     postgres_schemas.give_back(address)
+
+
+@pytest.fixture
+def own_postgres_url(postgres_server: str) -> Iterator[str]:
+    """The address of an empty database that no other test uses, and whose dead rows nobody's snapshot keeps."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield urlunsplit(urlsplit(postgres_server)._replace(path=f"/{name}"))
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
 @pytest.fixture

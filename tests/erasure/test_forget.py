@@ -102,7 +102,7 @@ def places(target: str, text: str) -> list[str]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "shop.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "shop.db") if request.param == "sqlite" else str(request.getfixturevalue("own_postgres_url"))
 
 
 def test_no_byte_of_the_group_is_left_and_the_others_are_untouched(target: str) -> None:
