@@ -31,7 +31,7 @@ quick: $(READY)  ## check the style and test the core, the stores and the kernel
 	$(STAGES) quick -- $(ARGS)
 
 test: $(READY)  ## check the code, then run all tests but the slow ones; ARGS go to pytest
-	$(STAGES) lint parallel alone spark -- $(ARGS)
+	$(STAGES) lint parallel spark -- $(ARGS)
 
 ci: $(READY)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it
 	$(STAGES) -- $(ARGS)

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.slow
 
 STAGES: Final = Path(__file__).parents[2] / ".ci" / "stages.py"
 COMMIT: Final = ("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--allow-empty")
-OUTSIDE: Final = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+PLUGINS: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin,pytest_reportlog.plugin"}
+OUTSIDE: Final = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | PLUGINS
 COMPANY: Final = """
 import os
 def test_in_company():
