@@ -33,7 +33,6 @@ def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def node_modules() -> Path:
     """The folder of the clients for Node.js, installed once in the versions of package.json."""
     wanted = (HERE / "package.json").read_text()
-    NODE_CLIENTS.mkdir(parents=True, exist_ok=True)
     ready, modules = NODE_CLIENTS / "ready.json", NODE_CLIENTS / "node_modules"
     with locked(NODE_CLIENTS):
         if not ready.exists() or ready.read_text() != wanted:

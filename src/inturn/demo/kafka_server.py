@@ -113,14 +113,15 @@ def fetch(folder: Path, **artifact: Any) -> str:
     if (folder / "complete").exists():
         return ""
     kafka = {"group": "org.apache.kafka", "artifact": "kafka_2.13", "version": VERSION, "more": ""}
+    wanted = kafka | artifact
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_POM.format(**(kafka | artifact)), encoding="utf-8")
+    (folder / "pom.xml").write_text(_POM.format(**wanted), encoding="utf-8")
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_S)
     except subprocess.TimeoutExpired:
-        return f"Maven has not fetched {(kafka | artifact)['artifact']} within {_FETCH_S} s"
+        return f"Maven has not fetched {wanted['artifact']} within {_FETCH_S} s"
     if done.returncode != 0:
-        return f"Maven does not have {(kafka | artifact)['artifact']}: {done.stdout[-500:]}"
+        return f"Maven does not have {wanted['artifact']}: {done.stdout[-500:]}"
     (folder / "complete").touch()
     return ""
