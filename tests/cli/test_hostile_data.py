@@ -182,11 +182,7 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "pipelines": [("shop.db",), (AT,), ("[/none].db",)],
     "parked list": [(place,) for place in PLACES],
     "parked show": [(place, each) for place in PLACES for each in (*GROUPS, "raises closing markup")],
-    "explain": [
-        (place, each)
-        for place in PLACES
-        for each in (*GROUPS[::2], "nobody", "", "a\\x00b", *map("raises {}".format, list(HOSTILE)[::2]))
-    ],
+    "explain": [(place, each) for place in PLACES for each in EXPLAINED],
     **{
         f"parked {verb}": [
             *((place, each, "--by", "[/by]", "--why", each) for place in PLACES for each in GROUPS[::3]),

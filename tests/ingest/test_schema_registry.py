@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
@@ -209,6 +208,8 @@ def test_a_generated_module_may_be_beside_the_configuration(schemas: Registry, t
 
 
 def test_json_is_checked_and_stays_as_it_came(schemas: Registry) -> None:
+    from confluent_kafka.schema_registry.json_schema import JSONSerializer  # two seconds, of each process of all tests
+
     schema = {"title": "Order", "type": "object", "properties": {"amount": {"type": "number", "minimum": 0}}}
     serialize = JSONSerializer(json.dumps(schema), client(schemas))
     data = serialize({"amount": 1}, SerializationContext("orders", MessageField.VALUE))
