@@ -5,6 +5,7 @@
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark-classes.jsa
 ARGS  ?=
 SERVICES = chromium prometheus rabbitmq-server redis-server systemd
 
@@ -30,13 +31,13 @@ quick: $(READY)  ## check the style and test the core, the stores and the kernel
 	$(BIN)/ruff check -q
 	$(STAGES) quick -- $(ARGS)
 
-test: $(READY)  ## check the code, then run all tests but the slow ones; ARGS go to pytest
+test: $(READY) $(CLASSES)  ## check the code, then run all tests but the slow ones; ARGS go to pytest
 	$(STAGES) lint parallel spark -- $(ARGS)
 
-ci: $(READY)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it
+ci: $(READY) $(CLASSES)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it
 	$(STAGES) -- $(ARGS)
 
-nightly: $(READY)  ## `make ci`, environments from registries, the oldest Spark, the supply chain; then `make soak`
+nightly: $(READY) $(CLASSES)  ## `make ci`, environments from registries, the oldest Spark, the supply chain; then `make soak`
 	code=0; $(STAGES) --nightly -- $(ARGS) || code=1; for each in spark-versions soak; do \
 	  $(MAKE) --no-print-directory $$each || code=1; done; exit $$code
 
@@ -94,6 +95,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1' # the first with --group
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[$(EXTRAS)]' --group dev
 	@touch $(READY)
+
+$(CLASSES): $(READY) tests/spark_classes.py
+	@$(BIN)/python tests/spark_classes.py $@
 
 # Sets $python to the first Python that is new enough and can make a virtual environment (Debian packs that apart).
 # A name on the PATH may be a version manager's, with nothing behind it: only running it tells.

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from inturn.cli import app
 from postgres_started import start, stop
+from spark_classes import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +32,7 @@ ROOT = Path(__file__).parent
 SPARK_FOLDERS = (ROOT / "tests" / "spark", ROOT / "tests" / "spark_versions")
 WITH_SPARK = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "source", "testing")))
 
-# A test run is over before the optimising compiler of Java has earned what it costs: the quick one alone halves
-# the CPU seconds of the start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())
 # CliRunner builds all our commands anew for each one that it runs, which takes longer than most of them.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 

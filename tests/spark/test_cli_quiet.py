@@ -13,6 +13,7 @@ import psutil
 import pytest
 from programs.connecting import environment
 
+from spark_classes import quick_java
 from waiting import until
 
 PIPELINES = """
@@ -64,7 +65,7 @@ def variables(**more: str) -> dict[str, str]:
     known = environment(PATH=f"{Path.cwd() / 'bin'}{os.pathsep}{os.environ['PATH']}")
     for name in ("PYSPARK_PYTHON", "PYTHONWARNINGS", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS", "INTURN_LOG"):
         known.pop(name, None)
-    return {**known, "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **more}
+    return {**known, "SPARK_SUBMIT_OPTS": quick_java(), **more}
 
 
 UNWANTED_WORKER = r"""Traceback \(most recent call last\):
