@@ -215,6 +215,23 @@ def test_a_reader_that_keeps_the_log_is_named(tmp_path: Path, monkeypatch: pytes
     assert places(str(tmp_path / "shop.db"), SECRET) == []
 
 
+def test_a_reader_of_an_older_state_is_told_and_waited_for(
+    own_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewritten table keeps the removed rows that some transaction still sees."""
+    monkeypatch.setattr(limits, "BUSY_S", 0.3)
+    with inturn.open(own_postgres_url) as db:
+        fill(db)
+        with psycopg.connect(own_postgres_url) as reader:
+            reader.execute("set transaction isolation level repeatable read")
+            reader.execute("select count(*) from inturn_session")  # another table: the snapshot is of all
+            with pytest.raises(StoreError, match=r"an older state of inturn_message for more than 0.3 s"):
+                forget(db, GROUP, by="me")
+            assert places(own_postgres_url, SECRET)
+        forget(db, GROUP, by="me")
+    assert places(own_postgres_url, SECRET) == []
+
+
 def test_the_command(tmp_path: Path) -> None:
     path = str(tmp_path / "shop.db")
     with inturn.open(path) as db:
