@@ -31,13 +31,13 @@ quick: $(READY)  ## check the style and test the core, the stores and the kernel
 	$(BIN)/ruff check -q
 	$(STAGES) quick -- $(ARGS)
 
-test: $(READY) $(CLASSES)  ## check the code, then run all tests but the slow ones; ARGS go to pytest
+test: $(CLASSES)  ## check the code, then run all tests but the slow ones; ARGS go to pytest
 	$(STAGES) lint parallel spark -- $(ARGS)
 
-ci: $(READY) $(CLASSES)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it
+ci: $(CLASSES)  ## what a change must pass: `make test`, the slow tests, and what is nightly if the change touches it
 	$(STAGES) -- $(ARGS)
 
-nightly: $(READY) $(CLASSES)  ## `make ci`, environments from registries, the oldest Spark, the supply chain; then `make soak`
+nightly: $(CLASSES)  ## `make ci`, environments from registries, the oldest Spark, the supply chain; then `make soak`
 	code=0; $(STAGES) --nightly -- $(ARGS) || code=1; for each in spark-versions soak; do \
 	  $(MAKE) --no-print-directory $$each || code=1; done; exit $$code
 
@@ -97,7 +97,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 $(CLASSES): $(READY) tests/spark_classes.py
-	@$(BIN)/python tests/spark_classes.py $@
+	@$(BIN)/python tests/spark_classes.py
 
 # Sets $python to the first Python that is new enough and can make a virtual environment (Debian packs that apart).
 # A name on the PATH may be a version manager's, with nothing behind it: only running it tells.

@@ -1,6 +1,6 @@
 """How the tests start Java for Spark: quickly, and with the classes that Spark loads from an archive.
 
-``python tests/spark_classes.py FILE`` writes the archive from what a test loads, once for each environment: the
+``python tests/spark_classes.py`` writes the archive from what a test loads, once for each environment: the
 environment's path, Java and Spark are part of it. Java passes over an archive that does not fit, and starts as without.
 """
 
@@ -8,9 +8,6 @@ import os
 import sys
 from pathlib import Path
 from typing import Final
-
-import pytest
-from pyspark import SparkContext
 
 ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -26,20 +23,23 @@ def quick_java() -> str:
     return f"{QUICK} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-def main(archive: Path) -> None:
+def main() -> None:
     """Run the test with a Java that writes the archive at its end; where it cannot, leave an empty file.
 
     Whether the test passes is not looked at here: it is run again, among the others.
     """
-    part = archive.with_suffix(".part")
+    import pytest  # here, since every test process has the options, and few have Spark
+    from pyspark import SparkContext
+
+    part = ARCHIVE.with_suffix(".part")
     os.environ["SPARK_SUBMIT_OPTS"] = f"{QUICK} -XX:ArchiveClassesAtExit={part} -Xlog:disable"
     pytest.main(["-q", "-n0", "-p", "no:cacheprovider", f"--rootdir={ROOT}", str(TEST)])
     if gateway := SparkContext._gateway:
         gateway.proc.stdin.close()  # at which it ends
         gateway.proc.wait(WRITING_S)
     part.touch()
-    part.rename(archive)
+    part.rename(ARCHIVE)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

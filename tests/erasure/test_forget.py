@@ -215,9 +215,7 @@ def test_a_reader_that_keeps_the_log_is_named(tmp_path: Path, monkeypatch: pytes
     assert places(str(tmp_path / "shop.db"), SECRET) == []
 
 
-def test_a_reader_of_an_older_state_is_told_and_waited_for(
-    own_postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_of_an_older_state_is_told(own_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rewritten table keeps the removed rows that some transaction still sees."""
     monkeypatch.setattr(limits, "BUSY_S", 0.3)
     with inturn.open(own_postgres_url) as db:

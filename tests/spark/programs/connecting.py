@@ -17,11 +17,10 @@ import pyspark
 from inturn.demo.free_ports import free_port
 from inturn.spark.local import session
 from inturn.spark.local.java import ensure_java
+from spark_classes import QUICK
 
 BIN = Path(pyspark.__file__).parent / "bin"
 LOGGING = f"-Dlog4j2.configurationFile={Path(session.__file__).with_name('log4j2.properties').as_uri()}"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that is over before it could earn what its optimising compiler costs."""
 LIMIT_S = 300
 """A run that takes longer hangs."""
 
