@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,11 +93,15 @@ def spark() -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A document's paths are relative: run it in a folder of its own."""
-    before = Path.cwd()
-    os.chdir(tmp_path_factory.mktemp("document"))
-    yield
-    os.chdir(before)
+    """A document's paths are relative: run it in a folder of its own, and forget the modules that it wrote there."""
+    folder = tmp_path_factory.mktemp("document")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", sys.path[:])
+        yield
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").resolve().is_relative_to(folder.resolve()):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
