@@ -195,6 +195,7 @@ def test_a_search_finds_groups_ids_effect_ids_and_texts(bank: Bank, page: Page) 
             ("card payment", f"held, group {STUCK}"),
             ("acct-1[34]*", "acct-1311"),
         ):
+            page.wait_for_load_state("domcontentloaded")  # the page's script, which hears the keys, has run
             page.keyboard.press("/")
             page.keyboard.press("Control+A")
             page.keyboard.type(text)
