@@ -33,9 +33,18 @@ ROOT = Path(__file__).parent
 SPARK_FOLDERS = (ROOT / "tests" / "spark", ROOT / "tests" / "spark_versions")
 WITH_SPARK = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "source", "testing")))
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java())
 # CliRunner builds all our commands anew for each one that it runs, which takes longer than most of them.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a stage choose how its tests run Spark."""
+    parser.addoption("--interpreted", action="store_true", help="Spark interprets its plans and compiles none")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how Java starts in this process and in those that its tests start."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_java(interpreted=config.getoption("--interpreted")))
 
 
 @pytest.hookimpl(wrapper=True)

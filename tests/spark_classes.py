@@ -12,15 +12,24 @@ from typing import Final
 ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A test run is over before the optimising compiler of Java has earned what it costs."""
+INTERPRETED: Final = (
+    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN "
+    "-Dspark.python.sql.dataFrameDebugging.enabled=false"
+)
+"""Spark interprets its plans, and notes of no column where Python made it: the rows of a test are few, its plans large.
+
+A fifth of the CPU time of the tests that have a session. The slow tests do without: there Spark is as users have it.
+"""
 ROOT: Final = Path(__file__).parents[1]
 TEST: Final = ROOT / "tests" / "spark" / "test_stream.py::test_a_wait_ends_at_the_next_run"
 """Loads nearly all that others load: with a batch and an audit beside it no test starts sooner."""
 WRITING_S: Final = 120
 
 
-def quick_java() -> str:
-    """Return the options of a Java that runs Spark for a test."""
-    return f"{QUICK} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+def quick_java(*, interpreted: bool = False) -> str:
+    """Return the options of a Java that runs Spark for a test; ``interpreted`` adds :data:`INTERPRETED`."""
+    options = f"{QUICK} -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return f"{options} {INTERPRETED}" if interpreted else options
 
 
 def main() -> None:
