@@ -19,17 +19,16 @@ LINK = re.compile(r"""<a\b[^>]*\bhref=["']?([^"'\s>]+)""")
 ANCHOR = re.compile(r"""\bid=["']?([^"'\s>]+)""")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+@pytest.mark.thorough
+def test_the_site_is_whole(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return folder
+    check_links(tmp_path)
+    check_that_nothing_is_loaded_from_the_web(tmp_path)
 
 
-@pytest.mark.thorough
-def test_no_link_of_the_site_is_broken(site: Path) -> None:
+def check_links(site: Path) -> None:
     pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     anchors = {str(page): set(ANCHOR.findall(text)) for page, text in pages.items()}
     there = {str(each) for each in site.rglob("*")}
@@ -50,8 +49,7 @@ def test_no_link_of_the_site_is_broken(site: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.thorough
-def test_nothing_of_the_site_comes_from_the_web(site: Path) -> None:
+def check_that_nothing_is_loaded_from_the_web(site: Path) -> None:
     loaded = {
         (page.name, address)
         for page in site.rglob("*.html")
