@@ -92,6 +92,18 @@ def test_each_message_is_counted_once_and_a_consumer_does_one_thing_at_a_time(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_message_that_always_fails_is_never_applied(name: str) -> None:
+    messages = [LabMessage(at_us=1000 * at, group=f"g{at % 2}", revision=1 + at // 2) for at in range(6)]
+    rates = {"failure_rate": 0.2, "poison_rate": 0.5, "crash_rate": 0.4, "crash_after_effect": 1.0}
+    for seed in range(20):
+        knobs = Knobs(consumers=2, handler=FAST, max_attempts=2, backoff_s=0.0, visibility_s=0.005, seed=seed, **rates)
+        load, log = simulated(design_named(name), messages, knobs)
+        bad = Draws(load, knobs).poison
+        assert bad
+        assert all(result not in EFFECTS for _, _, _, message, result in log.attempts if message in bad)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @given(messages=inputs(in_order=True), seed=st.integers(0, 9), prefetch=st.integers(1, 5))
 def test_one_consumer_without_failures_gives_the_right_states(
     name: str, messages: list[LabMessage], seed: int, prefetch: int

@@ -53,13 +53,14 @@ class Draws:
         for message in range(len(self.duration_us)):
             results = []
             while (number := chance.random()) < bad:
-                results.append(AttemptResult.FAILED if number < fails else self._crash(chance, knobs))
+                results.append(AttemptResult.FAILED if number < fails else self._crash(message, chance, knobs))
             if results:
                 self.troubles[message] = results[::-1]
 
-    def _crash(self, chance: random.Random, knobs: Knobs) -> AttemptResult:
+    def _crash(self, message: int, chance: random.Random, knobs: Knobs) -> AttemptResult:
         is_after = chance.random() < knobs.crash_after_effect
-        return AttemptResult.APPLIED_UNACKED if is_after else AttemptResult.CRASHED
+        has_effect = message not in self.poison  # what always fails has none, also where its process dies
+        return AttemptResult.APPLIED_UNACKED if is_after and has_effect else AttemptResult.CRASHED
 
     def failing(self) -> "Failing":
         """Return the failures to come, for one run of one design."""
