@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -15,6 +15,7 @@ import psycopg
 import pyarrow.fs as pafs
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from psycopg import sql
 
 from clocks import Clock, RunningClock, SkewedClocks
@@ -32,6 +33,17 @@ settings.register_profile("search", max_examples=2000, deadline=None, print_blob
 settings.register_profile("quick", derandomize=True, max_examples=15, deadline=None, print_blob=True)
 settings.register_profile("soak", max_examples=200, deadline=None, print_blob=True, database=None)
 settings.load_profile("ci")
+
+
+def _constants_of_code(found: Callable[[], providers.Constants]) -> Callable[[], providers.Constants]:
+    """Hypothesis tries the numbers and texts of all modules that were imported before: others in each company.
+
+    Where it is to give the same examples on every run, it does without them.
+    """
+    return lambda: providers.Constants() if settings().derandomize else found()
+
+
+providers._get_local_constants = _constants_of_code(providers._get_local_constants)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
