@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent
 SPARK_FOLDERS = (ROOT / "tests" / "spark", ROOT / "tests" / "spark_versions")
+ONLY_CI = (
+    ROOT / "tests" / "spark_versions",  # on this Spark, what others are held to
+    ROOT / "tests" / "console" / "browser",  # needs Chromium, which `make services` installs
+)
 WITH_SPARK = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("audit", "delta", "source", "testing")))
 
 # CliRunner builds all our commands anew for each one that it runs, which takes longer than most of them.
@@ -63,7 +67,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     fixtures = getattr(item, "fixturenames", ())
     if item.path in WITH_SPARK or item.path.parent in SPARK_FOLDERS or "spark" in fixtures:
         item.add_marker(pytest.mark.spark)
-    if item.path.is_relative_to(ROOT / "tests" / "spark_versions"):  # on this Spark, what others are held to
+    if any(item.path.is_relative_to(folder) for folder in ONLY_CI):
         item.add_marker(pytest.mark.slow)
     if "postgres" in item.nodeid or {"postgres_server", "shop"} & set(fixtures):
         item.add_marker(pytest.mark.postgres)
