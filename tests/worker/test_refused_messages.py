@@ -128,6 +128,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Pipeline, l
     return lambda line, rows: ENGINES[request.param](line, rows, tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Checked, CheckedStruct])
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_message_that_its_type_refuses_is_invalid_alone(

@@ -105,6 +105,7 @@ def by_store(bench: Bench) -> dict[str, tuple[Any, ...]]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(4))
 def test_the_table_is_the_store_s_last_step_whenever_it_is_published(bench: Bench, seed: int) -> None:
     chance = random.Random(seed)

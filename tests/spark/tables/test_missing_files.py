@@ -129,6 +129,7 @@ def small(whole: Path) -> list[str]:
     return [ABOUT, HEAD, *(manifest_name(step) for step in range(1, STEPS + 1))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", VERBS)
 def test_one_that_is_missing_is_named_or_not_needed(verb: str, whole: Path) -> None:
     for file in sorted(path for path in whole.rglob("*") if path.is_file()):
