@@ -170,7 +170,7 @@ class ConsumerGroup:
             note((at_us, message, f"failed: partition {partition} is paused before the next attempt"))
             self._later(at_us + max(1, int(self.knobs.backoff_s * SECOND_US)), _RESUME, partition)
             return False
-        if not self.skips and self.log.disposition[message] != Disposition.APPLIED:
+        if not self.skips:
             note((at_us, message, f"failed {tried} times: it blocks partition {partition}"))
             return False
         self.paused[partition] = 0
