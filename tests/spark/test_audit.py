@@ -31,9 +31,9 @@ def found_in(spark: SparkSession, out: Path) -> Counter[Fault]:
     return faults
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    log, injected = spoiled(seed)
+@pytest.mark.soak
+def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
+    log, injected = spoiled(soak_seed)
     report = audit(frame(spark, log), group="account", order="revision", id="id", out=str(tmp_path / "report"))
     truth = {fault: kind for kind, faults in injected.items() for fault in faults}
     matrix: Counter[tuple[str, str]] = Counter()

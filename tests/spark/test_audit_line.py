@@ -117,12 +117,9 @@ def gapless(at: int) -> int:
     return at
 
 
-SLOW = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
-
-
-@pytest.mark.parametrize("seed", SLOW)
-def test_revisions(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    log = Story(seed, gapless).log()
+@pytest.mark.soak
+def test_revisions(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
+    log = Story(soak_seed, gapless).log()
     log.insert(5, {**log[9], "after": {"account": "a3", "version": -4, "tx": "below"}})
     report = audit(frame(spark, log, "bigint"), group="after.account", order="after.version")
     check(report, log)
@@ -137,9 +134,9 @@ def test_revisions(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     assert counts.rejected == {name: report.grade.gives[name] for name in ("conflict", "invalid")}
 
 
-@pytest.mark.parametrize("seed", SLOW)
-def test_numbers_with_holes(spark: SparkSession, seed: int) -> None:
-    log = Story(seed, gapless, holes=True).log()
+@pytest.mark.soak
+def test_numbers_with_holes(spark: SparkSession, soak_seed: int) -> None:
+    log = Story(soak_seed, gapless, holes=True).log()
     report = audit(frame(spark, log, "bigint"), group="after.account", order_by="after.version")
     assert report.grade is not None
     assert report.grade.name == "Monotone"
@@ -154,13 +151,13 @@ TIMES: dict[str, tuple[str, Callable[[int], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", SLOW)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "form", ["text", "ns", *(pytest.param(each, marks=pytest.mark.slow) for each in ("times", "s"))]
 )
-def test_times(spark: SparkSession, form: str, seed: int) -> None:
+def test_times(spark: SparkSession, form: str, soak_seed: int) -> None:
     kind, place = TIMES[form]
-    log = Story(seed, place).log()
+    log = Story(soak_seed, place).log()
     if form == "text":
         log.append({**log[0], "after": {**log[0]["after"], "version": "soon"}})
     log = [rename(each) for each in log]

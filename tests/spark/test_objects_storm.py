@@ -23,7 +23,7 @@ from kernel_harness import Bench, expected
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 PROGRAM = Path(__file__).parent / "programs" / "crash_steps.py"
-KILLS = 10
+KILLS = 5
 LIVES = 60  # so many, of which faults end some too, come to the end
 FAULTS: tuple[Fault, ...] = (500, 503, 429, 408, "cut")
 
