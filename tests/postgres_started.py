@@ -67,11 +67,18 @@ def _main(data: Path) -> None:
         noted = data / ".handle_pids.json"
         while noted.exists() and any(map(psutil.pid_exists, _users(noted))):  # they may be killed as well
             time.sleep(0.5)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
-        while psutil.pid_exists(pid):
-            time.sleep(0.1)
+        with suppress(psutil.NoSuchProcess):
+            _end(psutil.Process(pid))
         shutil.rmtree(data)
+
+
+def _end(postmaster: psutil.Process) -> None:
+    """End a server which nobody uses any more, also one that a test has suspended."""
+    for each in (postmaster, *postmaster.children()):
+        with suppress(psutil.NoSuchProcess):
+            each.resume()
+    postmaster.send_signal(signal.SIGQUIT)
+    postmaster.wait(DEADLINE_S)
 
 
 if __name__ == "__main__":
