@@ -171,6 +171,11 @@ class Site(Monitored):
                 lines += ["concurrency = 1"] if queue == "backlog" else []
         (self.folder / "ledger.toml").write_text("\n".join(lines))
 
+    def send(self, queue: str, body: dict[str, Any], *, group: str, revision: int) -> None:
+        """Send a message to a queue of the site."""
+        with inturn.open(self.db) as opened:
+            opened.queue(queue).send(body, group=group, revision=revision)
+
     def systemctl(self, verb: str, unit: str) -> None:
         """Do what a unit file says, with the paths and the program of the test."""
         if verb in {"restart", "stop"} and unit in self._processes:

@@ -54,22 +54,13 @@ def test_promtool_takes_the_rules(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(postgres_schemas: Schemas, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The site in trouble."""
+    """The site, at which nothing is wrong."""
     db = postgres_schemas.take()
     site = Site(tmp_path_factory.mktemp("site"), db)
     try:
         site.systemctl("start", "inturn-worker@ledger")
         site.systemctl("start", "inturn-serve")
         site.begin()
-        (site.folder / "bank-down").touch()
-        with inturn.open(site.db) as opened:
-            payments, mails, backlog = (opened.queue(name) for name in ("payments", "mails", "backlog"))
-            payments.send({"out": "bank"}, group="a", revision=1)
-            payments.send({"poison": True}, group=POISONED, revision=1)
-            mails.send({"out": "a mail"}, group="a", revision=1)
-            mails.send({}, group=GAPPY, revision=2)
-            for number in range(150):
-                backlog.send({"sleep": 0.5}, group=f"{number}", revision=1)
         yield site
     finally:
         site.close()
@@ -87,35 +78,43 @@ def cleared(site: Site, alert: str, **labels: str) -> None:
 @needs_prometheus
 @pytest.mark.slow
 class TestAlertsFireAndTheRunbookEndsThem:
+    """Each test makes its own trouble and ends it, so that one that fails takes no other along."""
+
     def test_outputs_that_cannot_be_delivered(self, site: Site) -> None:
+        (site.folder / "bank-down").touch()
+        site.send("payments", {"out": "bank"}, group="a", revision=1)
         fired(site, "InturnDeliveryFailing", pipeline="ledger")
         site.run("InturnDeliveryFailing", PIPELINE="ledger")
         (site.folder / "bank-down").unlink()
         cleared(site, "InturnDeliveryFailing", pipeline="ledger")
 
     def test_a_backlog(self, site: Site) -> None:
+        for number in range(150):
+            site.send("backlog", {"sleep": 0.5}, group=f"{number}", revision=1)
         fired(site, "InturnQueueOld", queue="backlog")
         site.run("InturnQueueOld", QUEUE="backlog", APP="app.py:backlog")
         cleared(site, "InturnQueueOld", queue="backlog")
 
     def test_a_failed_group(self, site: Site) -> None:
+        site.send("payments", {"poison": True}, group=POISONED, revision=1)
         fired(site, "InturnGroupsParked", pipeline="ledger", status="failed")
         site.run("InturnGroupsParked", PIPELINE="ledger", GROUP=POISONED)
         cleared(site, "InturnGroupsParked")
 
     def test_a_gap(self, site: Site) -> None:
+        site.send("mails", {}, group=GAPPY, revision=2)
         fired(site, "InturnMessagesHeld", pipeline="mails")
         site.run("InturnMessagesHeld", PIPELINE="mails", GROUP=GAPPY)
         cleared(site, "InturnMessagesHeld")
 
     def test_outputs_that_nobody_delivers(self, site: Site) -> None:
+        site.send("mails", {"out": "a mail"}, group="a", revision=1)
         fired(site, "InturnOutboxOld", pipeline="mails")
         site.run("InturnOutboxOld", QUEUE="mails", APP="app.py:mails")
         cleared(site, "InturnOutboxOld", pipeline="mails")
 
     def test_a_rejected_message(self, site: Site) -> None:
-        with inturn.open(site.db) as db:
-            db.queue("payments").send({"account": "another"}, group=WRONG, revision=2)
+        site.send("payments", {"account": "another"}, group=WRONG, revision=2)
         fired(site, "InturnMessagesRejected", pipeline="ledger")
         site.run("InturnMessagesRejected", PIPELINE="ledger", GROUP=WRONG)
         cleared(site, "InturnMessagesRejected")
@@ -144,8 +143,7 @@ class TestAlertsFireAndTheRunbookEndsThem:
 
     def test_a_queue_that_nobody_receives_from(self, site: Site) -> None:
         site.systemctl("stop", "inturn-worker@ledger")
-        with inturn.open(site.db) as db:
-            db.queue("payments").send({}, group="b", revision=1)
+        site.send("payments", {}, group="b", revision=1)
         fired(site, "InturnQueueNotDrained", queue="payments")
         (start,) = site.run("InturnQueueNotDrained", QUEUE="payments")
         site.systemctl(*start.split()[1:])
@@ -167,7 +165,7 @@ class TestAlertsFireAndTheRunbookEndsThem:
         cleared(site, "InturnServerDown")
 
     def test_nothing_is_left(self, site: Site) -> None:
-        until(lambda: not site.ask("alerts")["alerts"], f"{site.ask('alerts')}")
+        until(lambda: not site.ask("alerts")["alerts"], "an alert has not ended, or another has come of it")
 
 
 @contextmanager
