@@ -120,6 +120,7 @@ def test_each_accepted_payment_is_applied_once_whatever_is_killed(
         is_over.set()
         for each in clients:
             each.join(DEADLINE_S)
+        assert not any(each.is_alive() for each in clients), "a client is stuck"
         accepted = [payment for each in clients for payment in each.accepted]
         assert [fault for each in clients for fault in each.faults] == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inturn.faults import OF_A_TRANSACTION
 from inturn.testing.history import OK, UNASKED, UNKNOWN
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_pat
     deaths, counts = told["deaths"], told["figures"]
     assert sum(deaths.values()) == KILLS
     assert not [each for each in deaths if each.startswith("otherwise")]
-    assert {"in transaction", "before commit", "after commit"} & {*deaths}
+    assert {*OF_A_TRANSACTION} <= {*deaths}
     assert counts["messages"] > 100, "too little was done to say anything"
     assert min(counts["send unknown"], counts["delivered again"], counts["acknowledged again"]) > 0
     refused = {

@@ -1,18 +1,19 @@
 """Workers on several machines at the pipelines of one PostgreSQL database: no output is forgotten, few wait."""
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
 from itertools import permutations
 
+import psycopg
 import pytest
 
 from inturn.store.failures import RunAgain
 from inturn.store.postgres import PostgresStore
 from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
 from threads import Running, together
+from waiting import until
 
 NOW = 1_000_000
 
@@ -22,11 +23,17 @@ class Machines:
 
     def __init__(self, url: str, stack: ExitStack) -> None:
         self.stores = [PostgresStore(url, durable=False) for _ in range(3)]
+        self._beside = stack.enter_context(psycopg.connect(url, autocommit=True))
         for store in self.stores:
             stack.callback(store.close)
             store.wire.pg.exec_(b"set lock_timeout = '5s'")
         with self.stores[0].transaction():
             self.stores[0].pipelines.save(PipelineInfo(0, "p"))
+
+    def is_waiting(self, at: int) -> bool:
+        """Whether a machine waits for the transaction of another."""
+        pid = self.stores[at].wire.pg.backend_pid
+        return self._beside.execute("select pg_blocking_pids(%s) <> '{}'", [pid]).fetchone() == (True,)
 
     def info(self, at: int = 0) -> PipelineInfo:
         info = self.stores[at].pipelines.info("p")
@@ -154,7 +161,7 @@ def test_of_two_who_changed_a_group_one_is_told(machines: Machines) -> None:
         with other.transaction():
             assert machines.keep(kept("beside", 1), at=1) == []
         second = Running(late)
-        time.sleep(0.2)
+        until(lambda: machines.is_waiting(1))
         assert not second.is_over
     assert second.end() == ["g"]
     with one.transaction():
@@ -169,7 +176,7 @@ def test_of_two_who_made_a_group_one_runs_again(machines: Machines) -> None:
     with machines.stores[0].transaction():
         machines.keep(kept("new", 0))
         second = Running(late)
-        time.sleep(0.2)
+        until(lambda: machines.is_waiting(1))
     with pytest.raises(RunAgain):
         second.end()
     with machines.stores[1].transaction():

@@ -2,7 +2,8 @@
 
     python crash.py DIRECTORY KILLS SEED
 
-Each life of the server is killed with SIGKILL after a random time, or kills itself at a named point of a transaction.
+Each life of the server is killed with SIGKILL after a random time, or kills itself at a named point of a transaction:
+at each point once, and then as chance has it.
 At last the clients who send come to an end, the queue is emptied, and the histories are checked. Prints a line of JSON.
 """
 
@@ -41,6 +42,7 @@ class Shop:
     def __init__(self, directory: Path, seed: str) -> None:
         self.directory = directory
         self.chance = random.Random(seed)
+        self.points = self.chance.sample(OF_A_TRANSACTION, len(OF_A_TRANSACTION))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.deaths: Counter[str] = Counter()
@@ -73,12 +75,13 @@ class Shop:
 
     def live_and_die(self) -> None:
         """One life, which begins with the death of the one before."""
-        kind = self.chance.choice(("at a random time", "while it starts", *OF_A_TRANSACTION, *OF_A_TRANSACTION))
+        drawn = self.chance.choice(("at a random time", "while it starts", *OF_A_TRANSACTION, *OF_A_TRANSACTION))
+        kind = self.points.pop() if self.points else drawn
         if kind in OF_A_TRANSACTION:
             # Some in its first transactions, while it starts and while all clients come back; most under load.
             self.start(INTURN_KILL_AT=f"{kind}@{round(3 ** self.chance.uniform(0, 5))}")
             try:
-                self.process.wait(20)
+                self.process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 kind = "at a point that did not come"
         elif kind == "while it starts":
