@@ -1,5 +1,6 @@
 """What all tests share: how hard hypothesis tries, that the quick tests speak first, servers that many tests use."""
 
+import gc
 import os
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from psycopg import sql
 
+import inturn
 from clocks import Clock, RunningClock, SkewedClocks
 from inturn.database import Database
 from inturn.demo.free_ports import free_port
@@ -108,6 +110,17 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "s3://inturn"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _garbage() -> Iterator[None]:
+    """Collect garbage after each module, so that what it did not close fails no test of another module.
+
+    What is left then is frozen: it stays until the end, and the next collections need not look at it.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A server of PostgreSQL, one for all processes of a test run; it ends with the last of them.
@@ -171,11 +184,22 @@ def db_clock(db: Database) -> RunningClock:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def clocks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SkewedClocks]:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a database without queues, of each kind."""
+    return str(tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def db(address: str) -> Iterator[Database]:
+    with inturn.open(address, durable=False) as db:
+        yield db
+
+
+@pytest.fixture
+def clocks(address: str) -> Iterator[SkewedClocks]:
     """One database that processes with other clocks use."""
-    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     with ExitStack() as stack:
-        yield SkewedClocks(target, stack)
+        yield SkewedClocks(address, stack)
 
 
 @pytest.fixture(scope="session")

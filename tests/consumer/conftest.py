@@ -1,13 +1,10 @@
-"""A database of each kind, and consumers that look around often."""
+"""Consumers that look around often."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import inturn
 from inturn.core import limits
-from inturn.database import Database
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -16,14 +13,3 @@ def quick_consumers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "WORKER_IDLE_S", 0.01)
         yield
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "shop.db")
-
-
-@pytest.fixture
-def db(address: str) -> Iterator[Database]:
-    with inturn.open(address, durable=False) as db:
-        yield db

@@ -44,7 +44,7 @@ def test_a_transaction_that_takes_a_key_stops_nobody(db: Database, other: Databa
     assert again.fencing_token > lock.fencing_token
 
 
-@pytest.mark.parametrize("clocks", ["postgres"], indirect=True)
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
 def test_a_transaction_that_settles_a_key_stops_nobody(clocks: SkewedClocks) -> None:
     db = clocks.open()
     keys, others = db.idempotency_keys("p"), clocks.open().idempotency_keys("p")

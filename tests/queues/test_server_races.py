@@ -260,7 +260,7 @@ def test_a_paused_holder_cannot_acknowledge(databases: list[Database]) -> None:
     assert there.depth().messages == 0
 
 
-@pytest.mark.parametrize("clocks", ["postgres"], indirect=True)
+@pytest.mark.parametrize("address", ["postgres"], indirect=True)
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_lease_that_ends_while_it_is_acknowledged_keeps_its_group_closed(
     clocks: SkewedClocks, postgres_url: str, is_kept: bool

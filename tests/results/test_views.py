@@ -37,11 +37,10 @@ def post(state: Account, message: dict[str, Any]) -> tuple[Account, list[Any]]:
 LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n"), state=Account, handler=post)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Database]:
+@pytest.fixture
+def db(address: str) -> Iterator[Database]:
     """A group that is well, one that failed, one that waits, and a message that is invalid."""
-    at = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    with inturn.open(at, durable=False) as db:
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("q")
         for account, n, amount in [("well", 1, 5), ("well", 2, 6), ("bad", 1, 1), ("bad", 2, -1), ("early", 2, 1)]:
             queue.send({"amount": amount}, group=account, revision=n)

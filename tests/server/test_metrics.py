@@ -25,10 +25,9 @@ from inturn.store.execution import execute
 from inturn.telemetry.figures import QueueFigures
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Database]:
-    is_file = request.param == "sqlite"
-    with inturn.open(tmp_path / "shop.db" if is_file else request.getfixturevalue("postgres_url"), clock=clock) as db:
+@pytest.fixture
+def db(address: str, clock: Clock) -> Iterator[Database]:
+    with inturn.open(address, clock=clock) as db:
         yield db
 
 

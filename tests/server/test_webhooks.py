@@ -55,13 +55,6 @@ HOOKS = (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "shop.db"
-    with inturn.open(address, durable=False) as db:
-        yield db
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Database]:
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
