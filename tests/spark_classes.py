@@ -18,7 +18,8 @@ INTERPRETED: Final = (
 )
 """Spark interprets its plans, and notes of no column where Python made it: the rows of a test are few, its plans large.
 
-A fifth of the CPU time of the tests that have a session. The slow tests do without: there Spark is as users have it.
+A fifth of the CPU time of the tests that have a session. Those of each Spark version do without: there Spark is as
+users have it.
 """
 ROOT: Final = Path(__file__).parents[1]
 TEST: Final = ROOT / "tests" / "spark" / "test_stream.py::test_a_wait_ends_at_the_next_run"
