@@ -43,9 +43,7 @@ def stop(server: Any) -> None:
     """End a server that :func:`start` gave, if nobody else has it: at once, since nothing of its data is kept."""
     users = _users(server.pgdata / ".handle_pids.json")
     if users == [os.getpid()]:
-        postmaster = server.get_postmaster_info().process
-        postmaster.send_signal(signal.SIGQUIT)
-        postmaster.wait(DEADLINE_S)
+        _end(server.get_postmaster_info().process)
     server._cleanup()
 
 

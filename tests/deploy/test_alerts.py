@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import inturn
 from composed import DEPLOY
 from inturn.cli import app
+from inturn.queue import draft
 from postgres_schemas import Schemas
 from threads import Running
 from waiting import PROGRAM_S, until
@@ -89,8 +90,9 @@ class TestAlertsFireAndTheRunbookEndsThem:
         cleared(site, "InturnDeliveryFailing", pipeline="ledger")
 
     def test_a_backlog(self, site: Site) -> None:
-        for number in range(150):
-            site.send("backlog", {"sleep": 0.5}, group=f"{number}", revision=1)
+        with inturn.open(site.db) as db:
+            queue = db.queue("backlog")
+            queue.send_many([draft({"sleep": 0.5}, group=f"{number}", revision=1) for number in range(150)])
         fired(site, "InturnQueueOld", queue="backlog")
         site.run("InturnQueueOld", QUEUE="backlog", APP="app.py:backlog")
         cleared(site, "InturnQueueOld", queue="backlog")

@@ -14,9 +14,3 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHar
     harness.make("q")
     yield harness
     harness.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a database without queues of each kind, for ``inturn.open``."""
-    return str(tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url"))

@@ -5,7 +5,7 @@ import math
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,6 @@ from waiting import DEADLINE_S, until
 
 PROGRAM = Path(__file__).parent / "programs" / "bounded_sender.py"
 LONG_S = 120
-
-
-@pytest.fixture
-def db(target: str) -> Iterator[Database]:
-    with inturn.open(target, durable=False) as db:
-        yield db
 
 
 # --- the rules, in every store ---
@@ -284,12 +278,12 @@ def test_a_receive_waits_beside_a_send_and_each_gets_its_own(db: Database) -> No
     assert (received, sent) == ([["c"]], [False])
 
 
-def test_room_that_another_database_makes_is_found(target: str, db: Database) -> None:
+def test_room_that_another_database_makes_is_found(address: str, db: Database) -> None:
     queue = db.queue("q", QueueSettings(max_depth=1))
     queue.send("a")
     thread, told = _started(lambda: queue.send("b", wait_s=LONG_S).duplicate)
     _waiting(queue, 1)
-    with inturn.open(target, durable=False) as other:
+    with inturn.open(address, durable=False) as other:
         other.queue("q").receive()[0].ack()
         assert [message.body for message in other.queue("q").receive(wait_s=LONG_S)] == ["b"]
     thread.join(LONG_S)
@@ -306,8 +300,8 @@ def test_what_is_due_in_a_queue_is_no_reason_to_try_a_waiting_send(db: Database)
     assert queue.writer._due([send, receive]) < math.inf
 
 
-def test_a_send_waits_no_longer_than_the_database_is_open(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_a_send_waits_no_longer_than_the_database_is_open(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(max_depth=1))
         queue.send("a")
         thread, told = _started(lambda: queue.send("b", wait_s=LONG_S))
@@ -327,10 +321,10 @@ def test_a_purge_makes_room(db: Database) -> None:
 
 
 @pytest.mark.thorough
-def test_no_number_of_processes_exceeds_the_bound(target: str, db: Database) -> None:
+def test_no_number_of_processes_exceeds_the_bound(address: str, db: Database) -> None:
     bound, each = 5, 30
     queue = db.queue("q", QueueSettings(max_depth=bound))
-    command = [sys.executable, PROGRAM, target]
+    command = [sys.executable, PROGRAM, address]
     senders = [subprocess.Popen([*map(str, command), name, str(each)]) for name in "abc"]
     seen: dict[str, list[int]] = {name: [] for name in "abc"}
     while sum(map(len, seen.values())) < 3 * each:
@@ -345,7 +339,7 @@ def test_no_number_of_processes_exceeds_the_bound(target: str, db: Database) -> 
 
 
 @pytest.mark.thorough
-def test_a_redrive_and_sends_at_once_do_not_exceed_the_bound(target: str, db: Database) -> None:
+def test_a_redrive_and_sends_at_once_do_not_exceed_the_bound(address: str, db: Database) -> None:
     bound = 10
     db.queue("dead")
     queue = db.queue("q", QueueSettings(max_depth=bound, dead_letter="dead", max_receives=3))
@@ -356,13 +350,13 @@ def test_a_redrive_and_sends_at_once_do_not_exceed_the_bound(target: str, db: Da
     begin = threading.Barrier(3, timeout=DEADLINE_S)
 
     def redrive() -> int:
-        with inturn.open(target, durable=False) as own:
+        with inturn.open(address, durable=False) as own:
             begin.wait(LONG_S)
             return sum(own.queue("dead").redrive(2) for _ in range(bound))
 
     def send() -> int:
         sent = 0
-        with inturn.open(target, durable=False) as own:
+        with inturn.open(address, durable=False) as own:
             begin.wait(LONG_S)
             for _ in range(bound):
                 try:

@@ -33,8 +33,8 @@ def db(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator
         yield db
         db.writer.close()
         return
-    target = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    with inturn.open(target, clock=clock) as db:
+    address = tmp_path / "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with inturn.open(address, clock=clock) as db:
         yield db
 
 
@@ -302,8 +302,8 @@ def test_a_queue_that_is_not_there(db: Database) -> None:
 
 
 @pytest.fixture
-def real(target: str) -> Iterator[Database]:
-    with inturn.open(target, durable=False) as db:
+def real(address: str) -> Iterator[Database]:
+    with inturn.open(address, durable=False) as db:
         yield db
 
 
@@ -334,10 +334,10 @@ def test_who_waits_in_a_session_is_told_that_it_is_lost(real: Database) -> None:
     assert queue.session("a", wait_s=30) is not None
 
 
-def test_two_sessions_race_for_each_group_and_one_has_it(target: str) -> None:
+def test_two_sessions_race_for_each_group_and_one_has_it(address: str) -> None:
     """Two connections to one database, as two processes have them, with two threads each."""
     groups, each = 20, 5
-    with inturn.open(target, durable=False) as one, inturn.open(target, durable=False) as other:
+    with inturn.open(address, durable=False) as one, inturn.open(address, durable=False) as other:
         queue = one.queue("q")
         for number in range(each):
             queue.send_many([inturn.queue.draft(number, group=str(group)) for group in range(groups)])

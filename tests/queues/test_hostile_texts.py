@@ -180,8 +180,8 @@ def _keys(dbs: list[Database], unique: Iterator[int], key: str, payload: str) ->
     assert (first == ("returned", payload)) is (is_name(key) and is_utf8(payload))
 
 
-def test_a_key_is_refused_alike(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_a_key_is_refused_alike(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         _keys([db], count())
 
 
@@ -197,8 +197,8 @@ def _in_transactions(queue: Queue, db: Database, texts: list[str]) -> None:
     queue.purge()
 
 
-def test_within_a_transaction_the_door_is_the_same(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_within_a_transaction_the_door_is_the_same(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         _in_transactions(db.queue("q"), db)
 
 

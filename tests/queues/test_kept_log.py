@@ -217,8 +217,8 @@ def test_a_keep_for_is_written_as_text_or_in_seconds() -> None:
         QueueSettings(keep_bytes=0)
 
 
-def test_the_log_is_read_by_number_group_revision_and_time(target: str) -> None:
-    db = inturn.open(target, durable=False)
+def test_the_log_is_read_by_number_group_revision_and_time(address: str) -> None:
+    db = inturn.open(address, durable=False)
     queue = db.queue("q", QueueSettings(keep_for="30 days"))
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
     for number in range(1, 4):
@@ -245,8 +245,8 @@ def test_the_log_is_read_by_number_group_revision_and_time(target: str) -> None:
     db.close()
 
 
-def test_a_reader_seeks_by_number_time_and_revision(target: str) -> None:
-    db = inturn.open(target, durable=False)
+def test_a_reader_seeks_by_number_time_and_revision(address: str) -> None:
+    db = inturn.open(address, durable=False)
     queue = db.queue("q", QueueSettings(keep_for="30 days"))
     begin = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
     sent = [queue.send(number, group="g", revision=number) for number in range(1, 6)]

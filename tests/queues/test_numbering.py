@@ -115,8 +115,8 @@ def test_the_rule_leaves_no_gap(each: list[tuple[str, bool, int | None]], last: 
 # --- the verbs ---
 
 
-def test_verbs(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_verbs(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(max_depth=3))
         assert queue.last_revision("a") == 0
         assert queue.send("m", group="a", revision="next").revision == 1
@@ -145,8 +145,8 @@ def test_what_is_not_valid_is_refused(arguments: dict[str, Any], text: str) -> N
         draft("m", **arguments)
 
 
-def test_a_callers_transaction_that_is_given_up_leaves_no_hole(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_a_callers_transaction_that_is_given_up_leaves_no_hole(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("q")
         with suppress(GivenUpError), db.transaction() as tx:
             assert queue.send("m", group="a", revision="next", tx=tx).revision == 1
@@ -162,9 +162,9 @@ def test_a_callers_transaction_that_is_given_up_leaves_no_hole(target: str) -> N
         assert [each.revision for each in queue.peek()] == [1, 2]
 
 
-def test_a_savepoint_that_is_rolled_back_leaves_no_hole(target: str) -> None:
-    connect: Any = psycopg.connect if "://" in target else sqlite3.connect
-    with inturn.open(target, durable=False) as db, connect(target) as connection:
+def test_a_savepoint_that_is_rolled_back_leaves_no_hole(address: str) -> None:
+    connect: Any = psycopg.connect if "://" in address else sqlite3.connect
+    with inturn.open(address, durable=False) as db, connect(address) as connection:
         queue = db.queue("q")
         queue.send("m", group="a", revision="next", tx=connection)
         connection.execute("savepoint own")
@@ -194,9 +194,9 @@ def test_transactions_that_send_to_groups_in_opposite_orders_do_not_deadlock(pos
             assert [revision for name, revision in log if name == group] == list(range(1, 41))
 
 
-def test_threads_that_expect_the_last_revision_take_turns(target: str) -> None:
+def test_threads_that_expect_the_last_revision_take_turns(address: str) -> None:
     """Of those that have seen the same one, one is taken."""
-    with inturn.open(target, durable=False) as db, ThreadPoolExecutor(8) as threads:
+    with inturn.open(address, durable=False) as db, ThreadPoolExecutor(8) as threads:
         queue = db.queue("q")
 
         def race(expected: int) -> int:
@@ -211,14 +211,14 @@ def test_threads_that_expect_the_last_revision_take_turns(target: str) -> None:
         assert queue.last_revision("a") == 5
 
 
-def test_what_comes_out_is_what_a_gapless_pipeline_takes(target: str) -> None:
+def test_what_comes_out_is_what_a_gapless_pipeline_takes(address: str) -> None:
     ledger = inturn.Pipeline(
         name="sums",
         group="account",
         order=inturn.Gapless("revision"),
         handler=lambda state, message: ({"sum": state.get("sum", 0) + message["amount"]}, []),
     )
-    with inturn.open(target, durable=False) as db, ThreadPoolExecutor(4) as threads:
+    with inturn.open(address, durable=False) as db, ThreadPoolExecutor(4) as threads:
         queue = db.queue("q")
         list(threads.map(lambda n: queue.send({"amount": n}, group=f"g{n % 3}", revision="next"), range(60)))
         counts = inturn.work(ledger, queue, until="empty")

@@ -25,14 +25,14 @@ WRITERS = 16
 WAVES = 2
 
 
-def test_writers_that_abort_and_are_killed_leave_no_gap_and_no_double(target: str, soak_seed: int) -> None:
+def test_writers_that_abort_and_are_killed_leave_no_gap_and_no_double(address: str, soak_seed: int) -> None:
     chance = random.Random(soak_seed)
-    with inturn.open(target, durable=False) as db, closing(connected(target)) as connection:
+    with inturn.open(address, durable=False) as db, closing(connected(address)) as connection:
         db.queue("q").reader("log").seek(0)  # all of it stays to be read
         connection.execute("create table own (grp text, revision bigint)")
         connection.commit()
         for wave in range(WAVES):
-            kill_all(target, chance, wave)
+            kill_all(address, chance, wave)
         revisions = defaultdict[str, list[int | None]](list)
         for group, revision in log(db):
             revisions[group].append(revision)
@@ -45,11 +45,11 @@ def test_writers_that_abort_and_are_killed_leave_no_gap_and_no_double(target: st
     assert all(revision <= len(revisions[group]) for group, revision in own), "a committed row has lost its message"
 
 
-def kill_all(target: str, chance: random.Random, wave: int) -> None:
+def kill_all(address: str, chance: random.Random, wave: int) -> None:
     """Start all writers, and kill each at a random moment; one that ends by itself has failed."""
     writers = [
         subprocess.Popen(
-            [sys.executable, PROGRAM, target, f"{wave}/{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, PROGRAM, address, f"{wave}/{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         for n in range(WRITERS)
     ]
@@ -67,9 +67,9 @@ def kill_all(target: str, chance: random.Random, wave: int) -> None:
             each.communicate(timeout=DEADLINE_S)
 
 
-def connected(target: str) -> Any:
+def connected(address: str) -> Any:
     """The caller's own connection."""
-    return psycopg.connect(target) if target.startswith("postgresql:") else sqlite3.connect(target)
+    return psycopg.connect(address) if address.startswith("postgresql:") else sqlite3.connect(address)
 
 
 def log(db: Any) -> list[tuple[str, int | None]]:

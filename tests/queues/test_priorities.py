@@ -107,8 +107,8 @@ def test_each_message_is_passed_by_few(priorities: dict[str, int], sent: list[st
                 assert other - min(head, number) <= lead * max(0, rank[other] - rank[number]) or head < number
 
 
-def test_verbs(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_verbs(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("q", QueueSettings(priority_lead=1_000))
         queue.send("x", group="x")
         queue.prioritize("b", 3)

@@ -17,8 +17,8 @@ from inturn.store.sqlite import SqliteStore
 
 
 @pytest.fixture
-def db(target: str, clock: Clock) -> Iterator[Database]:
-    with inturn.open(target, clock=clock) as db:
+def db(address: str, clock: Clock) -> Iterator[Database]:
+    with inturn.open(address, clock=clock) as db:
         yield db
 
 

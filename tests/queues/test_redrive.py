@@ -10,9 +10,9 @@ from inturn.queue import Queue, QueueSettings
 
 
 @pytest.fixture
-def pair(target: str) -> Iterator[tuple[Queue, Queue]]:
+def pair(address: str) -> Iterator[tuple[Queue, Queue]]:
     """A queue whose messages go to the other one when they are given back once."""
-    with inturn.open(target, durable=False) as db:
+    with inturn.open(address, durable=False) as db:
         dead = db.queue("dead")
         yield db.queue("q", QueueSettings(dead_letter="dead", max_receives=1)), dead
 

@@ -1,19 +1,10 @@
 """The settings of a queue: what cannot be meant is refused when it is said, not when a message needs it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-import inturn
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.database import Database
 from inturn.queue import QueueSettings
-
-
-@pytest.fixture
-def db(target: str) -> Iterator[Database]:
-    with inturn.open(target, durable=False) as db:
-        yield db
 
 
 @pytest.mark.parametrize("name", ["retention_s", "dedup_window_s"])

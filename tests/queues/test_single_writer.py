@@ -77,8 +77,8 @@ def test_a_clock_that_was_set_back_keeps_nobody_out(single: StoreHarness) -> Non
     assert single.writer("a", TAKE, "two", ms=1_000).done
 
 
-def test_verbs(target: str) -> None:
-    with inturn.open(target, durable=False) as db:
+def test_verbs(address: str) -> None:
+    with inturn.open(address, durable=False) as db:
         queue = db.queue("q", SINGLE)
         with queue.single_writer("a", name="one") as one:
             assert one.send("m", revision="next").revision == 1
@@ -119,8 +119,8 @@ def test_a_takeover_waits_for_what_the_writer_is_sending(postgres_url: str) -> N
         assert [each.body for each in queue.peek()] == ["first", "second"]
 
 
-def test_many_that_want_the_lease_have_it_one_at_a_time(target: str) -> None:
-    with inturn.open(target, durable=False) as db, ThreadPoolExecutor(8) as threads:
+def test_many_that_want_the_lease_have_it_one_at_a_time(address: str) -> None:
+    with inturn.open(address, durable=False) as db, ThreadPoolExecutor(8) as threads:
         queue = db.queue("q", SINGLE)
 
         def race(number: int) -> int:

@@ -118,8 +118,8 @@ class Storm:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.thorough
-def test_a_storm_leaves_nothing_behind(target: str, seed: int, soak_seed: int) -> None:
-    store = (GuardedToo if "://" in target else Guarded)(target, durable=False)
+def test_a_storm_leaves_nothing_behind(address: str, seed: int, soak_seed: int) -> None:
+    store = (GuardedToo if "://" in address else Guarded)(address, durable=False)
     with Database(store) as db:
         storm = Storm(db, 4 * (soak_seed - 1) + seed)
         tasks = [lambda: asyncio.run(storm.tasks())] * 2

@@ -161,11 +161,6 @@ KINDS = [("sqlite", "sqlite3"), *((kind, name) for kind in ("sqlite", "postgres"
 
 
 @pytest.fixture
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres_url") if request.param == "postgres" else str(tmp_path / "shop.db")
-
-
-@pytest.fixture
 def db(address: str) -> Iterator[Database]:
     with inturn.open(address, durable=False) as db:
         with db.transaction() as tx:

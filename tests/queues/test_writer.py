@@ -45,8 +45,8 @@ class CountedToo(Counting, PostgresStore):
 
 
 @pytest.fixture
-def db(target: str) -> Iterator[Database]:
-    with Database((CountedToo if "://" in target else Counted)(target)) as db:  # type: ignore[arg-type]
+def db(address: str) -> Iterator[Database]:
+    with Database((CountedToo if "://" in address else Counted)(address)) as db:  # type: ignore[arg-type]
         yield db
 
 
@@ -199,24 +199,24 @@ def test_a_receive_waits_as_long_as_it_was_asked_to(db: Database) -> None:
     assert time.monotonic() - before >= 0.2
 
 
-def test_an_idle_wait_writes_nothing(db: Database, target: str) -> None:
+def test_an_idle_wait_writes_nothing(db: Database, address: str) -> None:
     queue = db.queue("q")
     queue.receive()  # the first may see that there is nothing
-    if "://" in target:
+    if "://" in address:
         with db.transaction() as tx:
             assert queue.receive(tx=tx) == queue.receive(group="a", tx=tx) == []
             # a transaction has a number once it writes, and be it the lock of a row
             assert tx.execute("select pg_current_xact_id_if_assigned()").fetchone() == (None,)
         return
-    log = Path(f"{target}-wal")
+    log = Path(f"{address}-wal")
     before = log.stat().st_size
     queue.receive(wait_s=0.3)
     assert log.stat().st_size == before
 
 
-def test_another_process_is_seen_while_waiting(db: Database, target: str) -> None:
+def test_another_process_is_seen_while_waiting(db: Database, address: str) -> None:
     queue = db.queue("q")
-    program = f"import inturn; inturn.open({target!r}).queue('q').send('from afar')"
+    program = f"import inturn; inturn.open({address!r}).queue('q').send('from afar')"
     other = subprocess.Popen([sys.executable, "-c", program])
     assert [each.body for each in queue.receive(wait_s=60)] == ["from afar"]
     assert other.wait(DEADLINE_S) == 0
@@ -357,8 +357,8 @@ def test_a_verb_that_would_wait_for_its_own_transaction_is_told(db: Database) ->
     assert [each.body for each in queue.peek()] == ["y", "z"]
 
 
-def test_closing_tells_who_waits(target: str) -> None:
-    db = inturn.open(target)
+def test_closing_tells_who_waits(address: str) -> None:
+    db = inturn.open(address)
     queue = db.queue("q")
     waiting = Running(threads, 3, lambda at: queue.receive(wait_s=3600))
     until(lambda: len(db.writer._parked) == 3)

@@ -34,6 +34,8 @@ PROCESSES, THREADS = 2, 8
 VISIBILITY_S = 2
 WAIT_S = 60
 """How long anything may take before it is taken for stuck."""
+KINDS = ("at a random time", "while it starts", *OF_A_TRANSACTION, *OF_A_TRANSACTION)
+"""Of deaths; those at a point are drawn more often."""
 
 
 class Shop:
@@ -75,8 +77,7 @@ class Shop:
 
     def live_and_die(self) -> None:
         """One life, which begins with the death of the one before."""
-        drawn = self.chance.choice(("at a random time", "while it starts", *OF_A_TRANSACTION, *OF_A_TRANSACTION))
-        kind = self.points.pop() if self.points else drawn
+        kind = self.points.pop() if self.points else self.chance.choice(KINDS)
         if kind in OF_A_TRANSACTION:
             # Some in its first transactions, while it starts and while all clients come back; most under load.
             self.start(INTURN_KILL_AT=f"{kind}@{round(3 ** self.chance.uniform(0, 5))}")
