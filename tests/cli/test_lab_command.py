@@ -351,7 +351,7 @@ def test_three_hundred_thousand_messages() -> None:
     assert Path("lab.html").stat().st_size < 3_000_000
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_flights_become_a_page() -> None:
     found = said("--scenario", "flights", "--out", "flights.html")
     wrong = {each["design"]: each["wrong_groups"] for each in found["result"]["designs"]}

@@ -72,7 +72,7 @@ def test_a_hot_group_bounds_every_design_until_what_commutes_leaves_it() -> None
     assert split.input.bound_per_s > 3 * bound.input.bound_per_s
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_flights_end_right_where_revisions_are_known() -> None:
     pytest.importorskip("pyarrow")
     result = scenario("flights").run()

@@ -391,7 +391,7 @@ class Stores(RuleBasedStateMachine):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("dead_letter", ["dead", "q"])
+@pytest.mark.parametrize("dead_letter", [pytest.param("dead", marks=pytest.mark.slow), "q"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if "," in kind else ()) for kind in KINDS if kind != "memory"]
 )

@@ -19,7 +19,7 @@ LINK = re.compile(r"""<a\b[^>]*\bhref=["']?([^"'\s>]+)""")
 ANCHOR = re.compile(r"""\bid=["']?([^"'\s>]+)""")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_site_is_whole(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PROGRAM_S)

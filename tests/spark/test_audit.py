@@ -31,6 +31,7 @@ def found_in(spark: SparkSession, out: Path) -> Counter[Fault]:
     return faults
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 def test_every_fault_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path, soak_seed: int) -> None:
     log, injected = spoiled(soak_seed)

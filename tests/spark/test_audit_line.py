@@ -153,7 +153,7 @@ TIMES: dict[str, tuple[str, Callable[[int], Any]]] = {
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    "form", ["text", "ns", *(pytest.param(each, marks=pytest.mark.slow) for each in ("times", "s"))]
+    "form", ["ns", *(pytest.param(each, marks=pytest.mark.slow) for each in ("text", "times", "s"))]
 )
 def test_times(spark: SparkSession, form: str, soak_seed: int) -> None:
     kind, place = TIMES[form]

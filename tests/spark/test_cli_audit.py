@@ -171,6 +171,7 @@ def test_a_broken_file_among_good_ones_is_named(command: Command, tmp_path: Path
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 def test_the_lab_runs_on_messages_like_those_of_the_log_and_the_pages_link_both_ways(
     command: Command, tmp_path: Path
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_state_whose_fields_cannot_be_columns_is_refused_before_anything_is_wr
 # -- an audit ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_audit_keeps_its_own_columns_apart_from_those_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
     names = ["file", "message", "f", "m", "g", "h", "bad", "other", "__begins", "__file", "__path", "__number"]
     rows = [("a", 1, "x"), ("a", 1, "y"), ("a", 2, "x"), ("a", 2, "x")]

@@ -95,6 +95,7 @@ def test_the_next_pipeline_as_a_batch_is_the_one_in_process(spark: SparkSession,
     assert on_spark(spark, tmp_path / "c") == in_process(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_next_pipeline_as_a_stream_is_the_one_in_process(spark: SparkSession, tmp_path: Path) -> None:
     """Through restarts, and with steps in between that have no outputs."""
     store, later = tmp_path / "d", tmp_path / "c"

@@ -61,7 +61,7 @@ def forget_files(store: Path) -> None:
     at.files.replace(manifest_name(last.step), msgspec.json.encode(msgspec.structs.replace(last, levels=levels)))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, None]), st.integers(2, 8))
 def test_it_is_the_same_as_a_search_of_all_groups(seed: int, hashes: int | None, levels: int) -> None:
     chance = random.Random(seed)
