@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,7 @@ import pytest
 from programs.connecting import environment
 
 from spark_classes import quick_java
-from waiting import until
+from waiting import PROGRAM_S, until
 
 PIPELINES = """
 from inturn import Gapless, Pipeline
@@ -143,14 +144,25 @@ def test_a_check_that_fails_in_spark_is_told_in_one_paragraph() -> None:
     assert "\tat " not in done.stderr + done.stdout
 
 
+def starts_spark(pid: int) -> bool:
+    """Whether a process has a Java that starts Spark."""
+    for each in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "org.apache.spark.deploy.SparkSubmit" in each.cmdline():
+                return True
+    return False
+
+
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_without_a_traceback() -> None:
+@pytest.mark.parametrize("after_s", [0, 3])
+def test_ctrl_c_ends_a_run_without_a_traceback(after_s: int) -> None:
+    """Also while Java starts, and it too ends: its output is the command's."""
     command = [sys.executable, "-m", "inturn", "run", "lines.py:good", *STORE]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=variables(), start_new_session=True) as running:
-        until(lambda: psutil.Process(running.pid).children(recursive=True), "Java", process=running)
-        time.sleep(3)  # in the middle of the start of Java, or of the step
+        until(lambda: starts_spark(running.pid), "Java", process=running)
+        time.sleep(after_s)
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=PROGRAM_S)
     assert running.returncode in (0, 130), "0 if the machine was so fast that it was done"
     assert "Traceback" not in err + out
     assert "Exception" not in err + out

@@ -9,8 +9,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +70,7 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
     for key, value in _settings(cores, memory, ui=ui).items():
         builder = builder.config(key, value)
-    with _quiet():
-        return builder.getOrCreate()
+    return _started(builder)
 
 
 def _settings(cores: str | int, memory: str, *, ui: bool) -> dict[str, str]:
@@ -112,12 +113,10 @@ def session(master: str) -> "SparkSession":
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("sc://"):
-        with _quiet():
-            return SparkSession.builder.remote(master).getOrCreate()
+        return _started(SparkSession.builder.remote(master))
     os.environ["JAVA_HOME"] = str(_home())
     builder = SparkSession.builder.master(master).appName("inturn")
-    with _quiet():
-        return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    return _started(builder.config("spark.ui.showConsoleProgress", "false"))
 
 
 @contextlib.contextmanager
@@ -128,6 +127,38 @@ def running(master: str) -> "Iterator[SparkSession]":
         yield spark
     finally:
         spark.stop()
+
+
+def _started(builder: "SparkSession.Builder") -> "SparkSession":
+    with _quiet(), _not_interrupted():
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _not_interrupted() -> "Iterator[None]":
+    """Put off a first Ctrl-C until the block has ended; a second one has its usual effect.
+
+    PySpark waits for the port that Java writes into a folder. Interrupted, it removes the folder, and Java, which then
+    cannot write there, stays for ever.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):  # or Ctrl-C is ignored
+        yield
+        return
+    put_off = []
+
+    def hear(number: int, _frame: object) -> None:
+        signal.signal(number, usual)
+        put_off.append(number)
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is hear:  # PySpark sets its own
+            signal.signal(signal.SIGINT, usual)
+    for number in put_off:
+        signal.raise_signal(number)
 
 
 @contextlib.contextmanager
