@@ -178,6 +178,27 @@ def test_a_producer_sends_each_message_once_in_its_order_and_not_before_it_is_du
         assert message.sent_at.timestamp() - began > post.due_s - 0.002, "the queue's clock has milliseconds"
 
 
+class Query:
+    """A stream that fails with these errors, one after the other, and then has processed all."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+
+    def processAllAvailable(self):  # noqa: N802 - as Spark calls it
+        if self.errors:
+            raise self.errors.pop()
+
+
+def test_a_stream_whose_python_started_too_slowly_is_started_again_once():
+    streaming = pytest.importorskip("pyspark.errors").StreamingQueryException
+    slow = streaming("Query x terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST")
+    again = Query()
+    assert crash.to_the_end(Query(slow), lambda: again) is again
+    for failing in (Query(streaming("the handler is wrong")), Query(slow)):
+        with pytest.raises(streaming):
+            crash.to_the_end(failing, lambda: Query(slow))
+
+
 def test_a_process_that_ends_otherwise_than_it_should_is_told_with_what_it_said(tmp_path):
     with crash.Processes(tmp_path / "log") as processes:
         lost = processes.producer(f"{tmp_path}/no.db#flights", tmp_path / "DL.jsonl", 0)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ STEP_ROWS: Final = 4_000
 TRIGGER: Final = "1 second"
 BUCKETS: Final = 4  # with few messages, more tasks would cost more than they gain
 LIMIT_S: Final = 300  # for every wait
+_NOT_STARTED: Final = "Python worker failed to connect back"
 
 # Only the driver dies, not the process beside it that reads the queue, whose transactions have kill points of this name
 # too.
@@ -115,3 +117,20 @@ def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> 
 
     df = queue_messages(spark, aircraft, source, streaming=True, rows=STEP_ROWS)
     return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, trigger=TRIGGER, buckets=BUCKETS)
+
+
+def to_the_end(query: "StreamingQuery", again: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
+    """Wait until a stream has processed everything, and return it; start it again if it could not begin.
+
+    Spark gives a Python that it starts 10 seconds, which may be too short on a machine that does much else.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        query.processAllAvailable()
+    except StreamingQueryException as error:
+        if _NOT_STARTED not in str(error):
+            raise
+        query = again()
+        query.processAllAvailable()
+    return query

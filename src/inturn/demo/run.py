@@ -290,7 +290,7 @@ def _happen(
                 for sender in senders:
                     processes.wait_for_end(sender)
                 intake = way.end(sum(map(len, posts.values())))
-                query.processAllAvailable()
+                query = crash.to_the_end(query, lambda: crash.go_on(session, *places))
             finally:
                 query.stop()
             worker.drain(crash.LIMIT_S)
