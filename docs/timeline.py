@@ -17,8 +17,9 @@ from typing import Any
 from inturn import Gapless, Pipeline, Wait
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, DecisionAction, decide
-from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.grades import GaplessTimeline
+from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import TABLE, Position, Status, TimelineVerdict
 
 PAGE = Path(__file__).with_name("design.md")

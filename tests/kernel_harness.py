@@ -26,7 +26,7 @@ import pytest
 from inturn import Pipeline
 from inturn.core import limits
 from inturn.core.identity import canonical, field_names, group_text
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import Replay
 from inturn.spark.columns.hashing import bucket_bounds
 from inturn.spark.columns.names import GROUP, HASH

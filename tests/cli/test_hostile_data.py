@@ -24,7 +24,7 @@ from hostile import HOSTILE, NO_NAMES
 from inturn.cli import app, main
 from inturn.cli.audit import show
 from inturn.cli.texts import plain_console, say_json
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue, QueueSettings
 from inturn.spark.audit.report import Consumers, FaultKind, Gap, Gaps, Grade, LogColumns, Sizes
 from inturn.spark.columns.hashing import group_hash

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
 

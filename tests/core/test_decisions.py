@@ -14,8 +14,9 @@ from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp, Wait
 from inturn.core.errors import GapError, InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, DecisionAction, decide
-from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.grades import GaplessTimeline
+from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
 from inturn.core.pipeline.timeline import Status

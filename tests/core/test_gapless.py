@@ -26,7 +26,8 @@ from reference import (
 
 from inturn import Gapless
 from inturn.core.identity import TimelineEntry, digest
-from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.fold import Fold, Group
+from inturn.core.pipeline.journal import Journal
 
 ORDER = Gapless("r")
 

@@ -13,7 +13,8 @@ from reference import BAD, Message, arrive, check_books, cut, keep, pipeline, re
 from inturn import Arrival, Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
 from inturn.core.errors import HandlerError, PipelineError
-from inturn.core.pipeline.fold import Counts, Fold
+from inturn.core.pipeline.fold import Fold
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import Order
 
 

@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow", reason="the demo's data are read with pyarrow, fr
 
 from inturn.cli import app
 from inturn.core.errors import InturnError, SetupError
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.demo import console, crash, delivery, flights, naive, page, producer, run
 from inturn.demo.engines import Differences, Engine, differences
 from inturn.demo.event_log import EventLog, course

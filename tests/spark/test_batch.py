@@ -27,7 +27,7 @@ from inturn.core.errors import (
     StoreError,
     StoreMismatch,
 )
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark import batch, read
 from kernel_harness import total
 from threads import Running

@@ -13,7 +13,7 @@ from programs.connecting import run, server
 from programs.ledger import DDL, apply, history, ledger, pipeline
 from pyspark.sql import DataFrame, SparkSession
 
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.faults import OF_A_STEP, kill_at
 from inturn.spark import batch, sweep
 

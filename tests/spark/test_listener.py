@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import inturn.spark
 from inturn.core.errors import StoreError
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark import pickling
 from inturn.spark.driver.listener import StepListener, StepSummary
 from inturn.spark.tables.manifest import SparkStore

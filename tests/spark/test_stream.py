@@ -28,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from inturn import Gapless, Wait
 from inturn.core.errors import InputError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline.decision import DecisionAction
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark import batch, read, settle, stream
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import Stepper

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from inturn import Arrival, Gapless, Pipeline, Wait
 from inturn.core.pipeline.decision import DecisionAction
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark import audit, batch, messages, outputs, read, settle
 from inturn.spark.audit.report import FaultKind
 from inturn.spark.driver.input import key_of_partition

@@ -14,7 +14,7 @@ import pytest
 from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, PipelineError, Retryable, StoreError
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.testing import Different, EngineResult, NotDeterministic, compare, disorder, same
 from inturn.testing.outcome import differences
 from inturn.worker import codec, group_task

@@ -11,7 +11,7 @@ import msgspec
 from clocks import RunningClock
 from inturn import Gapless, Pipeline
 from inturn.core.identity import canonical
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import Replay
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft

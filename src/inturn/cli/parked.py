@@ -21,8 +21,8 @@ from inturn.core.pipeline.inspection import counted, when
 from inturn.core.pipeline.selection import DecisionDraft, Selection, last_line, patterns
 
 if TYPE_CHECKING:
-    from inturn.core.pipeline.fold import Counts
     from inturn.core.pipeline.inspection import Inspector
+    from inturn.core.pipeline.journal import Counts
 
 parked = Commands(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 

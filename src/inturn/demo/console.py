@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.demo import naive
 from inturn.demo.delivery import MISSPELT
 from inturn.demo.result import DISTINCT, NAIVE, REASONS, DemoResult

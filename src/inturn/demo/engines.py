@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.inspection import GroupStatus
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.selection import PARKED
 from inturn.demo.naive import NaiveAnswer
 from inturn.demo.pipeline import Aircraft

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.demo.event_log import EventLog
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Kill, Knot
 from inturn.pages.svg import GREY, INK, WHITE, Drawing, Place, Plot

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.demo.engines import Differences
 from inturn.demo.event_log import EventLog
 from inturn.demo.flights import FlightEvent, Truth

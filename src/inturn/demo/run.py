@@ -19,7 +19,7 @@ from rich.console import Console
 
 from inturn.core import limits
 from inturn.core.errors import InturnError, SetupError
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.demo import console, crash, delivery, engines, flights, naive, page
 from inturn.demo import result as results
 from inturn.demo.brokers import DemoBroker

@@ -12,7 +12,6 @@ from inturn.core.errors import StoreError
 from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.inspection import (
     GroupBrief,
     GroupHistory,
@@ -23,6 +22,7 @@ from inturn.core.pipeline.inspection import (
     time_of,
     when,
 )
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.selection import last_line

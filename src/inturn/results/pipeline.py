@@ -8,8 +8,8 @@ import msgspec
 
 from inturn.core.errors import StateError
 from inturn.core.pipeline.deciding import Decider, GroupDecisions
-from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.inspection import GroupStatus
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
 

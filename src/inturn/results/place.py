@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.store.records import GroupRecord, PipelineInfo
 

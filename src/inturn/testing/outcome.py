@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from inturn.core.identity import canonical
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.values.models import dumped
 
 _SHOWN: Final = 300

@@ -13,8 +13,8 @@ from typing import Any, Final
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
 from inturn.core.pipeline.handler import wrong_result
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import Replay
 from inturn.testing.engine_input import PASSES, EngineInput, group_of, value_of
 from inturn.testing.outcome import EngineResult, NotDeterministic, plain, plain_output, record

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File, SparkStore

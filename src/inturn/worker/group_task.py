@@ -15,7 +15,8 @@ from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.fold import Fold, Group
+from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.messages import Delivery

@@ -5,7 +5,7 @@ from typing import Literal
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import Retry
 from inturn.queue import Queue
 from inturn.worker.chain import To

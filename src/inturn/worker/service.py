@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue
 from inturn.telemetry import measures
 from inturn.worker.chain import To

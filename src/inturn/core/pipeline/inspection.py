@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.selection import Selection, patterns

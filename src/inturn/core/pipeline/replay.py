@@ -13,7 +13,8 @@ from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts, Fold, Group, Journal
+from inturn.core.pipeline.fold import Fold, Group
+from inturn.core.pipeline.journal import Counts, Journal
 from inturn.core.pipeline.reading import message_of, read, values_of
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.pipeline.type_variables import OutputT, StateT

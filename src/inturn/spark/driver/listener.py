@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark.driver.step import Report
 from inturn.spark.tables.manifest import Manifest, SparkStore
 

@@ -17,7 +17,7 @@ from inturn.core.errors import InturnError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import check_final
 from inturn.core.values.instant import instant_us
 from inturn.faults import reach

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Journal
+from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import MARK_BYTES, Status
 from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints

@@ -10,7 +10,7 @@ from inturn.core import limits
 from inturn.core.errors import InvalidMessage
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Journal
+from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.order import no_time
 from inturn.core.texts import name_fault
 from inturn.spark.columns.message_codec import MessageCodec

@@ -18,7 +18,8 @@ from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import decide
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Fold, Group, Journal
+from inturn.core.pipeline.fold import Fold, Group
+from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import HASH

@@ -3,7 +3,7 @@
 import msgspec
 
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark.columns.names import GROUP
 from inturn.spark.columns.state_codec import Older
 from inturn.spark.tables.manifest import File, Level

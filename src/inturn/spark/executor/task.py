@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from inturn.core import errors
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.core.texts import storable
 from inturn.faults import reach
 from inturn.spark import pickling

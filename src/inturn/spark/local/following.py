@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InturnError
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.fold import Counts
+from inturn.core.pipeline.journal import Counts
 from inturn.spark.driver.step import Report
 from inturn.spark.driver.stream import stream
 from inturn.spark.tables.manifest import SparkStore

@@ -1,0 +1,86 @@
+"""The records of a step: what became of each message, counted, with the outputs and the rejected messages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.timeline import TimelineVerdict
+from inturn.core.texts import kept_name, storable
+
+_DETAILS = {
+    TimelineVerdict.CONFLICT: "another message with this place or id, and other content, came first",
+    TimelineVerdict.SKIPPED: "it came after its revision had been skipped",
+    TimelineVerdict.LATE: "its time is below the group's watermark",
+    TimelineVerdict.GIVEN_UP: "its group had been given up",
+}
+
+
+@dataclass(slots=True)
+class Counts:
+    """The message counts of a step: ``received + released`` equals the sum of all the others.
+
+    Attributes:
+        received: incoming messages.
+        released: messages held before this step that left, applied or rejected.
+        applied: messages that changed a state.
+        duplicate: copies, with the same content, of a message that was applied or is held.
+        stale: copies too old to tell a duplicate from a conflict.
+        held: messages newly waiting or parked at the end of the step.
+        rejected: messages that will not be applied, by reason.
+    """
+
+    received: int = 0
+    released: int = 0
+    applied: int = 0
+    duplicate: int = 0
+    stale: int = 0
+    held: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def balanced(self) -> bool:
+        """True if every message is counted exactly once."""
+        went = self.applied + self.duplicate + self.stale + self.held + sum(self.rejected.values())
+        return self.received + self.released == went
+
+    def reject(self, reason: str) -> None:
+        """Count one rejected message."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def add(self, other: "Counts") -> None:
+        """Add another's counts to these."""
+        for name in ("received", "released", "applied", "duplicate", "stale", "held"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, count in other.rejected.items():
+            self.rejected[reason] = self.rejected.get(reason, 0) + count
+
+
+@dataclass(slots=True)
+class Journal:
+    """The results of a step, in the order in which they were decided.
+
+    Attributes:
+        counts: message counts.
+        outputs: group, message and its outputs, for each message that had some.
+        rejected: group, message, reason and detail.
+    """
+
+    counts: Counts = field(default_factory=Counts)
+    outputs: list[tuple[str, TimelineEntry, Sequence[Any]]] = field(default_factory=list)
+    rejected: list[tuple[str, TimelineEntry, str, str]] = field(default_factory=list)
+
+    def reject(self, group: str, entry: TimelineEntry, reason: str, detail: str) -> None:
+        """Record and count a rejected message; the detail and the group's name are made storable."""
+        self.counts.reject(reason)
+        self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
+
+    def turn_away(self, group: str, entry: TimelineEntry, verdict: TimelineVerdict) -> None:
+        """Count a duplicate or stale message, or record it as rejected, according to the verdict."""
+        match verdict:
+            case TimelineVerdict.DUPLICATE:
+                self.counts.duplicate += 1
+            case TimelineVerdict.STALE:
+                self.counts.stale += 1
+            case _:
+                self.reject(group, entry, verdict.value, _DETAILS[verdict])
