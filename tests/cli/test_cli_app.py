@@ -331,16 +331,20 @@ def test_the_package_can_be_run_as_a_module() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"inturn {inturn.__version__}\n", "")
 
 
-def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_ctrl_c_ends_a_command_without_a_traceback(is_stopped: bool) -> None:
     run("queue", "create", "shop.db#q")
-    waiting = start("receive", "shop.db#q", "--wait-s", "60")
+    waiting = start("receive", "shop.db#q", "--wait-s", "600")
     child, until = psutil.Process(waiting.pid), time.monotonic() + 60
     while not any(each.path.endswith("shop.db") for each in child.open_files()):  # Python itself ends otherwise
         assert time.monotonic() < until, "it does not open the queue"
         time.sleep(0.05)
     time.sleep(0.5)  # until it waits; earlier it would end with 130 as well
+    if is_stopped:  # as by Ctrl-Z: when it goes on, any thread may get the signal
+        waiting.send_signal(signal.SIGSTOP)
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=30)
+    waiting.send_signal(signal.SIGCONT)
+    out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out) == (130, "")
     assert "Traceback" not in err
 

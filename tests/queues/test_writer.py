@@ -1,6 +1,7 @@
 """Many callers, one writer: group commit, waiting, leads that are given up, and nobody left behind."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from inturn.database import Database, wall_clock_ms
 from inturn.queue import Queue
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
+from inturn.store.threads import started
 from threads import Running, together
 from waiting import DEADLINE_S, until, until_async
 
@@ -398,3 +400,10 @@ def test_an_interrupted_leader_leaves_nobody_behind(db: Database, monkeypatch: p
     assert len(caught) == 1
     assert not any(isinstance(each, Exception) for each in others.end())
     assert sorted(each.body for each in queue.peek()) == list(range(5))
+
+
+def test_a_thread_of_a_store_leaves_signals_to_the_main_thread() -> None:
+    blocked: set[int] = set()
+    started(lambda: blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "one").join(60)
+    assert blocked == {signal.SIGINT, signal.SIGTERM}
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -9,8 +9,10 @@ Nobody begins before all five are there, so that they are at work at once.
 import os
 import sys
 import time
+from contextlib import suppress
 
 import inturn
+from inturn.core.errors import LeaseExpired, TransactionOver
 from inturn.database import Database
 from inturn.store.sqlite.group_index import GroupIndex
 
@@ -47,11 +49,12 @@ def take(path: str, messages: int) -> None:
         gather(db)
         ends = time.monotonic() + LIMIT_S
         while time.monotonic() < ends:
-            for message in queue.receive(5, wait_s=0.2):
-                with db.transaction() as tx:
-                    row = (message.group, message.body, os.getpid())
-                    tx.execute("insert into applied (grp, number, process) values (?, ?, ?)", row)
-                    message.ack(tx)
+            with suppress(TransactionOver, LeaseExpired):  # this process stood still: what is left comes again
+                for message in queue.receive(5, wait_s=0.2):
+                    with db.transaction() as tx:
+                        row = (message.group, message.body, os.getpid())
+                        tx.execute("insert into applied (grp, number, process) values (?, ?, ?)", row)
+                        message.ack(tx)
             with db.transaction() as tx:
                 (done,) = tx.execute("select count(*) from applied").fetchone()
             if done >= messages:

@@ -8,7 +8,6 @@ a caller's connection it is part of the caller's transaction. A lost notificatio
 
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ import psycopg
 from inturn.core import limits
 from inturn.core.errors import StoreError
 from inturn.store.postgres.connection import plainly
+from inturn.store.threads import started
 
 
 class Listener:
@@ -38,8 +38,7 @@ class Listener:
         self._heard = heard
         self.is_listening = False
         self._waker, self._woken = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="inturn-listener", daemon=True)
-        self._thread.start()
+        self._thread = started(self._run, "inturn-listener")
 
     def stop(self) -> None:
         """Stop the thread."""

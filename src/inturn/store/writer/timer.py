@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from math import inf
 
+from inturn.store.threads import started
+
 
 class Timer:
     """A timer that calls ``ring`` once at the time that was set.
@@ -29,8 +31,7 @@ class Timer:
                 return
             self._at = at
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="inturn-alarm", daemon=True)
-                self._thread.start()
+                self._thread = started(self._run, "inturn-alarm")
             self._changed.notify()
 
     def stop(self) -> None:
