@@ -1,7 +1,9 @@
 """Texts that break what is careless with texts: shared by the tests of stores, engines and commands."""
 
+import asyncio
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 from hypothesis import strategies as st
 
@@ -60,3 +62,32 @@ def is_name(text: str) -> bool:
 def is_utf8(text: str) -> bool:
     """Whether UTF-8 can hold it, said in another way than in core."""
     return not re.search("[\ud800-\udfff]", text)
+
+
+class Unspeakable(Exception):
+    """An exception that raises wherever its text is asked for."""
+
+    def __str__(self) -> NoReturn:
+        raise RuntimeError("there is no text")
+
+    __repr__ = __str__
+
+
+class Unusual(BaseException):
+    """An exception that ``except Exception`` does not catch."""
+
+
+RAISED: Final[dict[str, Callable[[], BaseException]]] = {
+    "no text": Unspeakable,
+    "an argument without a text": lambda: ValueError(Unspeakable()),
+    "a cause without a text": lambda: _caused(ValueError("refused"), Unspeakable()),
+    "a cancellation": asyncio.CancelledError,
+    "one of its own kind": lambda: Unusual("refused"),
+    "several": lambda: ExceptionGroup("refused", [ValueError(1), Unspeakable()]),
+}
+"""What a handler may raise, by what is special about it."""
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error

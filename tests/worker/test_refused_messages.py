@@ -51,7 +51,7 @@ SAID = {
     "a type": "amount is no number",
     "a key": "KeyError: 'owner'",
     "no text": "ZeroDivisionError",
-    "rude": "Rude",
+    "rude": "Rude: <its text raises Rude>",
     **{name: text or "ValueError" for name, text in HOSTILE.items()},
 }
 raised = "a value"

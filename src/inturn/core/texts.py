@@ -6,9 +6,11 @@ Two rules, the same for every engine, store and command:
   to 1,000 characters and no NUL. All other content is data and is kept as it is. A text that does not fit is refused
   where it is an argument. In a message of a pipeline it makes that message invalid.
 - *Kept for people*: errors, tracebacks, notes, reasons and the names of files are never refused. Characters that cannot
-  be stored become visible escapes: ``caf\udce9.txt``.
+  be stored become visible escapes: ``caf\udce9.txt``. The text of an exception is made by :func:`text_of` and
+  :func:`traceback_of`, since the exception may be of anybody's code.
 """
 
+import traceback
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
 
@@ -160,6 +162,22 @@ def note(what: str, text: object) -> str:
     if not isinstance(text, str):
         raise InputError(f"{what} is {text!r}; it is a text")
     return storable(text[: limits.ERROR_LENGTH])[: limits.ERROR_LENGTH]
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of anybody's, or that it has none: ``__str__`` and ``__repr__`` may raise."""
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - that code may raise anything
+        return f"<its text raises {type(fault).__name__}>"
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return an exception of anybody's with its traceback, as Python prints it; its text if that cannot be printed."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above
+        return f"{type(error).__name__}: {text_of(error)}\n"
 
 
 def kept_error(text: str) -> str:

@@ -25,6 +25,7 @@ from opentelemetry.trace import (
     TracerProvider,
 )
 
+from inturn.core.texts import text_of, traceback_of
 from inturn.telemetry import families, measures
 from inturn.telemetry.figures import FiguresReader, HasFigures
 from inturn.telemetry.trace_context import (
@@ -381,5 +382,7 @@ def _durations(meter: metrics.Meter, name: str, text: str) -> Histogram:
 def _fail(span: Span, error: BaseException | None) -> None:
     if error is not None:
         span.set_attribute("error.type", type(error).__qualname__)
-        span.record_exception(error)
+        # What record_exception does, whose own `str` of the error may raise.
+        about = {"type": type(error).__qualname__, "message": text_of(error), "stacktrace": traceback_of(error)}
+        span.add_event("exception", {f"exception.{name}": text for name, text in about.items()})
         span.set_status(StatusCode.ERROR)

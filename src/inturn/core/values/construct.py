@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from inturn.core.identity import field_names, is_model
+from inturn.core.texts import text_of
 from inturn.core.values.models import by_name, faults
 from inturn.core.values.models import make as made_of
 from inturn.core.values.states import hints_of, is_none_allowed, real, required
@@ -220,11 +221,7 @@ def error_text(error: BaseException) -> str:
     """
     if (known := faults(error)) is not None:
         return known
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error class of the user's
-        return name
+    name, text = type(error).__name__, text_of(error)
     if not text:
         return name
     return text if type(error) in (ValueError, TypeError) else f"{name}: {text}"
