@@ -9,11 +9,10 @@ import msgspec
 
 from inturn.core.identity import canonical
 from inturn.core.pipeline.journal import Counts
-from inturn.core.values.models import dumped
+from inturn.output_json import output_json
 
 _SHOWN: Final = 300
 """The number of characters of a difference that are shown of each side."""
-_outputs = msgspec.json.Encoder(order="deterministic", enc_hook=dumped)
 
 
 class Different(AssertionError):
@@ -176,7 +175,7 @@ def plain(value: Any) -> Any:
 
 def plain_output(output: Any) -> Any:
     """Return an output as JSON values, by the encoding in which every engine stores it."""
-    return msgspec.json.decode(_outputs.encode(output))
+    return msgspec.json.decode(output_json(output))
 
 
 def record(  # noqa: PLR0913 - what every engine knows of a group

@@ -20,15 +20,15 @@ from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.queue.messages import Content, StoredMessage
 from inturn.core.texts import kept_name, name_fault, storable
 from inturn.core.values.construct import decoded, filled, lacking, places, refusal
-from inturn.core.values.models import by_name, dumped, fields_of, make
+from inturn.core.values.models import by_name, fields_of, make
 from inturn.core.values.path import parts, put, value_at
 from inturn.core.values.states import restored
+from inturn.output_json import output_json
 from inturn.results.place import FORGOTTEN, StoredPlace, place
 from inturn.store.records import GroupRecord, HeldMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
 _STATES = msgspec.msgpack.Encoder(enc_hook=fields_of)
-_OUTPUTS = msgspec.json.Encoder(order="deterministic", enc_hook=dumped)  # the order of a set differs between processes
 
 
 def place_of(line: Timeline, version: int = 1) -> bytes:
@@ -121,7 +121,7 @@ def texts(pipeline: str, outputs: Sequence[Any]) -> list[str]:
         HandlerError: if an output cannot be encoded.
     """
     try:
-        return [_OUTPUTS.encode(output).decode() for output in outputs]
+        return [output_json(output).decode() for output in outputs]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         msg = f"the handler of pipeline {pipeline!r} emitted {outputs!r}, which is not JSON: {error}"
         raise HandlerError(msg) from error

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from inturn.core.errors import HandlerError
@@ -12,7 +11,7 @@ from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Key
-from inturn.core.values.models import dumped
+from inturn.output_json import output_json
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import File
 from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash, unsettled
@@ -64,9 +63,6 @@ REJECTED = {
     "message": pa.string(),
     "step": pa.int64(),
 }
-_JSON = msgspec.json.Encoder(
-    order="deterministic", enc_hook=dumped
-)  # an unstable order of sets would differ between processes
 
 
 class StepWriter:
@@ -187,7 +183,7 @@ class StepWriter:
             HandlerError: if an output cannot be stored as JSON.
         """
         try:
-            return [(type(output).__name__, _JSON.encode(output).decode()) for output in outputs]
+            return [(type(output).__name__, output_json(output).decode()) for output in outputs]
         except (TypeError, ValueError, OverflowError) as error:
             msg = f"the handler of pipeline {self._pipeline.name!r} emitted {outputs!r}, which is not JSON: {error}"
             raise HandlerError(msg) from error

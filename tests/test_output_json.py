@@ -1,0 +1,59 @@
+"""A set in an output has one JSON, whatever its members are and however it was made."""
+
+import enum
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from inturn.output_json import output_json
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Paint:
+    colours: Any
+    of: Any = None
+
+
+class Frozen(msgspec.Struct, frozen=True, rename="camel"):
+    all_colours: frozenset[Any]
+
+
+class Model(pydantic.BaseModel):
+    colours: set[Any]
+
+
+COLOURS = ["blue", "green", "red"]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(Colour)], ids=str)
+def test_members_without_an_order_come_in_that_of_their_json(order: tuple[Colour, ...]) -> None:
+    made = dict.fromkeys(order)
+    for output, expected in (
+        (set(made), COLOURS),
+        ({"a": [frozenset(made)]}, {"a": [COLOURS]}),
+        (Paint(set(made), of=Paint([set(made)])), {"colours": COLOURS, "of": {"colours": [COLOURS], "of": None}}),
+        (Frozen(frozenset(made)), {"allColours": COLOURS}),
+        (Model(colours=set(made)), {"colours": COLOURS}),
+        ({1, "a", Colour.RED}, ["a", "red", 1]),
+    ):
+        assert msgspec.json.decode(output_json(output)) == expected
+
+
+def test_members_with_an_order_come_in_it() -> None:
+    assert output_json({10, 9, 2}) == b"[2,9,10]"
+
+
+def test_what_json_cannot_hold_is_refused_within_a_set_too() -> None:
+    for output in ({complex(1)}, {Colour.RED, complex(1)}, [object()]):
+        with pytest.raises(TypeError):
+            output_json(output)
