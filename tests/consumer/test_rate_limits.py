@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 import inturn
+from clocks import Clock
 from inturn import Rate
 from inturn.consumer import Consumer
+from inturn.core.queue.messages import Delivery, ReceiveRequest
+from inturn.core.rate import RateLimits
 from inturn.database import Database
-from inturn.queue import Message, draft
+from inturn.queue import Message, Queue, draft
+from inturn.store.commands import ReceiveLimited
 from waiting import until
 
 PROGRAM = Path(__file__).parent / "programs" / "rated.py"
@@ -102,3 +106,34 @@ def test_rates_are_forgotten_with_their_queue(db: Database) -> None:
     queue.delete()
     with db.transaction() as tx:
         assert tx.execute("select count(*) from inturn_rate").fetchone()[0] == 0
+
+
+def begin(queue: Queue, rates: RateLimits) -> int:
+    """Handle what may begin now, and return how many messages that were."""
+    want = ReceiveRequest(10, 60_000)
+    given = queue.writer.run(ReceiveLimited[list[Delivery]](queue.name, lambda given: given, want, rates))
+    for each in given:
+        Message(each, queue.writer, queue.name).ack()
+    return len(given)
+
+
+TEN = Rate(10, "1 second", burst=3)
+
+
+@pytest.mark.parametrize("rates", [RateLimits(TEN), RateLimits(None, TEN)], ids=["overall", "of each group"])
+def test_a_clock_that_was_ahead_for_a_while_stops_nothing_once_it_is_right(
+    address: str, clock: Clock, rates: RateLimits
+) -> None:
+    with inturn.open(address, durable=False, clock=clock) as db:
+        queue = db.queue("q")
+        queue.send_many([draft(n, group="a") for n in range(60)])
+        assert begin(queue, rates) > 0
+        clock.forward(3600)
+        while begin(queue, rates):
+            pass
+        clock.forward(-3600)
+        begun = 0
+        for _ in range(30):
+            clock.forward(0.1)
+            begun += begin(queue, rates)
+        assert 25 <= begun <= 32

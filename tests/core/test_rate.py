@@ -49,6 +49,10 @@ def test_a_clock_that_was_set_back_stops_nothing_for_longer_than_the_burst(rate:
     next_us = rate.after(0, now_us, rate.free(0, now_us))
     earlier_us = now_us - back_us
     assert rate.free_us(next_us, earlier_us) - earlier_us <= rate.spacing_us
+    if rate.is_astray(next_us, earlier_us):
+        next_us = rate.after(next_us, earlier_us, 0)
+    assert not rate.is_astray(next_us, earlier_us)
+    assert rate.free(next_us, earlier_us + rate.spacing_us) >= 1, "it may begin then, and is not put off again"
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,14 @@ class Rate:
         """Return the point to store after so many messages have begun now."""
         return self._in_force(next_us, now_us) + begun * self.spacing_us
 
+    def is_astray(self, next_us: int, now_us: int) -> bool:
+        """Return whether a point was stored by a clock that was ahead of this one.
+
+        :meth:`after` then gives the point to store in its place, also where nothing has begun: as long as it is stored,
+        no message may begin, at any time.
+        """
+        return self._in_force(next_us, now_us) < next_us
+
     def _in_force(self, next_us: int, now_us: int) -> int:
         """Return the point, neither in the past nor so far ahead as only a clock that was set back makes it."""
         return min(max(next_us, now_us), now_us + self.burst * self.spacing_us)

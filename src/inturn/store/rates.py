@@ -36,6 +36,8 @@ def receive_within(
     if rates.overall:
         limit = min(limit, rates.overall.free(next_us, now_us))
         if limit <= 0:
+            if rates.overall.is_astray(next_us, now_us):
+                points.save(queue, {_ALL: rates.overall.after(next_us, now_us, 0)}, now_us)
             queue.due_ms = -(-rates.overall.free_us(next_us, now_us) // 1000)
             return ReceivedWithin([], is_stopped=True)
     parts = store.receive(queue, [want._replace(limit=1)] * limit, now_ms)
@@ -53,20 +55,22 @@ def _within(store: Store, queue: QueueInfo, received: list[Delivery], rate: Rate
     points: RateStore = cast("Any", store).rates
     keys = {each.entry.group: _key(each.entry.group) for each in received if each.entry.group is not None}
     known = points.read(queue, list(keys.values())) if keys else {}
-    given, back, begun = [], [], {}
+    given, back, changed = [], [], {}
     for each in received:
         group = each.entry.group
         next_us = 0 if group is None else known.get(keys[group], 0)
         if group is None or rate.free(next_us, now_us) > 0:
             given.append(each)
             if group is not None:
-                begun[keys[group]] = rate.after(next_us, now_us, 1)
+                changed[keys[group]] = rate.after(next_us, now_us, 1)
             continue
+        if rate.is_astray(next_us, now_us):
+            changed[keys[group]] = rate.after(next_us, now_us, 0)
         wait_ms = -(-(rate.free_us(next_us, now_us) - now_us) // 1000)
         number, attempts = each.entry.sequence_number, each.attempts - 1
         back.append(Settlement(number, each.token, SettleAction.NACK, wait_ms, attempts=attempts))
-    if begun:
-        points.save(queue, begun, now_us)
+    if changed:
+        points.save(queue, changed, now_us)
     if back:
         store.settle(queue, back, now_ms)
     return given
