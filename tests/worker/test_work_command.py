@@ -38,6 +38,9 @@ def apply(state, message):
         time.sleep(message["sleep"])
     if message.get("wrong"):
         return None
+    if message.get("leave") and not (HERE / "left").exists():
+        (HERE / "left").touch()
+        os._exit(0)
     balance = state.get("balance", 0) + message["amount"]
     return {"balance": balance}, [{"balance": balance}]
 
@@ -111,6 +114,10 @@ def test_it_works_until_the_queue_is_empty_and_tells_the_counts(folder: Path) ->
         }
         | {"stale": 0, "held": 0, "rejected": 0}
     ]
+    with inturn.open(folder / "shop.db", durable=False) as db:
+        db.queue("payments").send({"amount": 1}, group="early", revision=2)
+    done = ran(folder, *ONE, "--until-empty")
+    assert done.stdout == "ledger over payments: 1 received, 0 applied, 0 duplicate, 1 held, 0 rejected\n"
 
 
 @pytest.mark.thorough
@@ -195,23 +202,39 @@ def test_a_stop_at_any_moment_of_the_start_ends_all_processes(folder: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_started_again_and_nothing_is_lost(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("ended_by", "told"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGTERM, "ended by itself")]
+)
+def test_a_process_that_ends_is_started_again_and_nothing_is_lost(
+    folder: Path, ended_by: signal.Signals, told: str
+) -> None:
     send(folder, groups=20, messages=5)
     send(folder, groups=1, messages=0)
-    with subprocess.Popen(
-        command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as one:
+    log = folder / "log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command(*ONE, "--processes", 2), cwd=folder, stdout=subprocess.DEVNULL, stderr=errors) as one,
+    ):
         first = until(lambda: posted(folder), process=one)[0][0]
-        os.kill(int(first), signal.SIGKILL)
+        os.kill(int(first), ended_by)
         until(lambda: len({effect for _, effect, _ in posted(folder)}) == 100, process=one)
         with inturn.open(folder / "shop.db", durable=False) as db:
             db.queue("payments").send({"amount": 1, "sleep": 0.1}, group="last", revision=1)
         until((folder / "begun").exists, process=one)
+        until(log.read_text, process=one)
         one.send_signal(signal.SIGTERM)
-        _, err = one.communicate(timeout=60)
-    assert one.returncode == 0
-    (line,) = err.splitlines()
-    assert line.endswith(" warning inturn.worker: a process of the work was killed by signal 9")
+        assert one.wait(60) == 0
+    (line,) = log.read_text().splitlines()
+    assert line.endswith(f" warning inturn.worker: a process of the work {told}")
+
+
+@pytest.mark.slow
+def test_a_process_that_a_handler_ends_is_started_again(folder: Path) -> None:
+    send(folder, groups=1, messages=1, leave=True)
+    done = ran(folder, *ONE, "--processes", 2, "--until-empty")
+    assert done.returncode == 0
+    assert done.stderr.endswith(" warning inturn.worker: a process of the work ended by itself\n")
+    assert done.stdout.startswith("ledger over payments: 1 received, 1 applied")
 
 
 @pytest.mark.slow
@@ -325,13 +348,17 @@ def _exit(argument: Any, uplink: Uplink) -> None:
     raise SystemExit(argument)
 
 
+def _finish(argument: Any, uplink: Uplink) -> None:
+    uplink.tell({"is_done": True})
+
+
 @pytest.mark.thorough
 def test_a_process_that_fails_ends_the_others() -> None:
     with pytest.raises(WorkFailed, match="InputError: wrong thing"):
         ProcessGroup(_fail, "thing", 2).run()
     with pytest.raises(WorkFailed, match="exit code 3"):
         ProcessGroup(_exit, 3, 2).run()
-    ProcessGroup(_exit, 0, 2).run()
+    ProcessGroup(_finish, None, 2).run()
 
 
 @pytest.mark.thorough

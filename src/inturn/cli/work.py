@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from inturn.worker.processes import Uplink
     from inturn.worker.service import Service
 
+_COUNTED = ("received", "released", "applied", "duplicate", "stale", "held", "rejected")
+_ALWAYS_TOLD = frozenset(("received", "applied", "duplicate", "rejected"))
+
 
 class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A ``[[pipelines]]`` of a configuration.
@@ -113,8 +116,8 @@ def work(
         say_json(found["workers"])
         return
     for each in found["workers"]:
-        counts = f"{each['received']} received, {each['applied']} applied, {each['duplicate']} duplicate"
-        say(f"{line(each['pipeline'])} over {line(each['queue'])}: {counts}, {each['rejected']} rejected")
+        counts = [f"{each[name]} {name}" for name in _COUNTED if each[name] or name in _ALWAYS_TOLD]
+        say(f"{line(each['pipeline'])} over {line(each['queue'])}: {', '.join(counts)}")
 
 
 def read(path: Path) -> WorkConfig:

@@ -1,7 +1,8 @@
 """The same work in several processes, since handlers that compute share one interpreter.
 
-The parent starts the processes, passes a stop on through a pipe, starts a killed one again, and ends all when one
-fails. A process whose parent is gone stops by itself: the pipe between them is closed then.
+The parent starts the processes, passes a stop on through a pipe, and ends all when one fails. One that ends without
+having been told to stop or having finished its work is replaced: it was killed, stopped by a signal of its own, or
+ended by a handler. A process whose parent is gone stops by itself: the pipe between them is closed then.
 """
 
 import logging
@@ -118,9 +119,10 @@ class ProcessGroup:
         code = one.process.exitcode
         if code and code > 0:
             return f"a process of the work ended with exit code {code}"
-        if code == 0:
+        if code == 0 and (self._stopping.is_set() or told.get("is_done")):
             return ""
-        _log.warning("a process of the work was killed by signal %d", -(code or 0))
+        how = f"was killed by signal {-code}" if code else "ended by itself"
+        _log.warning("a process of the work %s", how)
         last = self._told.pop(at)
         self._before = _summed(self._before, last)
         self._measured = measures.summed([*self._measured, *measures.ended(last.get("measures", ()))])

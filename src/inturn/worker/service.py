@@ -33,6 +33,9 @@ class Service:
         jobs: the pipelines and their queues.
         grace_s: how long a stop waits for running handlers, in seconds.
 
+    Attributes:
+        is_done: whether it ended because all queues were empty.
+
     Raises:
         InputError: if there is no job, or two of them run the same pipeline over the same queue.
     """
@@ -51,6 +54,7 @@ class Service:
         ]
         self._stopping = threading.Event()
         self._is_running = False
+        self.is_done = False
 
     def run(self, *, until_empty: bool = False) -> None:
         """Work until stopped, until one of the workers fails or, with ``until_empty``, until all queues are empty.
@@ -80,6 +84,7 @@ class Service:
                     if not self._stopping.is_set():
                         raise
                     return  # a stop ends the wait
+        self.is_done = True
         self._stopping.set()
 
     def stop_soon(self) -> None:
@@ -105,8 +110,8 @@ class Service:
 
 
 def told(service: Service) -> dict[str, Any]:
-    """Return the status of a service and the measurements of its process, which a parent adds up."""
-    return service.status() | {"measures": measures.workers()}
+    """Return the status of a service, and the measurements of its process, as its parent needs them."""
+    return service.status() | {"measures": measures.workers(), "is_done": service.is_done}
 
 
 def counted(counts: Counts) -> dict[str, int]:
