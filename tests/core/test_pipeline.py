@@ -1,6 +1,7 @@
 """A definition that cannot work is refused at once, in words that name the value, what was expected and the mend."""
 
 import datetime as dt
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,9 +172,12 @@ def test_what_is_no_message_stops_the_run(line: Pipeline, expected: str, given: 
         line.replay([given])
 
 
-def test_a_group_that_is_no_name_stops_the_run() -> None:
-    with pytest.raises(InputError, match=r"a group must be a str, int, date or UUID, not float 1\.5; cast it to text"):
-        pipeline().replay([{"g": 1.5, "r": 1, "v": 1}])
+def test_a_message_whose_group_is_no_name_is_invalid_and_has_none() -> None:
+    result = pipeline().replay([{"g": 1.5, "r": 1, "v": 1}, {"g": "a", "r": 1, "v": 1}])
+    (rejected,) = result.rejected
+    assert (rejected.group, rejected.reason) == (None, "invalid")
+    assert rejected.detail == "a group must be a str, int, date or UUID, not float 1.5; cast it to text"
+    assert result.states == {"a": [1]}
 
 
 @pytest.mark.parametrize("type_", [Event, EventStruct])
@@ -227,9 +231,13 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("order", "places", "text"), WRONG.values(), ids=WRONG)
-def test_a_place_of_the_wrong_type_stops_the_run(order: Any, places: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError, match=text):
-        pipeline(order).replay([{"g": "a", "v": 1, "i": "x", "o": 0, **places}])
+def test_a_message_with_a_place_of_the_wrong_type_is_invalid(order: Any, places: dict[str, Any], text: str) -> None:
+    message = {"g": "a", "v": 1, "i": "x", "o": 0, **places}
+    (rejected,) = pipeline(order).replay([message]).rejected
+    assert (rejected.group, rejected.reason) == ("a", "invalid")
+    assert re.match(text, rejected.detail)
+    with pytest.raises(InvalidMessage, match=text):
+        pipeline(order, on_invalid="fail").replay([message])
 
 
 @pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])

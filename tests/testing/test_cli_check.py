@@ -66,8 +66,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def check(name: str, *arguments: Any, source: str = "in.jsonl") -> Result:
-    words = ["check", f"ledger.py:{name}", "--from", source, "--engines", "worker", *map(str, arguments)]
-    return CliRunner().invoke(app, words)
+    words = ["check", f"ledger.py:{name}", "--from", source, "--engines", "worker"]
+    return CliRunner().invoke(app, [*words, "--max-rejected", "50%", *map(str, arguments)])
 
 
 def document(name: str, *arguments: Any, **more: Any) -> Any:
@@ -79,7 +79,7 @@ def document(name: str, *arguments: Any, **more: Any) -> Any:
 def test_a_table_that_a_person_understands(here: Path) -> None:
     ran = check("ledger")
     assert ran.exit_code == 0, ran.stderr
-    table, *said = ran.stdout.replace("\nLeft", "\f").replace("\nThe same", "\f").split("\f")
+    table, *said = ran.stdout.replace("\nLeft", "\f").replace("\nAll engines", "\f").split("\f")
     rows = [line.split() for line in table.splitlines()]
     assert rows[0] == ["ledger:", "in.jsonl,", "seed", "0"]
     assert " ".join(rows[1]) == "engine groups messages applied duplicate held rejected outputs s agrees"
@@ -88,7 +88,9 @@ def test_a_table_that_a_person_understands(here: Path) -> None:
     assert all(len(line) <= 80 for line in table.splitlines())
     why = "in.jsonl, line 6: amount is null, expected float"
     assert said[0].strip() == f"out: 3 messages that cannot be read as Paid, such as {why}"
-    assert said[1].strip() == "came of it: 2 groups, 2 messages applied, 2 outputs. The handler always did the same."
+    assert said[1].strip() == (
+        "gave the same result: 2 groups, 2 messages applied, 2 outputs. The handler is deterministic."
+    )
 
 
 def test_the_same_as_json(here: Path) -> None:
@@ -162,6 +164,20 @@ def test_a_bad_delivery_first(here: Path) -> None:
     assert bad["received"] > 199 > bad["applied"]
 
 
+def test_a_pipeline_that_rejects_the_messages_fails_with_the_commonest_reasons(here: Path) -> None:
+    rows = [{"account": "a", "revision": str(n) if n > 2 else n, "amount": n} for n in range(1, 11)]
+    rows.append({"account": "a", "revision": None, "amount": 1})
+    (here / "texts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    ran = check("plain", "--max-rejected", "10%", source="texts.jsonl")
+    assert ran.exit_code == 1
+    said = " ".join(ran.stdout.split())
+    assert "9 messages (82%) were rejected; --max-rejected is 10%:" in said
+    assert "8 times: invalid: revision is … of type str; expected an integer" in said
+    assert "1 times: invalid: revision is null" in said
+    assert check("plain", "--max-rejected", "90%", source="texts.jsonl").exit_code == 0
+    assert document("plain", "--max-rejected", "1", source="texts.jsonl")["rejections"]["messages"] == 9
+
+
 NOT_DONE = {
     "no such engine": (
         ["ledger", "--engines", "worker,flink"],
@@ -193,10 +209,11 @@ def test_nothing_of_spark_is_needed_for_lines_and_a_worker(here: Path) -> None:
 
     program = (
         "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None\n"
-        "from inturn.cli import app; app(['check', 'ledger.py:ledger', '--from', 'in.jsonl', '--engines', 'worker'])"
+        "from inturn.cli import app; app(['check', 'ledger.py:ledger', '--from', 'in.jsonl', '--engines', 'worker',"
+        "'--max-rejected', '50%'])"
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PROGRAM_S
     )
     assert ran.returncode == 0, ran.stderr
-    assert "The same came of it" in ran.stdout
+    assert "All engines gave the same result" in ran.stdout

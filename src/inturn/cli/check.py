@@ -1,18 +1,21 @@
 """``inturn check``: the differential test for your own pipeline and your own messages."""
 
 import contextlib
+import re
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from inturn.cli.lab_knobs import part
 from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
 from inturn.cli.places import check_no_database
 from inturn.cli.texts import lines, plain_console, print_line, say_json
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.inspection import counted
 from inturn.definitions import load
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN: Final = 5
 """The number of an engine's differences that are printed; the JSON has all."""
+_REASONS: Final = 3
+"""The number of reasons for rejections that are told."""
 
 
 def check(
@@ -45,6 +50,9 @@ def check(
     quote: Quote = None,
     encoding: Encoding = None,
     null: Null = None,
+    max_rejected: Annotated[
+        str, typer.Option(metavar="SHARE", help="Fail if a larger share of the messages is rejected.")
+    ] = "10%",
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], or a cluster that sees this machine's temporary files.")
     ] = "local[*]",
@@ -52,8 +60,10 @@ def check(
 ) -> None:
     """Put messages through the pure timeline, the worker, the batch and the stream, and see that the same comes of it.
 
-    A handler that is not deterministic is named. Exit code 1 if anything differs.
+    A handler that is not deterministic is named. Exit code 1 if anything differs, or if too many messages are rejected:
+    then it is the pipeline that does not fit them.
     """
+    most = part(max_rejected, "--max-rejected")
     with contextlib.ExitStack() as stack:
         check_no_database(source)
         from inturn.cli.sample import from_lines, from_spark, line_files
@@ -88,12 +98,52 @@ def check(
         except NotDeterministic as fault:
             _name(str(fault), as_json=as_json)
             raise typer.Exit(1) from fault
+        rejected = _rejections(found, sample, definition, messages)
         if as_json:
-            say_json(_document(found, sample, seed))
+            say_json(_document(found, sample, seed) | {"rejections": rejected._asdict()})
         else:
             _show(found, sample, definition, source, seed)
-        if found.differences:
+            _show_rejections(rejected, most)
+        if found.differences or rejected.share > most:
             raise typer.Exit(1)
+
+
+class _Rejections(NamedTuple):
+    """The messages that were rejected or could not be read, as a share of all, with the commonest reasons."""
+
+    messages: int
+    share: float
+    commonest: list[tuple[str, int]]
+
+
+def _rejections(found: "Comparison", sample: "Sample", pipeline: "Pipeline", messages: list[Any]) -> _Rejections:
+    counts = found.stories["replay"].counts
+    left_out, rejected = len(sample.left_out), sum(counts.rejected.values())
+    reasons = Counter(map(_in_general, sample.left_out))
+    if rejected:
+        try:
+            reasons.update(f"{each.reason}: {_in_general(each.detail)}" for each in pipeline.replay(messages).rejected)
+        except InturnError:  # a policy that ends a run, without which the engines were compared
+            reasons.update(counts.rejected)
+    total = counts.received + left_out
+    return _Rejections(left_out + rejected, (left_out + rejected) / max(total, 1), reasons.most_common(_REASONS))
+
+
+def _in_general(reason: str) -> str:
+    """Return a reason without the values of one message, so that the same reasons can be counted."""
+    return re.sub(r"""'[^']*'|"[^"]*"|\b\d[\w.:+-]*""", "…", reason)
+
+
+def _show_rejections(rejected: _Rejections, most: float) -> None:
+    if rejected.share <= most:
+        return
+    console = plain_console()
+    said = (
+        f"{counted(rejected.messages, 'message')} ({rejected.share:.0%}) were rejected; --max-rejected is {most:.0%}:"
+    )
+    print_line(console, said, "bold red")
+    for reason, count in rejected.commonest:
+        print_line(console, f"  {count:,} times: {reason}")
 
 
 def _name(fault: str, *, as_json: bool) -> None:
@@ -151,7 +201,7 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
         rule = found.stories["replay"]
         outputs = sum(map(len, rule.outputs.values()))
         said = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
-        print_line(console, f"The same came of it: {said}. The handler always did the same.", "green")
+        print_line(console, f"All engines gave the same result: {said}. The handler is deterministic.", "green")
     for name in dict.fromkeys(each.other for each in found.differences):
         _tell(console, name, [each for each in found.differences if each.other == name])
 

@@ -28,13 +28,21 @@ class Placed(NamedTuple):
     arrival: Any
 
 
+class _Place(NamedTuple):
+    """The place of a message that has one."""
+
+    turn: int
+    epoch: int
+    group: str
+
+
 def read(
     pipeline: Pipeline, messages: Iterable[Any]
 ) -> tuple[list[tuple[Any, str, TimelineEntry]], list[tuple[str, str | None, Any]]]:
     """Return messages as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
 
     Raises:
-        InputError: if a message lacks a field, or one that places it is of the wrong type.
+        InputError: if a message is neither a dict nor of the message type.
         InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
     """
     offers, invalid = [], []
@@ -43,13 +51,25 @@ def read(
         at = Placed._make(pipeline.read_places(content))
         why = next(_faults(pipeline, message, content, at), None)
         if why is None:
-            offers.append(_offer(pipeline, message, content, at, number))
-        elif pipeline.on_invalid == "fail":
+            try:
+                place = _Place(pipeline.order.turn(at.turn), integer(at.epoch, pipeline.epoch), group_text(at.group))
+            except InputError as error:  # of the wrong type
+                why = str(error)
+            else:
+                offers.append(_offer(pipeline, message, content, at, place, number))
+                continue
+        if pipeline.on_invalid == "fail":
             raise InvalidMessage(why + f": {given!r}")
-        else:
-            group = None if at.group is None else kept_name(group_text(at.group))
-            invalid.append((storable(why), group, given))
+        invalid.append((storable(why), _name_of(at.group), given))
     return offers, invalid
+
+
+def _name_of(group: Any) -> str | None:
+    """Return the group of an invalid message, as it is kept; None if it has none that could be a group."""
+    try:
+        return None if group is None else kept_name(group_text(group))
+    except InputError:
+        return None
 
 
 def message_of(pipeline: Pipeline, given: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -105,7 +125,7 @@ def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Pl
     for field, value in ((pipeline.epoch, at.epoch), (pipeline.turn, at.turn), (pipeline.arrival, at.arrival)):
         if type(value) is int and not _LEAST <= value < _BEYOND:
             yield f"{field} is {value}, which does not fit into 64 bits"
-    if fault := pipeline.order.fault(at.turn):
+    if fault := _turn_fault(pipeline, at.turn):
         yield fault
     if isinstance(message, Unmade):
         yield message.why
@@ -116,6 +136,13 @@ def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Pl
             yield fault
     if (path := unholdable(content)) is not None:
         yield f"{path} has half a surrogate pair, which no UTF-8 can hold"
+
+
+def _turn_fault(pipeline: Pipeline, turn: Any) -> str | None:
+    try:
+        return pipeline.order.fault(turn)
+    except InputError as error:  # of the wrong type
+        return str(error)
 
 
 def _nulls(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
@@ -141,23 +168,22 @@ def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offer(
-    pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, number: int
+    pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, place: _Place, number: int
 ) -> tuple[Any, str, TimelineEntry]:
     order, is_identified = pipeline.order, pipeline.id is not None
     entry = TimelineEntry(
-        turn=order.turn(at.turn),
+        turn=place.turn,
         digest=digest(_own(pipeline, content)),
         message=message,
-        epoch=integer(at.epoch, pipeline.epoch),
+        epoch=place.epoch,
         id=str(at.id) if is_identified and at.id is not None else None,
     )
     # An id also orders messages, by its own type; a revision needs no id beside it.
     ident = at.id if is_identified and not order.has_revisions else ""
     key = (entry.epoch, entry.turn, ident, entry.digest)
-    group = group_text(at.group)
     if pipeline.arrival is None:
-        return key, group, entry
-    return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), group, entry
+        return key, place.group, entry
+    return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), place.group, entry
 
 
 def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
