@@ -214,11 +214,17 @@ def upgrade(state: Any, version: int) -> New:
     return New(state["name"], state["amount"], version)
 
 
+def in_place(state: Any, version: int) -> Any:
+    """The same as JSON values."""
+    return {"owner": state["name"], "cents": state["amount"] * (100 if version < 2 else 1), "version": version}
+
+
 def add_cents(state: New, message: Row) -> tuple[New, list[Any]]:
     return replace(state, cents=state.cents + message["amount"]), [state.version]
 
 
-def test_a_new_version_goes_on_from_what_upgrade_makes(engine: Engine) -> None:
+@pytest.mark.parametrize("upgrade", [upgrade, in_place])
+def test_a_new_version_goes_on_from_what_upgrade_makes(engine: Engine, upgrade: Any) -> None:
     new = ledger(New, add_cents, version=3, upgrade=upgrade)
     second = replace(ledger(), version=2, upgrade=lambda state, version: Old(state["name"], state["amount"] * 100))
     engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(2, account="c"))  # c waits
@@ -253,7 +259,12 @@ def raises(state: Row, version: int) -> Any:
 
 WRONG = {
     "raises": (raises, r"StateError: pipeline 'ledger': upgrade raised half \\udc80 on a state of version 1: {}"),
-    "no state": (lambda state, version: {"x": 1}, "upgrade has made of a state of version 1 what is no state"),
+    "no state": (lambda state, version: [], "upgrade has made of a state of version 1 what is no state"),
+    "a field too many": (
+        lambda state, version: {"cents": 1, "x": 1},
+        "no state: state.x: the state type has no",
+    ),
+    "a wrong field": (lambda state, version: {"cents": "1"}, "what is no state: Expected `int`, got `str`"),
     "wrong fields": (lambda state, version: New(cents="many"), "what is no state: state.cents"),  # type: ignore[arg-type]
 }
 

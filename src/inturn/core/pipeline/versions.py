@@ -11,14 +11,16 @@ import base64
 import copy
 import datetime as dt
 import enum
-import traceback
 import uuid
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from inturn.core.errors import StateError
+import msgspec
+
+from inturn.core.errors import StateError, ValueRefused
 from inturn.core.identity import field_names
+from inturn.core.texts import text_of, traceback_of
 from inturn.core.values.construct import error_text
 from inturn.core.values.instant import span_text
 from inturn.core.values.kinds import (
@@ -33,7 +35,8 @@ from inturn.core.values.kinds import (
     UnionKind,
 )
 from inturn.core.values.models import make
-from inturn.core.values.states import required
+from inturn.core.values.plain import inside
+from inturn.core.values.states import required, restored
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.definition import Pipeline
@@ -169,7 +172,7 @@ def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
         # A copy, so that upgrade cannot change the stored state.
         return _upgraded(pipeline, copy.deepcopy(state), version)
     except StateError as error:
-        return OldState(state, version, "".join(traceback.format_exception(error)))
+        return OldState(state, version, traceback_of(error))
 
 
 def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
@@ -182,10 +185,40 @@ def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
         msg = f"pipeline {pipeline.name!r}: upgrade raised {error_text(error)} on a state of version {version}"
         raise StateError(f"{msg}: {state!r:.200}") from error
     try:
-        return pipeline.normal(made)
+        return pipeline.normal(_typed(pipeline, made))
     except Exception as error:  # includes errors of the state type's own checks
-        msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: {error}"
-        raise StateError(msg) from error
+        msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: "
+        raise StateError(msg + text_of(error)) from error
+
+
+def _typed(pipeline: "Pipeline", made: Any) -> Any:
+    """Return a state that ``upgrade`` has made of JSON values, as those it was given, in the state type.
+
+    Raises:
+        ValueRefused: if a value would be lost: the type has no such field.
+        msgspec.ValidationError: if the values do not fit the type.
+    """
+    wanted = pipeline.state
+    if not isinstance(made, dict) or not isinstance(wanted, type) or field_names(wanted) is None:
+        return made
+    typed: Any = msgspec.convert(made, wanted, str_keys=True, from_attributes=True, dec_hook=restored)
+    if lost := _lost(made, as_json(typed), "state"):
+        raise ValueRefused(f"{lost}: the state type has no such field")
+    return typed
+
+
+def _lost(given: Any, kept: Any, path: str) -> str:
+    """Return the path to a value that is not in what was made of it; empty if there is none."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, each in given.items():
+            name = str(as_json(key))
+            lost = _lost(each, kept[name], inside(path, key)) if name in kept else inside(path, key)
+            if lost:
+                return lost
+    if isinstance(given, list) and isinstance(kept, list):
+        pairs = enumerate(zip(given, kept, strict=False))
+        return next((lost for at, pair in pairs if (lost := _lost(*pair, f"{path}[{at}]"))), "")
+    return ""
 
 
 def carried(pipeline: "Pipeline", state: Any, version: int, shape: Any) -> Any:
