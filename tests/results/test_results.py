@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pydantic
 import pytest
 from typer.testing import CliRunner
 
@@ -36,6 +37,15 @@ class Account:
     key: bytes = b"\0\xff"
     at: dt.datetime = dt.datetime(2026, 1, 1, tzinfo=UTC)
     by_day: dict[int, list[int]] = field(default_factory=dict)
+
+
+class AccountModel(pydantic.BaseModel):
+    """The same as a model."""
+
+    balance: int = 0
+    key: bytes = b""
+    at: dt.datetime | None = None
+    by_day: dict[int, list[int]] = {}
 
 
 def post(state: Account, message: dict[str, Any]) -> tuple[Account, list[Any]]:
@@ -120,6 +130,8 @@ def test_one_state_as_json_values_and_as_its_type(results: PipelineResults) -> N
     assert results.state("bad", Account) == Account(1, by_day={1: [1]})
     with pytest.raises(StateError, match=r"the state of group 'bad' is no int: .*leave type= out"):
         results.state("bad", int)
+    account = Account(1, by_day={1: [1]})
+    assert results.state("bad", AccountModel) == AccountModel(**vars(account))
     with pytest.raises(InputError, match="'nobody'"):
         results.state("nobody")
 

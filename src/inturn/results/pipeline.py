@@ -11,6 +11,7 @@ from inturn.core.pipeline.deciding import Decider, GroupDecisions
 from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.values.states import restored
 from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
 
 R = TypeVar("R", OutputRow, RejectedRow)
@@ -79,7 +80,7 @@ class PipelineResults(GroupDecisions):
         if type is None:
             return state
         try:
-            return msgspec.convert(state, type, str_keys=True)
+            return msgspec.convert(state, type, str_keys=True, dec_hook=restored)
         except msgspec.ValidationError as error:
             msg = f"the state of group {group!r} is no {type.__name__}: {error}; leave type= out to get JSON values"
             raise StateError(msg) from error
