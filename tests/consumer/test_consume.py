@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import inturn
+from awaited import AWAITED, waiting
 from clocks import RunningClock
+from hostile import RAISED
 from inturn import Retry
 from inturn.consumer import Consumer
 from inturn.core import limits
@@ -332,13 +334,101 @@ def test_async_handlers_run_in_the_loop_of_async_with(db: Database) -> None:
     assert seen == {f"g{n}": [n, n + 3, n + 6] for n in range(3)}
 
 
-def test_errors_of_the_program_end_the_consumer_and_the_message_stays(db: Database) -> None:
+@pytest.mark.parametrize("kind", AWAITED)
+def test_what_a_plain_handler_returns_to_be_waited_for_is_waited_for(db: Database, kind: str) -> None:
+    queue, done = db.queue("q"), list[int]()
+    queue.send_many([draft(n, group="a") for n in range(4)])
+    with waiting(kind) as later:
+        counts = inturn.consume(queue, lambda message: later(lambda: done.append(message.body)), until="empty")
+        assert done == [0, 1, 2, 3]
+    assert counts.done == 4
+
+
+@pytest.mark.parametrize("kind", AWAITED)
+@pytest.mark.parametrize("raised", [OSError("not yet"), asyncio.CancelledError()], ids=repr)
+def test_its_error_is_a_failed_attempt(db: Database, kind: str, raised: BaseException) -> None:
+    queue, failures = db.queue("q"), [raised]
+    queue.send(1, group="a")
+
+    def act() -> None:
+        if failures:
+            raise failures.pop()
+
+    with waiting(kind) as later:
+        counts = inturn.consume(queue, lambda message: later(act), retry=SOON, until="empty")
+    assert (counts.done, counts.failed) == (1, 1)
+
+
+@pytest.mark.parametrize("raised", RAISED)
+def test_whatever_a_handler_raises_parks_its_group_only(db: Database, raised: str) -> None:
+    queue = db.queue("q")
+    queue.send_many([draft(group, group=group) for group in ("bad", "good")])
+
+    def handle(message: Message) -> None:
+        if message.body == "bad":
+            raise RAISED[raised]()
+
+    counts = inturn.consume(queue, handle, retry=SOON, until="empty")
+    assert (counts.done, counts.failed, [each.group for each in queue.parked()]) == (1, 3, ["bad"])
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a bool": (lambda message: False, "returned False; it returns nothing"),
+    "a response": (lambda message: {"status": 500}, "returned dict with 1 key; it returns nothing"),
+    "a generator": (lambda message: (each for each in [1]), "is a generator, whose code nobody runs"),
+    "a coroutine with a plain tx": (lambda message, tx: asyncio.sleep(0), "define it as an `async def`"),
+}
+
+
+@pytest.mark.parametrize(("handler", "why"), WRONG.values(), ids=WRONG)
+def test_a_handler_that_is_wrong_ends_the_consumer_and_the_message_stays(db: Database, handler: Any, why: str) -> None:
+    queue = db.queue("q")
+    queue.send("a1", group="a")
+    with pytest.raises(HandlerError, match=why):
+        inturn.consume(queue, handler)
+    assert queue.depth().messages == 1
+    assert queue.parked() == []
+
+
+def test_a_message_for_which_a_handler_is_wrong_parks_its_group(db: Database) -> None:
+    """At last also if every consumer begins with it: then each ends, and its attempts are used up."""
+    queue = db.queue("q")
+    queue.send("a1", group="a")
+    for _ in range(3):
+        with pytest.raises(HandlerError, match="returned str of 2 characters"):
+            inturn.consume(queue, lambda message: "no", retry=SOON)
+        until(lambda: queue.depth().delayed == 0)
+    assert [each.group for each in queue.parked()] == ["a"]
+    queue.send_many([draft("b1", group="b"), draft("c1", group="c")])
+    counts = inturn.consume(
+        queue, lambda message: "no" if message.body == "c1" else None, retry=SOON, concurrency=1, until="empty"
+    )
+    assert counts.done == 1
+    assert [each.group for each in queue.parked()] == ["a", "c"]
+    assert "HandlerError: the handler returned" in queue.parked()[1].note
+
+
+def test_a_generator_is_refused_when_it_is_given(db: Database) -> None:
+    def handle(message: Message) -> Any:
+        yield message
+
+    async def ahandle(message: Message) -> Any:
+        yield message
+
+    for handler in (handle, ahandle):
+        with pytest.raises(InputError, match=f"handler is .*{handler.__name__}, a generator, whose code nobody runs"):
+            inturn.consume(db.queue("q"), handler)
+
+
+def test_an_exit_ends_the_consumer_and_the_message_stays(db: Database) -> None:
     queue = db.queue("q")
     queue.send("a1", group="a")
 
-    with pytest.raises(HandlerError, match="async def"):
-        inturn.consume(queue, lambda message: asyncio.sleep(0))
-    assert queue.depth()[:2] == (1, 0)
+    async def aleave(message: Message) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        inturn.consume(queue, aleave)
 
     def leave(message: Message) -> None:
         raise SystemExit(3)
@@ -360,6 +450,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_received(db: D
         ({"then": "dead-letter"}, "has none"),
         ({"then": "drop"}, "'park' or 'dead-letter'"),
         ({"concurrency": 0}, "concurrency is 0"),
+        ({"grace_s": float("nan")}, "grace_s is nan"),
         ({"until": "tomorrow"}, "'stopped' or 'empty'"),
         ({"transaction": db.transaction}, r"expected handler\(message, tx\)"),
     ):

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from shop import Gate, Row, Shop, ledger, row
 
+from awaited import AWAITED, waiting
 from inturn import Retry
 from inturn.core import limits
-from inturn.core.errors import DeliveryRefused
+from inturn.core.errors import DeliveryRefused, InputError
 from inturn.store.records import Claim, MadeOutput
 from inturn.worker import Worker
 from inturn.worker.outbox import Outbox
 from inturn.worker.unit_of_work import Sending
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, until
 
 Told = list[tuple[Any, str]]
 QUICK = Retry(1, "10 milliseconds")
@@ -46,6 +47,54 @@ def test_each_output_is_delivered_with_its_effect_id_and_forgotten(shop: Shop, k
         own = effects(line, [each for each in messages if each["account"] == account])
         assert [each for each in told if each in own] == own, "in order"
     assert shop.seen(line)["outputs"] == []
+
+
+@pytest.mark.parametrize("kind", AWAITED)
+def test_what_a_plain_function_returns_to_be_waited_for_is_waited_for(shop: Shop, kind: str) -> None:
+    told: list[str] = []
+    shop.send([row(revision, account=account) for revision in (1, 2) for account in "ab"])
+    with waiting(kind) as later:
+        shop.work(ledger(), deliver=lambda _output, effect_id: later(lambda: told.append(effect_id)))
+        assert sorted(told) == sorted(
+            effect for _, effect in effects(ledger(), [row(1), row(2), row(1, account="b"), row(2, account="b")])
+        )
+
+
+@pytest.mark.parametrize("kind", AWAITED)
+@pytest.mark.parametrize("raised", [OSError("the bank is closed"), SystemExit(3), asyncio.CancelledError()], ids=repr)
+def test_its_error_is_a_failed_attempt(shop: Shop, kind: str, raised: BaseException) -> None:
+    told, failures = list[str](), [raised]
+
+    def act() -> None:
+        if failures:
+            raise failures.pop()
+        told.append("delivered")
+
+    shop.send([row(1)])
+    with waiting(kind) as later:
+        shop.work(ledger(), deliver=lambda _output, _effect_id: later(act), retry=QUICK)
+    assert told == ["delivered"]
+
+
+def test_other_results_are_ignored(shop: Shop) -> None:
+    shop.send([row(1)])
+    shop.work(ledger(), deliver=lambda output, _effect_id: output)
+    assert shop.seen(ledger())["outputs"] == []
+
+
+def test_a_generator_is_refused_and_its_outputs_stay(shop: Shop) -> None:
+    def deliver(output: Any, effect_id: str) -> Any:
+        yield output
+
+    with pytest.raises(InputError, match=r"deliver is .*deliver, a generator, whose code nobody runs"):
+        Worker(ledger(), shop.queue, deliver=deliver)
+    shop.send([row(1)])
+    with Worker(
+        ledger(), shop.queue, deliver=lambda output, _effect_id: (each for each in [output]), retry=Retry(1, "1 hour")
+    ):
+        until(lambda: shop.ask(lambda kept, number: [each.attempts for each in kept.outgoing(number, None, 10)]) == [1])
+    (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
+    assert "is a generator, whose code nobody runs" in post.error
 
 
 def test_it_is_called_after_the_commit_and_outside_of_any_transaction(shop: Shop) -> None:

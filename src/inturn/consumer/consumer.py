@@ -6,7 +6,6 @@ handler; see handling.py.
 
 import asyncio
 import time
-import traceback
 from collections import deque
 from typing import Literal, Self
 
@@ -27,7 +26,7 @@ from inturn.core.override import override
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.messages import Delivery
 from inturn.core.rate import Rate, RateLimits
-from inturn.core.texts import kept_error
+from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.queue.message import Message
@@ -36,6 +35,7 @@ from inturn.worker.signals import stopped_by
 from inturn.worker.thread_pool import Pace, ThreadPool
 
 _RETRY = Retry(5, "1 second")
+_HANDLED = frozenset((HandlingResult.DONE, HandlingResult.COMMITTED))
 
 
 def consume(  # noqa: PLR0913 - options by name, each with a default
@@ -60,8 +60,8 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
     Args:
         queue: the queue.
         handler: a plain or async function, called as ``handler(message)`` or, if it requires a second argument,
-            ``handler(message, tx)``. Its result is ignored; an exception is a failed attempt. It does not settle the
-            message. ``tx`` begins with its first use and takes the acknowledgement.
+            ``handler(message, tx)``. It returns nothing, or something to wait for, and does not settle the message. An
+            exception is a failed attempt. ``tx`` begins with its first use and takes the acknowledgement.
         concurrency: the number of messages handled at once.
         retry: the further attempts and the longest pause before each; the actual pause is random, up to that ("full
             jitter"). Each receive of the message counts, also one whose process was killed.
@@ -79,7 +79,8 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
 
     Raises:
         InputError: if an argument is invalid, or does not fit the queue's settings.
-        HandlerError: if a plain handler returned a coroutine, or ``transaction=`` gives what ``tx=`` does not accept.
+        HandlerError: if the handler returned a value, or ``transaction=`` gives what ``tx=`` does not accept, before
+            any message was handled. Later on it is a failed attempt.
         NoSuchQueue: if the queue, or its dead-letter queue, does not exist.
         StoreError: if the database cannot be written.
     """
@@ -125,9 +126,9 @@ class Consumer(BackgroundLoop):
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
-        super().__init__("consumer", "inturn-consumer-rounds")
+        super().__init__("consumer", "inturn-consumer-rounds", grace_s)
         self.counts = ConsumedCounts()
-        self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
+        self._queue, self._concurrency = queue, concurrency
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
         self._rounds = Rounds(queue, retry, then, rates)
@@ -138,12 +139,13 @@ class Consumer(BackgroundLoop):
         self._back: list[Handling] = []  # to be given back
         self._pace = Pace()
         self._is_running = False
+        self._is_proved = False  # once it has handled a message
 
     # --- what a caller does ---
 
     async def __aenter__(self) -> Self:
         """Start the consumer's thread; async handlers run in this event loop."""
-        self._call.use(asyncio.get_running_loop())
+        self._call.loop.use(asyncio.get_running_loop())
         return self.__enter__()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -165,13 +167,13 @@ class Consumer(BackgroundLoop):
         """Handle one message in a thread of the pool."""
         try:
             handling.result = self._result(handling)
-        except HandlerError as error:
+        except (KeyboardInterrupt, SystemExit) as error:  # it ends the consumer, which tells it
             handling.fault = error
-        except Exception as error:  # noqa: BLE001 - whatever it raises, it is tried again
+        except BaseException as error:  # noqa: BLE001 - whatever else it raises, it is tried again
             handling.result = HandlingResult.FAILED
-            handling.error = kept_error("".join(traceback.format_exception(error)))
-        except BaseException as error:  # noqa: BLE001 - it ends the consumer, which tells it
-            handling.fault = error
+            handling.error, handling.error_type = kept_error(traceback_of(error)), type(error).__name__
+            if isinstance(error, HandlerError):
+                handling.wrong = error
         self._ended.append(handling)
         if not self._news.is_set():
             self._news.set()
@@ -227,7 +229,11 @@ class Consumer(BackgroundLoop):
         return found
 
     def _collect(self) -> list[Handling]:
-        """Return the attempts that have ended. A fault ends the consumer once the others are settled."""
+        """Return the attempts that have ended. A fault ends the consumer once the others are settled.
+
+        So does a handler that is wrong, if no message was handled before. Its attempt counts, so that one message for
+        which it is wrong does not end every consumer that begins with it.
+        """
         ended = []
         for _ in range(len(self._ended)):
             handling = self._ended.popleft()
@@ -239,6 +245,11 @@ class Consumer(BackgroundLoop):
                 self._back.append(handling)
                 self._error = self._error or handling.fault
                 self._stopping.set()
+        self._is_proved = self._is_proved or any(each.result in _HANDLED for each in ended)
+        wrong = next((each.wrong for each in ended if each.wrong is not None), None)
+        if wrong is not None and not self._is_proved:
+            self._error = self._error or wrong
+            self._stopping.set()
         return ended
 
     def _most(self) -> int:
@@ -259,6 +270,7 @@ class Consumer(BackgroundLoop):
                 self._back.append(handling)
             elif self._rounds.is_spent(message):
                 handling.result = HandlingResult.FAILED
+                handling.error_type = "ProcessEnded"
                 handling.error = f"received {message.attempts} times; the last time the process ended with the handler"
                 self._ended.append(handling)
                 self._news.set()
@@ -294,4 +306,4 @@ class Consumer(BackgroundLoop):
                 break
             if self._in_hand and not self._ended:
                 self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))
-        self._call.close()
+        self._call.loop.close()

@@ -1,20 +1,23 @@
 """The call of a handler with one message: plain or async, with or without a transaction."""
 
-import asyncio
 import inspect
-import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 from inturn.consumer.transaction import HandlerTransaction, acknowledging
 from inturn.core.errors import HandlerError, InputError
+from inturn.core.pipeline.handler import described, is_defined_as, refuse_generator
 from inturn.faults import reach
 from inturn.queue.message import Message
 from inturn.telemetry import processing
+from inturn.worker.event_loop import EventLoop
 
 MessageHandler: TypeAlias = Callable[..., Any]
-"""A plain or async function ``handler(message)`` or ``handler(message, tx)``; its result is ignored."""
+"""A plain or async function ``handler(message)`` or ``handler(message, tx)`` that returns nothing.
+
+A plain function may return something to wait for.
+"""
 
 OpenTransaction: TypeAlias = Callable[[], Any]
 """Returns a context manager, plain or async, that gives a transaction and commits or rolls back at its end."""
@@ -27,43 +30,36 @@ class HandlerCall:
         handler: the handler.
         transaction: opens the caller's transaction; None: a :class:`HandlerTransaction`, if the handler takes one.
 
+    Attributes:
+        loop: the event loop of async handlers.
+
     Raises:
-        InputError: if the handler does not take the right number of arguments.
+        InputError: if the handler does not take the right number of arguments, or is a generator.
     """
 
     def __init__(self, handler: MessageHandler, transaction: OpenTransaction | None) -> None:
+        refuse_generator("handler", handler)
         self._handler, self._open = handler, transaction
         self._takes_tx = _takes_tx(handler, is_needed=transaction is not None)
-        self._is_async = any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None))))  # noqa: B004 - an object with an async __call__
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_own_loop = False
-        self._mutex = threading.Lock()
-
-    def use(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run async handlers in a loop of the caller."""
-        self._loop = loop
+        self._is_async = is_defined_as(inspect.iscoroutinefunction, handler)
+        self.loop = EventLoop("inturn-consumer-loop")
 
     def run(self, message: Message) -> bool:
         """Handle a message; return whether it was acknowledged in the handler's transaction.
 
         Raises:
             AckRefused: if its lease was over, so that the transaction was rolled back.
-            HandlerError: if a plain handler returns a coroutine, or the caller's transaction does not fit.
+            HandlerError: if the handler returned a value, or the caller's transaction does not fit.
             Exception: an error of the handler.
         """
         if self._is_async:
-            is_acked = asyncio.run_coroutine_threadsafe(self._aobserved(message), self._running_loop()).result()
+            is_acked = bool(self.loop.result_of(self._aobserved(message)))
         else:
             with processing(message):
                 is_acked = self._run(message)
         if self._open is not None and not is_acked:
             raise HandlerError("the context manager of transaction= kept the handler's error to itself; let it through")
         return is_acked
-
-    def close(self) -> None:
-        """Stop the own event loop."""
-        if self._loop is not None and self._is_own_loop:
-            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _run(self, message: Message) -> bool:
         if self._open is not None:
@@ -77,14 +73,21 @@ class HandlerCall:
             self._call(message)
             return False
         with HandlerTransaction(message, is_async=False) as own:
-            self._call(message, own)
+            returned = self._handler(message, own)
+            if inspect.iscoroutine(returned):  # which would need a transaction for async code
+                returned.close()
+                raise HandlerError("the handler takes tx and returned a coroutine; define it as an `async def`")
+            self._end(self.loop.result_of(returned))
         return own.is_begun
 
     def _call(self, *arguments: Any) -> None:
-        result = self._handler(*arguments)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise HandlerError("the handler returned a coroutine that nobody awaits; define it as an `async def`")
+        self._end(self.loop.result_of(self._handler(*arguments)))
+
+    def _end(self, result: Any) -> None:
+        """Refuse a result: a handler that means something by it would wonder that the message is acknowledged."""
+        if result is not None:
+            msg = f"the handler returned {described(result)}; it returns nothing, and an exception is a failed attempt"
+            raise HandlerError(msg)
         reach("handled")
 
     async def _aobserved(self, message: Message) -> bool:
@@ -103,28 +106,17 @@ class HandlerCall:
                     is_acked = await self._acall_and_ack(message, tx)
             return is_acked
         if not self._takes_tx:
-            await self._handler(message)
-            reach("handled")
+            self._end(await self._handler(message))
             return False
         with HandlerTransaction(message, is_async=True) as own:
-            await self._handler(message, own)
-            reach("handled")
+            self._end(await self._handler(message, own))
         return own.is_begun
 
     async def _acall_and_ack(self, message: Message, tx: Any) -> bool:
-        await self._handler(message, tx)
-        reach("handled")
+        self._end(await self._handler(message, tx))
         with acknowledging(tx):
             await message.ack.aio(tx=tx)
         return True
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop for async handlers; without one of the caller, it runs in a thread of its own."""
-        with self._mutex:
-            if self._loop is None:
-                self._loop, self._is_own_loop = asyncio.new_event_loop(), True
-                threading.Thread(target=self._loop.run_forever, name="inturn-consumer-loop", daemon=True).start()
-            return self._loop
 
 
 def _takes_tx(handler: MessageHandler, *, is_needed: bool) -> bool:

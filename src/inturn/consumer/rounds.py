@@ -4,7 +4,6 @@ At most one message of a group is received at a time. So a message begins only w
 before it is committed, and a receive counts as an attempt of exactly the message that is handled.
 """
 
-import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,23 +11,23 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias, cast
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import HandlerError, InputError
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
 from inturn.core.queue.sessions import SessionRequest, SessionVerb
 from inturn.core.rate import RateLimits
-from inturn.core.texts import shown
 from inturn.queue import Queue
 from inturn.queue.message import Message
 from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
+from inturn.telemetry.events import EventLogger
 
 Then: TypeAlias = Literal["park", "dead-letter"]
 """The ways to end with a message whose retries have ended."""
 
-_log = logging.getLogger("inturn.consumer")
+_LOG = EventLogger("consumer")
 
 
 @dataclass
@@ -73,6 +72,8 @@ class Handling:
         until_ms: the end of its lease; None: it was lost.
         result: the result; None: not yet.
         error: the error with its traceback, of a failed attempt.
+        error_type: the type of that error.
+        wrong: that error, if the handler did not raise it: it returned a value, or its transaction does not fit.
         fault: an error that ends the whole consumer.
     """
 
@@ -80,6 +81,8 @@ class Handling:
     until_ms: int | None
     result: HandlingResult | None = None
     error: str = ""
+    error_type: str = ""
+    wrong: HandlerError | None = None
     fault: BaseException | None = None
 
     @property
@@ -268,5 +271,16 @@ class Rounds:
             else:  # a receiver holds a deferred message of the group: all attempts again, when it may be free
                 hidden = Settlement(message.sequence_number, None, SettleAction.EXTEND, limits.PARK_AGAIN_MS)
                 store.settle(queue, [hidden], found.now_ms)
-        why = shown((ended.error.strip().splitlines() or [""])[-1])
-        _log.warning("message %d is given up after %d attempts: %s", message.sequence_number, message.attempts, why)
+        self._tell_given_up(ended)
+
+    def _tell_given_up(self, ended: Handling) -> None:
+        message = ended.message
+        text = "message %(sequence_number)s of group %(group)r of %(queue)r is given up after %(attempts)s attempts: "
+        about = {
+            "queue": self._queue.name,
+            "group": message.group,
+            "sequence_number": message.sequence_number,
+            "attempts": message.attempts,
+            "error": ended.error_type,
+        }
+        _LOG.warning("exhausted", self._queue.name, text + "%(error)s", payload=ended.error, **about)

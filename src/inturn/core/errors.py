@@ -6,7 +6,7 @@ InturnError
 ├── InputError         the data does not fit the pipeline: a missing column, a wrong type
 │   ├── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
 │   └── ValueRefused   a value would not come back unchanged; in a state or an output it parks the group
-├── HandlerError       the handler returned something that is not (state, outputs), or a coroutine to a plain caller
+├── HandlerError       the handler returned what its caller cannot use, such as no (state, outputs)
 ├── StateError         a state cannot be stored, or the state type changed in a way that loses data
 ├── GapError           a gap outlived its wait and the policy says then="fail"
 ├── StoreError         the store cannot be used

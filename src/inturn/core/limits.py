@@ -361,6 +361,9 @@ OUTBOX_LEASE_S: Final = 30.0
 WORKER_LEASE_MS: Final = 200
 """The shortest lease of a worker, whatever its queue's setting: the worker needs time to extend it."""
 
+WORKER_DOUBTFUL: Final = 10
+"""Number of groups that a worker tries with a handler whose every result was wrong, before it ends."""
+
 WORKER_GATHER_S: Final = 0.005
 """Time for which a worker gathers finished turns into one transaction, while there are others that can begin."""
 

@@ -188,8 +188,10 @@ class IdempotencyMiddleware:
         async def finish(response: StoredResponse) -> None:
             try:
                 await self._keys.accept.aio_to_the_end(request.lock, response.result(), keep_s=self._keep_s)
-            except LockLost as error:
-                log.warning("%s %s: its response is not stored: %s", scope["method"], scope.get("path"), error)
+            except LockLost:  # whose text names the caller and the key
+                log.warning(
+                    "%s %s: its response is not stored, since its lock was lost", scope["method"], scope.get("path")
+                )
             await _send(send, response)
 
         taken = _Taken(finish)

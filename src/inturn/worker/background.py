@@ -16,10 +16,16 @@ class BackgroundLoop(ABC):
     Args:
         what: what it is, for error texts: ``worker``.
         thread: the name of its thread.
+        grace_s: how long a stop waits for running handlers, in seconds.
+
+    Raises:
+        InputError: if ``grace_s`` is negative, or no number.
     """
 
-    def __init__(self, what: str, thread: str) -> None:
-        self._what, self._thread_name = what, thread
+    def __init__(self, what: str, thread: str, grace_s: float) -> None:
+        if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
+            raise InputError(f"grace_s is {grace_s!r}; it is a number of seconds, 0 or more")
+        self._what, self._thread_name, self._grace_s = what, thread, grace_s
         self._news = threading.Event()
         self._drained = threading.Event()  # all that was taken has begun
         self._stopping = threading.Event()

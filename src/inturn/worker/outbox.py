@@ -1,10 +1,7 @@
 """The outbox: outputs are delivered after their commit, in order within a group, and retried until they succeed."""
 
-import asyncio
-import inspect
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Final
@@ -13,16 +10,21 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import DeliveryRefused
+from inturn.core.pipeline.handler import refuse_generator
 from inturn.core.pipeline.order import Retry
-from inturn.core.texts import kept_error
+from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.store.records import MadeOutput
 from inturn.telemetry import observer
+from inturn.worker.event_loop import EventLoop
 from inturn.worker.thread_pool import ThreadPool
 from inturn.worker.unit_of_work import Sending
 
 Deliver = Callable[[Any, str], Any]
-"""A plain or async function of an output, as JSON values, and its effect id."""
+"""A plain or async function of an output, as JSON values, and its effect id.
+
+The output is delivered once the function has returned and, if it returns something to wait for, once that is done.
+"""
 _UNWATCHED = nullcontext()
 
 DELIVER_RETRY: Final = Retry(10, "100 milliseconds")
@@ -38,19 +40,22 @@ class Outbox:
         concurrency: the number of groups delivered at once.
         over: called when a claim is finished.
         pipeline: the name of the pipeline, for those who observe.
+
+    Raises:
+        InputError: if ``deliver`` is a generator.
     """
 
     def __init__(
         self, deliver: Deliver, retry: Retry, concurrency: int, over: Callable[[Sending], None], pipeline: str = ""
     ) -> None:
+        refuse_generator("deliver", deliver)
         self._deliver, self._pipeline = deliver, pipeline
         pauses_s = Retry(max(retry.times, 1), retry.backoff).pauses_s()
         self._pauses_s = [max(pause_s, limits.DELIVER_PAUSE_S) for pause_s in pauses_s]
         self._over = over
         self._pool: ThreadPool[Sending] = ThreadPool(concurrency, self._send, "inturn-deliver")
         self._stopping = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._mutex = threading.Lock()
+        self._loop = EventLoop("inturn-deliver-loop")
 
     def put(self, sending: Sending) -> None:
         """Queue a claim for delivery."""
@@ -63,8 +68,7 @@ class Outbox:
 
     def close(self) -> None:
         """Stop the event loop, once nothing is being delivered."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.close()
 
     def _send(self, sending: Sending) -> None:
         try:
@@ -76,7 +80,7 @@ class Outbox:
                 reach("delivered")
                 sending.count += 1
         except BaseException as error:  # noqa: BLE001 - whatever it raises, it is tried again
-            sending.error = kept_error("".join(traceback.format_exception(error)))
+            sending.error = kept_error(traceback_of(error))
             sending.error_type = type(error).__name__
             attempts = 0 if sending.count else sending.claim.attempts
             sending.is_last_pause = attempts >= len(self._pauses_s) - 1
@@ -92,19 +96,6 @@ class Outbox:
             if observer.active is not None:
                 watched = observer.active.delivery(self._pipeline, output.effect_id, output.trace)
             with watched or _UNWATCHED:
-                self._one(msgspec.json.decode(output.output), output.effect_id)
+                self._loop.result_of(self._deliver(msgspec.json.decode(output.output), output.effect_id))
         finally:
             sending.took_s.append(time.perf_counter() - began_s)
-
-    def _one(self, output: Any, effect_id: str) -> None:
-        answer = self._deliver(output, effect_id)
-        if inspect.iscoroutine(answer):
-            asyncio.run_coroutine_threadsafe(answer, self._running_loop()).result()
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop for async deliveries, which runs in a thread of its own."""
-        with self._mutex:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="inturn-deliver-loop", daemon=True).start()
-            return self._loop

@@ -14,13 +14,14 @@ from inturn.core import limits
 from inturn.core.errors import NoSuchQueue, QueueFull, StoreMismatch
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.handler import fingerprint
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.results.place import counts_of
 from inturn.store.commands import Ask, queue_of
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.protocols import PipelineKeeper, Store
-from inturn.store.records import Claim, Decided, GroupRecord, PipelineInfo
+from inturn.store.records import Claim, Decided, GroupRecord, GroupUpdate, PipelineInfo
 from inturn.store.writer.group_commit import Writer
 from inturn.worker.chain import Chain
 from inturn.worker.codec import MessageDecoder
@@ -156,6 +157,10 @@ class UnitOfWork:
         chain: sends the outputs to a queue; None: they go to the outbox.
         rows: writes the outputs into a table of the same database; None: they go to the outbox.
 
+    Attributes:
+        lease_ms: the length of a message's lease.
+        is_proved: whether this handler has applied a message, in this process or another.
+
     Raises:
         StoreMismatch: if the store has another pipeline of this name.
         NoSuchQueue: if the queue does not exist.
@@ -172,6 +177,8 @@ class UnitOfWork:
     ) -> None:
         self._pipeline, self._queue, self._writer, self._reader = pipeline, queue, writer, reader
         self._chain, self._rows = chain, rows
+        self._fingerprint = fingerprint(pipeline.handler)
+        self.is_proved = False
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
     def run(self, request: WorkRequest) -> Work:
@@ -182,7 +189,11 @@ class UnitOfWork:
             Overtaken: if another writer has changed a group meanwhile; nothing is changed then.
             Unsent: if the queue of the chain is full or was deleted; nothing is changed then.
         """
-        return self._writer.run(Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, request)))
+        found = self._writer.run(
+            Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, request))
+        )
+        self.is_proved = self.is_proved or any(map(has_applied, request.done))
+        return found
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
@@ -199,7 +210,9 @@ class UnitOfWork:
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
         if info.number:
             check_definition(self._pipeline, info)
-        mine = definition_of(self._pipeline)
+        proved = info.about.get("handler")
+        self.is_proved = proved == self._fingerprint
+        mine = definition_of(self._pipeline) | ({"handler": proved} if proved else {})
         if info.about != mine:
             info.about = mine
             pipelines.save(info)
@@ -261,8 +274,17 @@ class UnitOfWork:
                 raise Unsent(makers, error) from error
         if self._rows is not None:
             kept = self._rows.write(store, info, kept)
-        if not results:
-            return
+        if results:
+            self._keep(store, info, request.done, kept, found)
+
+    def _keep(
+        self, store: PipelineKeeper, info: PipelineInfo, done: Sequence[GroupTask], kept: list[GroupUpdate], found: Work
+    ) -> None:
+        """Keep the groups and the counts of turns, and what became of their decisions."""
+        results = [turn.result for turn in done if turn.result is not None]
+        if not self.is_proved and any(map(has_applied, done)):
+            info.about["handler"] = self._fingerprint
+            store.pipelines.save(info)
         counts = counts_of(info)
         for result in results:
             counts.add(result.journal.counts)
@@ -308,6 +330,11 @@ def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:
             msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
             raise StoreMismatch(msg + "give this one another name")
     versions.check(pipeline, int(info.about.get("version", 1)), info.about.get("state"))
+
+
+def has_applied(turn: GroupTask) -> bool:
+    """Return whether the handler has applied a message in a turn."""
+    return turn.result is not None and turn.result.journal.counts.applied > 0
 
 
 T_leased = TypeVar("T_leased", GroupTask, Sending)

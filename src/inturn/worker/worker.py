@@ -27,7 +27,17 @@ from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.report import WorkerReport
 from inturn.worker.table_rows import table_rows_of
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
-from inturn.worker.unit_of_work import LeaseLost, Overtaken, Sending, UnitOfWork, Unsent, Work, WorkRequest, ending
+from inturn.worker.unit_of_work import (
+    LeaseLost,
+    Overtaken,
+    Sending,
+    UnitOfWork,
+    Unsent,
+    Work,
+    WorkRequest,
+    ending,
+    has_applied,
+)
 
 
 class Worker(BackgroundLoop):
@@ -49,10 +59,10 @@ class Worker(BackgroundLoop):
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
-        super().__init__("worker", "inturn-worker-loop")
+        super().__init__("worker", "inturn-worker-loop", grace_s)
         pipeline.first_state()  # for its checks, before anything is written
         self.counts = Counts()
-        self._queue, self._concurrency, self._grace_s = queue, concurrency, grace_s
+        self._queue, self._concurrency = queue, concurrency
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
         chain = chain_of(deliver, queue)
         rows = table_rows_of(deliver, queue)
@@ -70,6 +80,7 @@ class Worker(BackgroundLoop):
         self._sent: deque[Sending] = deque()
         self._unsent: list[GroupTask] = []  # turns that wait for room in the queue of the chain
         self._unsent_until = 0.0
+        self._doubtful: list[GroupTask] = []  # turns that wait for another to show that the handler is right
         self._adopted: list[Delivery] = []
         self._pace = Pace()
         self._was_full = False
@@ -205,13 +216,43 @@ class Worker(BackgroundLoop):
                 if turn.error is not None:
                     self._error = self._error or turn.error
                     self._stopping.set()
+        if not self._unit.is_proved:
+            done = self._without_doubtful(done, given_up)
         return done, given_up
+
+    def _without_doubtful(self, done: list[GroupTask], given_up: list[GroupTask]) -> list[GroupTask]:
+        """Return the turns that can be kept of a handler which has not applied a message yet.
+
+        A result that is not (state, outputs) is the message's fault if the handler applies another one, and parks the
+        group then. Such turns wait for the others at hand, and for others to be received. If the handler applies none
+        of their messages, it is wrong for each, and that ends the worker.
+        """
+        done, before, self._doubtful = [*self._doubtful, *done], len(self._doubtful), []
+        if any(map(has_applied, (*done, *self._unsent))):
+            return done
+        doubtful = [turn for turn in done if turn.result is not None and turn.result.journal.wrong is not None]
+        if not doubtful:
+            return done
+        kept = [turn for turn in done if turn not in doubtful]
+        if not self._stopping.is_set():
+            is_new = before < len(doubtful) < limits.WORKER_DOUBTFUL
+            if is_new or self._turns.difference(done, given_up, self._unsent, self._behind.values()):
+                self._doubtful = doubtful
+                return kept
+            self._error = self._error or next(turn.result.journal.wrong for turn in doubtful if turn.result)
+            self._stopping.set()
+        for turn in doubtful:
+            turn.result = None
+        given_up += doubtful
+        return kept
 
     def _wants(self, over: int) -> list[ReceiveRequest]:
         """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
-        busy = len(self._busy) - self._pool.asleep
+        if len(self._doubtful) >= limits.WORKER_DOUBTFUL:
+            return []
+        busy = len(self._busy) - self._pool.asleep - len(self._doubtful)
         free, ahead = self._concurrency - (busy - over), self._pace.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []

@@ -1,13 +1,14 @@
 """Checks of a handler when its pipeline is defined, and short descriptions of wrong results."""
 
 import functools
+import hashlib
 import inspect
 import reprlib
 from collections.abc import Callable, Sized
 from typing import Any, Final
 
 from inturn.core import limits
-from inturn.core.errors import PipelineError
+from inturn.core.errors import HandlerError, InputError, PipelineError
 
 _EXPECTED: Final = "expected a plain function handler(state, message) that returns (state, outputs)"
 _NOT_PLAIN: Final[tuple[tuple[Callable[[object], bool], str], ...]] = (
@@ -31,7 +32,7 @@ def check_handler(handler: Callable[..., Any]) -> None:
         PipelineError: if it is async, a generator, or takes another number of arguments.
     """
     for is_kind, why in _NOT_PLAIN:
-        if _is(is_kind, handler):
+        if is_defined_as(is_kind, handler):
             raise PipelineError(f"the handler {_name(handler)} {why}; {_EXPECTED}")
     if (signature := _misfit(handler, None, None)) is not None:
         raise PipelineError(f"the handler {_name(handler)}{signature} cannot take two arguments; {_EXPECTED}")
@@ -48,7 +49,7 @@ def check_state(state: Callable[..., Any]) -> None:
         kind = type(state).__name__
         msg = f"Pipeline(state={reprlib.repr(state)}); {mend}, not an instance: write state={kind}, or a function"
         raise PipelineError(msg)
-    if any(_is(is_kind, state) for is_kind, _ in _NOT_PLAIN):
+    if any(is_defined_as(is_kind, state) for is_kind, _ in _NOT_PLAIN):
         raise PipelineError(f"Pipeline(state={_name(state)}) is async or a generator; {mend}")
     if (signature := _misfit(state)) is not None:
         msg = f"Pipeline(state={_name(state)}) needs arguments, {signature}; {mend}: give its fields defaults"
@@ -68,7 +69,7 @@ def check_upgrade(version: object, upgrade: Callable[..., Any] | None) -> None:
     expected = "expected a plain function upgrade(state, version) that returns a state"
     if not callable(upgrade):
         raise PipelineError(f"Pipeline(upgrade={reprlib.repr(upgrade)}); {expected}")
-    if any(_is(is_kind, upgrade) for is_kind, _ in _NOT_PLAIN) or _misfit(upgrade, None, 1) is not None:
+    if any(is_defined_as(is_kind, upgrade) for is_kind, _ in _NOT_PLAIN) or _misfit(upgrade, None, 1) is not None:
         raise PipelineError(f"Pipeline(upgrade={_name(upgrade)}); {expected}")
 
 
@@ -88,6 +89,37 @@ def wrong_result(made: object, state: object) -> str:
     return ""
 
 
+def check_result(wrong: HandlerError | None, applied: int, is_proved: Callable[[], bool]) -> None:
+    """Refuse a step of a handler that returned something else than (state, outputs), and has applied no message yet.
+
+    Such a handler is wrong for every message: nothing of its step is kept, and no group parked for it. Once it has
+    applied one, the fault is that of a message, and the groups stay parked that have such a message.
+
+    Args:
+        wrong: what was wrong with a result of the step; None: all were right.
+        applied: the number of messages that the step applied.
+        is_proved: returns whether this handler, by its :func:`fingerprint`, has applied a message in an earlier step.
+
+    Raises:
+        HandlerError: ``wrong``.
+    """
+    if wrong is not None and not applied and not is_proved():
+        raise wrong
+
+
+def fingerprint(handler: Callable[..., Any]) -> str:
+    """Return a short hash of a handler's code, by which a changed handler is known.
+
+    Of functions that it calls nothing is known.
+    """
+    try:
+        text = inspect.getsource(handler)
+    except (OSError, TypeError):
+        code = getattr(handler, "__code__", None)
+        text = repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(handler))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def described(value: object) -> str:
     """Return the type and size of a value, without its content.
 
@@ -104,7 +136,17 @@ def described(value: object) -> str:
     return f"{kind} {joint} {count} {unit}{'' if count == 1 else 's'}"
 
 
-def _is(is_kind: Callable[[object], bool], function: Any) -> bool:
+def refuse_generator(what: str, function: Callable[..., Any]) -> None:
+    """Refuse a function with effects that yields: a call of it runs none of its code.
+
+    Raises:
+        InputError: if it does.
+    """
+    if is_defined_as(inspect.isgeneratorfunction, function) or is_defined_as(inspect.isasyncgenfunction, function):
+        raise InputError(f"{what} is {_name(function)}, a generator, whose code nobody runs: it must not yield")
+
+
+def is_defined_as(is_kind: Callable[[object], bool], function: Any) -> bool:
     """Return whether a function, or the function behind a partial or an object with ``__call__``, is of a kind."""
     while isinstance(function, functools.partial):
         function = function.func
