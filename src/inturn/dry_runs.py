@@ -37,7 +37,7 @@ def dry_run(
         InputError: if there is no such action, or nothing selects a group.
         StoreMismatch: if another pipeline is stored.
         StateError: if the state type no longer fits, or a state cannot be kept.
-        HandlerError: if the handler returned something that is not (state, outputs).
+        HandlerError: if the handler is not pure, so that a state cannot be made again.
     """
     at = stored.inspector
     chosen = DecisionAction.of(action)

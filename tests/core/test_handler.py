@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from reference import BAD, Message, arrive, check_books, cut, keep, pipeline, revisions, steps, story
 
+from hostile import RAISED
 from inturn import Arrival, Gapless, Monotone, Retry, Retryable, Timestamp
 from inturn.core import limits
 from inturn.core.errors import HandlerError, PipelineError
@@ -467,6 +468,48 @@ def test_a_raise_from_within_is_never_taken_for_nonsense() -> None:
         result = pipeline(handler=handler).replay(history("x"))
         assert list(result.errors) == ["a"]
         assert [each.status for each in result.held] == ["failed"]
+
+
+@pytest.mark.parametrize("raised", [*RAISED, "an exit"])
+def test_whatever_a_handler_raises_parks_its_group_only(raised: str) -> None:
+    def handler(state: list[Any], message: Message) -> Any:
+        if message["v"] == BAD:
+            raise SystemExit(3) if raised == "an exit" else RAISED[raised]()
+        return keep(state, message)
+
+    messages = [each for group in "ab" for each in history("x", BAD if group == "b" else "y", "z", group=group)]
+    result = pipeline(handler=handler).replay(arrive(messages))
+    check_books([result])
+    assert result.states == {"a": ["x", "y", "z"], "b": ["x"]}
+    assert [(each.group, each.status, each.message["v"]) for each in result.held] == [
+        ("b", "failed", BAD),
+        ("b", "failed", "z"),
+    ]
+    assert "test_handler.py" in result.errors["b"], "with the traceback"
+
+
+def sometimes_wrong(state: list[Any], message: Message) -> Any:
+    """A handler with a branch that returns nothing."""
+    return None if message["v"] == BAD else keep(state, message)
+
+
+def test_a_wrong_result_parks_its_group_once_the_handler_has_applied_a_message() -> None:
+    line = pipeline(handler=sometimes_wrong)
+    result = line.replay(arrive([*history(BAD, "y", group="b"), *history("x", group="a")]))
+    assert result.states == {"a": ["x"], "b": []}
+    assert result.errors["b"].strip().endswith("(state, [output, …]): expected (state, outputs), got None")
+    assert "Traceback" not in result.errors["b"], "no line of the user's is in it"
+    assert [each.status for each in result.held] == ["failed", "failed"]
+
+
+def test_a_handler_that_was_right_in_an_earlier_step_is_right_in_a_step_of_one_wrong_result() -> None:
+    line = pipeline(handler=sometimes_wrong)
+    before = line.replay(history("x"))
+    result = line.replay(history(BAD, group="b"), after=before)
+    assert [each.group for each in result.held] == ["b"]
+    another = dataclasses.replace(line, handler=lambda state, message: None)
+    with pytest.raises(HandlerError, match="got None"):
+        another.replay(history("x", group="c"), after=before)
 
 
 def test_only_errors_park_a_group() -> None:

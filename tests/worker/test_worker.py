@@ -1,6 +1,7 @@
 """The worker makes of a queue what the replay makes of the same messages, whatever the order in which they come."""
 
 import datetime as dt
+import enum
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shop import Row, Shop, expected, ledger, post, row, stepwise
 
+from hostile import RAISED
 from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, InvalidMessage, NoSuchQueue, StoreMismatch
 from inturn.core.pipeline.order import Order
 from inturn.queue import Queue, draft
+from inturn.telemetry import log_payloads
 from inturn.worker import Worker, work
 
 
@@ -211,6 +215,85 @@ def test_a_handler_that_returns_something_else_ends_the_worker_and_keeps_nothing
     assert shop.seen(line) == expected(line.replay([row(1)]))
 
 
+def sometimes_wrong(state: Row, message: Row) -> Any:
+    """A handler with a branch that returns nothing."""
+    return None if message["amount"] < 0 else post(state, message)
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_wrong_result_parks_its_group_if_the_handler_applies_another_message(shop: Shop, concurrency: int) -> None:
+    """Also if the wrong one is the first of all."""
+    line = ledger(handler=sometimes_wrong)
+    bad = [f"bad {number}" for number in range(5)]
+    messages = [row(revision, revision - 2, account) for account in bad for revision in (1, 2)]
+    messages.append(row(1, account="good"))
+    shop.send(messages)
+    shop.work(line, concurrency=concurrency)
+    assert shop.seen(line) == expected(line.replay(messages))
+    assert shop.seen(line)["status"] == {**dict.fromkeys(bad, "failed"), "good": "open"}
+
+
+def test_a_handler_that_was_right_before_a_restart_is_not_wrong_for_every_message(shop: Shop) -> None:
+    line = ledger(handler=sometimes_wrong)
+    shop.send([row(1)])
+    shop.work(line)
+    shop.send([row(1, -1, "bad")])
+    shop.work(line)
+    assert shop.seen(line)["status"] == {"a": "open", "bad": "failed"}
+    shop.send([row(2)])
+    with pytest.raises(HandlerError, match="got None"):  # another handler, which was never right
+        shop.work(ledger(handler=lambda state, message: None))
+    shop.work(line)
+    assert shop.seen(line)["states"]["a"]["balance"] == 2
+
+
+@pytest.mark.parametrize("groups", [3, 100])
+def test_a_handler_that_is_wrong_for_every_message_ends_the_worker_and_keeps_nothing(shop: Shop, groups: int) -> None:
+    calls = []
+
+    def handler(state: Row, message: Row) -> None:
+        calls.append(message)
+
+    messages = [row(revision, account=f"{number}") for number in range(groups) for revision in (1, 2)]
+    shop.send(messages)
+    with pytest.raises(HandlerError, match="got None"):
+        shop.work(ledger(handler=handler), concurrency=1)
+    assert len({each["account"] for each in calls}) <= limits.WORKER_DOUBTFUL
+    assert shop.queue.depth() == shop.queue.depth()._replace(messages=len(messages), in_flight=0)
+    assert shop.seen(ledger())["states"] == {}
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def test_no_group_is_parked_for_what_a_set_in_an_output_holds(shop: Shop) -> None:
+    line = ledger(handler=lambda state, message: (state, [{"colours": set([*Colour][: message["amount"]])}]))
+    shop.send([row(1, 1), row(2, 2)])
+    shop.work(line)
+    assert shop.outputs("a") == [{"colours": ["red"]}, {"colours": ["blue", "red"]}]
+
+
+@pytest.mark.parametrize("raised", RAISED)
+@pytest.mark.parametrize("shows", [False, True])
+def test_whatever_a_handler_raises_parks_its_group_only(shop: Shop, raised: str, shows: bool) -> None:
+    def handler(state: Row, message: Row) -> Any:
+        if message["amount"] < 0:
+            raise RAISED[raised]()
+        return post(state, message)
+
+    line = ledger(handler=handler)
+    messages = [row(1, -1, "bad"), row(1, account="good")]
+    shop.send(messages)
+    log_payloads(shows)
+    try:
+        shop.work(line)
+    finally:
+        log_payloads(False)
+    assert shop.seen(line)["status"] == {"bad": "failed", "good": "open"}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [object(), float("nan"), {1}, {1: 2}, b"x", 2**63],
@@ -239,6 +322,9 @@ def test_what_is_asked_wrongly(shop: Shop) -> None:
         work(ledger(), Queue(shop.writer, "nothing"))
     with pytest.raises(InputError, match="concurrency is 0"):
         work(ledger(), shop.queue, concurrency=0)
+    for grace_s in (-1, float("nan"), "5", True):
+        with pytest.raises(InputError, match=f"grace_s is {grace_s!r}; it is a number of seconds"):
+            Worker(ledger(), shop.queue, grace_s=grace_s)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="until is 'done'"):
         work(ledger(), shop.queue, until="done")  # type: ignore[arg-type]
 

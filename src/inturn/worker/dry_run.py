@@ -30,7 +30,7 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
     Raises:
         StoreMismatch: if the database has another pipeline of this name, or ``at`` is one of another name.
         StateError: if the state type no longer fits, or a state cannot be kept.
-        HandlerError: if the handler returned something that is not (state, outputs).
+        HandlerError: if the handler is not pure, so that a state cannot be made again.
     """
     info = at.about()
     if pipeline.name != info.name:

@@ -53,7 +53,7 @@ class GroupResult:
     journal: Journal
     rejected: list[RejectedMessage]
     verdicts: dict[str, str]
-    cause: Exception | None = None
+    cause: BaseException | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -119,7 +119,7 @@ class GroupRunner:
         look: LookUp,
         sleep: Callable[[float], None],
         check: Callable[[Sequence[str]], None] | None = None,
-        retried: Callable[[GroupTask, Exception | None, float], None] = lambda _turn, _cause, _pause_s: None,
+        retried: Callable[[GroupTask, BaseException | None, float], None] = lambda _turn, _cause, _pause_s: None,
     ) -> None:
         self.reader = MessageDecoder(pipeline)
         self._pipeline = pipeline
@@ -133,7 +133,7 @@ class GroupRunner:
         """Run a turn.
 
         Raises:
-            HandlerError: if the handler returned something that is not (state, outputs).
+            HandlerError: if the handler is not pure, so that a state cannot be made again.
             InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
             GapError: if a gap outlived its wait under ``then="fail"``.
             StateError: if a state cannot be kept.

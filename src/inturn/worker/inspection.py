@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from inturn.core.errors import StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.handler import check_result
 from inturn.core.pipeline.inspection import Inspector
 from inturn.database import open as open_database
 from inturn.results.inspection import DatabaseInspector
@@ -37,6 +38,7 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
 
     Raises:
         StoreMismatch: if the database has another pipeline of this name, or ``at`` is one of another name.
+        HandlerError: if a handler that has not applied a message yet returned something that is not (state, outputs).
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
     if pipeline.name != (stored := at.about().name):
@@ -54,6 +56,9 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
             turns[each.group].decisions.append(each)
         for turn in turns.values():
             turn.result = runner.run(turn)
+        journals = [turn.result.journal for turn in turns.values() if turn.result]
+        wrong = next((each.wrong for each in journals if each.wrong is not None), None)
+        check_result(wrong, sum(each.counts.applied for each in journals), lambda: unit.is_proved)
         done = _kept(unit, list(turns.values()))
         advance(sum(len(turn.decisions) for turn in done))
 

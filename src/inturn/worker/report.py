@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from typing import Any
 
 from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import text_of
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
 from inturn.worker.group_task import GroupResult, GroupTask
@@ -60,7 +61,7 @@ class WorkerReport:
             carried = [each.entry.attributes for _, each in found.deliveries]
             observer.active.received(self._queue, carried, found.now_ms * 1_000_000)
 
-    def retried(self, turn: GroupTask, cause: Exception | None, pause_s: float) -> None:
+    def retried(self, turn: GroupTask, cause: BaseException | None, pause_s: float) -> None:
         """Tell that the handler is called again after a pause."""
         turn.retries += 1
         text = (
@@ -68,7 +69,8 @@ class WorkerReport:
         )
         error = type(cause).__name__
         more = {"queue": self._queue, "group": turn.group, "error": error, "pause_s": pause_s}
-        _LOG.info("retry", self._pipeline, text, payload=f"{cause}", pipeline=self._pipeline, **more)
+        said = None if cause is None else text_of(cause)
+        _LOG.info("retry", self._pipeline, text, payload=said, pipeline=self._pipeline, **more)
 
     def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending]) -> None:
         """Tell of the turns and the deliveries of a committed transaction."""
@@ -96,7 +98,7 @@ class WorkerReport:
         if now != before and now not in _RUNNING:
             error = "none" if result.cause is None else type(result.cause).__name__
             text = "group %(group)r of %(pipeline)r is parked: %(status)s, error: %(error)s"
-            cause = None if result.cause is None else f"{result.cause}"
+            cause = None if result.cause is None else text_of(result.cause)
             _LOG.warning("park", self._pipeline, text, payload=cause, status=str(now), error=error, **about)
         elif before not in _RUNNING and now in _RUNNING:
             text = "group %(group)r of %(pipeline)r goes on; it was parked: %(status)s"

@@ -46,7 +46,8 @@ def work(
         The counts of the messages that this call processed.
 
     Raises:
-        HandlerError: if the handler returned something that is not (state, outputs).
+        HandlerError: if the handler returned something that is not (state, outputs), and has not applied a
+            message yet. Later on such a result parks the group.
         InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
         GapError: if a gap outlived its wait under ``then="fail"``.
         StateError: if a state cannot be kept.

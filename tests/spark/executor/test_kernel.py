@@ -633,6 +633,28 @@ def test_a_handler_that_returns_nonsense_stops_the_step(case: str) -> None:
         assert bench.seen() == before
 
 
+@pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision"), Arrival()], ids=str)
+def test_a_wrong_result_parks_its_group_once_the_handler_has_applied_a_message(order: Order) -> None:
+    def handler(state: Any, message: Any) -> Any:
+        return None if message["amount"] < 0 else (state, [])
+
+    ids = {"id": "id"} if isinstance(order, Arrival) else {}
+    line = replace(plain, order=order, handler=handler, **ids)
+    schema = _schema(line)
+    rows = [
+        {"account": account, "revision": 1, "amount": amount, "id": account}
+        for account, amount in (("a", 1), ("b", -1), ("c", -1))
+    ]
+    *first, last = [{name: each[name] for name in schema.names} for each in rows]
+    then = [last]
+    with Bench(line, schema) as bench:
+        bench.step(first)
+        bench.step(then)
+        replayed = line.replay(then, now=DAWN, after=line.replay(first, now=DAWN))
+        assert bench.seen() == expected(replayed, schema.names)
+        assert bench.seen().errors == {"b", "c"}
+
+
 UNSTORABLE: dict[str, Any] = {
     "a set": {"v": {1}},
     "an object": {"v": object()},

@@ -108,7 +108,8 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
         Raises:
             InputError: if a message lacks a field.
-            HandlerError: if the handler returned something that is not (state, outputs).
+            HandlerError: if the handler returned something that is not (state, outputs), and has not applied a
+                message yet. Later on such a result parks the group.
             GapError: if a gap outlived its wait under ``then="fail"``.
         """
         from inturn.core.pipeline.replay import replay

@@ -2,13 +2,15 @@
 
 ``Fold`` runs the handler and undoes changes of a failed call to the state. ``Group`` lets the timeline decide and the
 fold apply. The pure replay and the Spark kernel are both built on these, so they cannot disagree.
+
+Whatever a handler does with a message parks the group: an exception of any kind but Ctrl-C, and a result that is not
+(state, outputs). Of such a result the journal also keeps what is wrong with it: if the handler has never applied a
+message, it is wrong for all of them, and the engine raises that instead of parking group after group.
 """
 
-import contextlib
 import copy
-import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
@@ -17,6 +19,7 @@ from inturn.core.pipeline.handler import described, wrong_result
 from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import Status, Timeline, TimelineVerdict
 from inturn.core.pipeline.versions import OldState
+from inturn.core.texts import text_of, traceback_of
 from inturn.core.values.plain import check_outputs
 
 if TYPE_CHECKING:
@@ -36,6 +39,12 @@ class Fold:
         sleep: waits for a number of seconds before another attempt; None (in a replay) does not wait.
         keep: makes the kept form of a message's outputs: a copy or an encoding, since outputs may share parts with a
             state that changes later.
+
+    Attributes:
+        state: the state after the last message that was applied.
+        error: why the last message that failed was not applied, with the traceback.
+        cause: its exception.
+        wrong: its exception, if the handler did not raise it: its result is not (state, outputs).
     """
 
     __slots__ = (
@@ -46,11 +55,11 @@ class Fold:
         "_restore",
         "_sleep",
         "_state_type",
-        "_wrong",
         "cause",
         "error",
         "pipeline",
         "state",
+        "wrong",
     )
 
     def __init__(
@@ -63,10 +72,10 @@ class Fold:
         self.pipeline = pipeline
         self.state = restore()
         self.error = ""
-        self.cause: Exception | None = None
+        self.cause: BaseException | None = None
+        self.wrong: HandlerError | None = None
         self._restore = restore
         self._done: list[Any] = []
-        self._wrong: HandlerError | None = None
         self._handler = pipeline.handler
         self._sleep = sleep
         self._keep = keep
@@ -81,7 +90,7 @@ class Fold:
                 than were given, the next one failed, ``error`` says why, and the state is as it was before it.
 
         Raises:
-            HandlerError: if the handler returned something that is not (state, outputs).
+            HandlerError: if the handler is not pure, so that the state before the failure cannot be made again.
         """
         emitted: list[Emitted] = []
         start = 0
@@ -98,7 +107,7 @@ class Fold:
             start = failed + 1
         return emitted, len(messages)
 
-    def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, Exception | None]:
+    def _burst(self, messages: Sequence[Any], start: int, emitted: list[Emitted]) -> tuple[int, BaseException | None]:
         """Apply messages from ``start`` until the first error, the end, or the snapshot limit; the hottest loop of all.
 
         Returns:
@@ -114,16 +123,18 @@ class Fold:
                     state = self._settled(state, outputs, message)
                 if outputs or outputs.__class__ is not list:
                     emitted.append((index, self._kept(outputs, message)))
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises parks its group
-                self._own(error, message)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever a handler raises parks its group
+                cause = self._cause_of(error, message)
                 self._done.extend(rest[: index - start])  # no snapshot: the failed call may have changed this state
                 self._rewind()
-                return index, error
+                return index, cause
         self.state = state
         self._remember(rest, state)
         return start + len(rest), None
 
-    def _again(self, message: Any, error: Exception, index: int, emitted: list[Emitted]) -> bool:
+    def _again(self, message: Any, error: BaseException, index: int, emitted: list[Emitted]) -> bool:
         """Retry a message under the retry policy; return whether it was applied in the end."""
         for pause_s in self.pipeline.retry.pauses_s() if isinstance(error, Retryable) else ():
             self.cause = error
@@ -133,8 +144,10 @@ class Fold:
                 state, outputs = self._handler(self.state, message)
                 state = self._settled(state, outputs, message)
                 kept = [(index, self._kept(outputs, message))] if outputs or outputs.__class__ is not list else []
-            except Exception as again:  # noqa: BLE001 - as above
-                error = self._own(again, message)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as again:  # noqa: BLE001 - as above
+                error = self._cause_of(again, message)
                 self._rewind()
                 if not isinstance(again, Retryable):
                     break
@@ -143,41 +156,46 @@ class Fold:
             self._remember([message], state)
             emitted += kept
             return True
-        self.cause, self.error = error, "".join(traceback.format_exception(error))
+        self.cause, self.error = error, traceback_of(error)
         return False
 
     def _kept(self, outputs: Any, message: Any) -> Sequence[Any]:
         if not isinstance(outputs, list | tuple):
-            self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
+            raise self._misfit(message, TypeError(f"the outputs are {described(outputs)}"))
         check_outputs(outputs)
         return self._keep(cast("Sequence[Any]", outputs))
 
     def _settled(self, state: Any, outputs: Any, message: Any) -> Any:
         """Return the normal form of a state that the handler returned with these outputs."""
         if not isinstance(outputs, list | tuple):
-            self._refuse(message, TypeError(f"the outputs are {described(outputs)}"))
+            raise self._misfit(message, TypeError(f"the outputs are {described(outputs)}"))
         if not isinstance(state, self._state_type):
             msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {described(state)}; "
-            self._wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, like the first state")
-            raise self._wrong
+            self.wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, like the first state")
+            raise self.wrong
         return self._normal(state)
 
-    def _own(self, error: Exception, message: Any) -> Exception:
-        """Return an error raised within the handler; raise if the call itself or the unpacking of its result failed."""
-        if error is self._wrong:  # a mistake in the program, not in the message
-            raise error
-        if error.__traceback__ is None or error.__traceback__.tb_next is None:
-            self._refuse(message, error)
+    def _cause_of(self, error: BaseException, message: Any) -> BaseException:
+        """Return why a message failed: the handler's exception, or what is wrong with its call or its result."""
+        if error is self.wrong:
+            return error.with_traceback(None)  # of which only our own frames could be told
+        self.wrong = None
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:  # no frame of the handler
+            return self._misfit(message, error)
         return error
 
-    def _refuse(self, message: Any, error: Exception) -> NoReturn:
-        """Raise what the handler did wrong; call it once more to see its result, which the hot loop does not keep."""
-        why = str(error)
-        with contextlib.suppress(Exception):  # if this call raises too, the first error is reported
+    def _misfit(self, message: Any, error: BaseException) -> HandlerError:
+        """Return what the handler did wrong; call it once more to see its result, which the hot loop does not keep."""
+        why = text_of(error)
+        try:
             why = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or why
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S110 - if this call raises too, the first error is told
+            pass
         msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
-        self._wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
-        raise self._wrong from error
+        self.wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
+        return self.wrong
 
     def _remember(self, messages: Sequence[Any], state: Any) -> None:
         self._done.extend(messages)
@@ -195,12 +213,14 @@ class Fold:
                 for message in self._done:
                     state, _ = self._handler(state, message)
                     state = self._normal(state)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 pause_s = next(pauses_s, None) if isinstance(error, Retryable) else None
                 if pause_s is None:
                     msg = f"the handler of pipeline {self.pipeline.name!r} raised on a message that it had applied, "
                     why = "when its state was made again: it is not pure, or it changed the message"
-                    raise HandlerError(f"{msg}{why}: {error!r}") from error
+                    raise HandlerError(f"{msg}{why}: {type(error).__name__}: {text_of(error)}") from error
                 if self._sleep is not None:
                     self._sleep(pause_s)
             else:
@@ -285,7 +305,12 @@ class Group:
             self.journal.counts.applied += 1
             self.journal.outputs += [(self.name, entry, outputs) for _, outputs in emitted]
         else:
-            self.timeline.park(entry, self.fold.error, self.now_us)
+            self.park(entry)
+
+    def park(self, entry: TimelineEntry) -> None:
+        """Park the group at a message that the fold did not apply."""
+        self.timeline.park(entry, self.fold.error, self.now_us)
+        self.journal.wrong = self.journal.wrong or self.fold.wrong
 
     def _drain(self) -> None:
         while (entry := self.timeline.ready()) is not None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inturn.core.errors import HandlerError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.core.texts import kept_name, storable
@@ -64,11 +65,14 @@ class Journal:
         counts: message counts.
         outputs: group, message and its outputs, for each message that had some.
         rejected: group, message, reason and detail.
+        wrong: what was wrong with the first result that was not (state, outputs); None: there was none. See
+            :func:`inturn.core.pipeline.handler.check_result`.
     """
 
     counts: Counts = field(default_factory=Counts)
     outputs: list[tuple[str, TimelineEntry, Sequence[Any]]] = field(default_factory=list)
     rejected: list[tuple[str, TimelineEntry, str, str]] = field(default_factory=list)
+    wrong: HandlerError | None = None
 
     def reject(self, group: str, entry: TimelineEntry, reason: str, detail: str) -> None:
         """Record and count a rejected message; the detail and the group's name are made storable."""

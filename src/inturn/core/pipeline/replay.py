@@ -1,7 +1,7 @@
 """The pure timeline over a list of messages: every runner must agree with it."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from functools import partial
@@ -14,6 +14,7 @@ from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
+from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts, Journal
 from inturn.core.pipeline.reading import message_of, read, values_of
 from inturn.core.pipeline.timeline import Timeline
@@ -79,6 +80,7 @@ class Replay(Generic[StateT, OutputT]):
         verdicts: for each decision of this step, by its id: None if it was carried out, else why it is void.
         version: version of the pipeline.
         shape: shape of its state type; see :mod:`inturn.core.pipeline.versions`.
+        handler: handler of this step; None: it has not applied a message yet.
     """
 
     states: dict[str, StateT] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class Replay(Generic[StateT, OutputT]):
     verdicts: dict[str, str | None] = field(default_factory=dict)
     version: int = 1
     shape: Any = None
+    handler: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def held(self) -> list[Held]:
@@ -148,6 +151,8 @@ def replay(
         groups[name].offer(entry)
     for group in groups.values():
         group.finish(final=final)
+    proved = pipeline.handler if journal.counts.applied else before.handler
+    check_result(journal.wrong, 0, lambda: proved is not None and fingerprint(proved) == fingerprint(pipeline.handler))
     outputs = list(before.outputs)
     for name, entry, made in journal.outputs:
         outputs += [Output(*row) for row in pipeline.output_rows(name, entry, made)]
@@ -162,6 +167,7 @@ def replay(
         verdicts=verdicts,
         version=pipeline.version,
         shape=pipeline.shape,
+        handler=proved,
     )
 
 

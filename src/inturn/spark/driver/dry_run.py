@@ -45,7 +45,7 @@ def dry_run(
     Raises:
         StoreMismatch: if the store belongs to another pipeline.
         StateError: if the state type no longer fits the store, or a state cannot be stored.
-        HandlerError: if the handler returned something that is not (state, outputs).
+        HandlerError: if the handler is not pure, so that a state cannot be made again.
     """
     yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
     wanted = {each.group: each for each in draft.decisions}

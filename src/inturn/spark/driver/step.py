@@ -1,8 +1,6 @@
 """A step on Spark: it reads the tables of the last step and new messages, and writes the tables of this step."""
 
 import datetime as dt
-import hashlib
-import inspect
 import logging
 import os
 import time
@@ -13,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InturnError
+from inturn.core.errors import HandlerError, InturnError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import check_final
 from inturn.core.values.instant import instant_us
@@ -114,7 +113,8 @@ def batch(  # noqa: PLR0913 - options by name, each with a default
     Raises:
         InputError: if the DataFrame does not fit the pipeline.
         StateError: if the state type no longer fits the store, or a state cannot be stored.
-        HandlerError: if the handler returned something that is not (state, outputs).
+        HandlerError: if the handler returned something that is not (state, outputs), and has not applied a
+            message yet. Later on such a result parks the group.
         GapError: if a gap outlived its wait under ``then="fail"``.
         StoreConflict: if another writer committed the step first.
         StoreMismatch: if the store belongs to another pipeline or has a newer format.
@@ -171,6 +171,7 @@ class Stepper:
         self._states = StateCodec(pipeline)
         self._states.pack([pipeline.first_state()])
         self.shipped = b"" if alone else pickling.dumps(pipeline)
+        self._fingerprint = fingerprint(pipeline.handler)
         self.store = SparkStore(store)
         self._buckets = self.store.open(new_identity(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
@@ -309,6 +310,14 @@ class Stepper:
             return None
         return Older(last.version, last.state, last.is_record)
 
+    def _is_proved(self) -> bool:
+        """Return whether the handler has applied a message in one of the last steps, all of which it made."""
+        for number in reversed(self.store.steps()):
+            step = self.store.manifest(number)
+            if step.handler != self._fingerprint or step.counts["applied"]:
+                return step.handler == self._fingerprint
+        return False
+
     def _manifest(
         self,
         plan: Plan,
@@ -324,6 +333,8 @@ class Stepper:
             return min((at for result in results if (at := getattr(result, name)) is not None), default=None)
 
         last, levels = self.last, plan.levels
+        wrong = next((HandlerError(result.wrong) for result in results if result.wrong), None)
+        check_result(wrong, counts.applied, self._is_proved)
         batches, plans = (dict(last.batches), dict(last.plans)) if last else ({}, {})
         if micro_batch:
             batches[micro_batch.run], plans[micro_batch.run] = micro_batch.number, micro_batch.plan
@@ -339,7 +350,7 @@ class Stepper:
             seconds=round(seconds, 3),
             writer=plan.attempt,
             counts=asdict(counts),
-            handler=fingerprint(self.pipeline),
+            handler=self._fingerprint,
             state=self._states.signature,
             levels=[*levels, level] if level.groups else levels,
             outputs=files("outputs"),
@@ -370,13 +381,3 @@ def _total(results: list[SliceResult]) -> Counts:
     if not counts.balanced:
         raise InturnError(f"the counts do not balance, so nothing was committed; please report this: {counts}")
     return counts
-
-
-def fingerprint(pipeline: Pipeline) -> str:
-    """Return a short hash of the handler's code, so that the steps table shows when it changed."""
-    try:
-        text = inspect.getsource(pipeline.handler)
-    except (OSError, TypeError):
-        code = getattr(pipeline.handler, "__code__", None)
-        text = repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(pipeline.handler))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -247,7 +247,7 @@ class Kernel:
         if applied < len(rows):
             failed = chunk.entry(rows[applied])
             each.timeline.see(failed)
-            each.timeline.park(failed, each.fold.error, self._plan.now_us)
+            each.park(failed)
             if isinstance(rows, range):
                 for row in rows[applied + 1 :]:
                     each.offer(chunk.entry(row))

@@ -47,6 +47,7 @@ class SliceResult(msgspec.Struct):
         oldest_us: the time since which the oldest held message waits, in microseconds since 1970.
         waiting_us: the same for groups that are not parked.
         error: the class name and text of an inturn error; the step then fails with it.
+        wrong: what was wrong with a result of the handler that is not (state, outputs).
     """
 
     counts: Counts
@@ -56,3 +57,4 @@ class SliceResult(msgspec.Struct):
     oldest_us: int | None = None
     waiting_us: int | None = None
     error: tuple[str, str] | None = None
+    wrong: str = ""

@@ -102,7 +102,8 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
         merged = merge(part, plan.levels[-plan.merge :], states, name)
         written |= {f"merged_{table}": files for table, files in merged.items()}
     waiting = waits(part, plan.levels, writer.touched, written["groups"])
-    return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, *waiting)
+    wrong = "" if kernel.journal.wrong is None else storable(str(kernel.journal.wrong))
+    return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, *waiting, wrong=wrong)
 
 
 def _check_slice(chunk: pa.Table, part: StoreSlice) -> None:
