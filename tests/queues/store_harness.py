@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from inturn.core.errors import InputError, InturnError, QueueFull, RevisionMismatch, WriterHeld
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.kept_log import LogSpan
+from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.queue.messages import (
     Content,
     Delivery,
@@ -191,13 +192,17 @@ class StoreHarness:
             return self.store.room(self.store.queues[queue])
 
     def receive(
-        self, limit: int = 1, *, queue: str = "q", visibility_s: float | None = None, group: str | None = None
+        self,
+        limit: int = 1,
+        *,
+        queue: str = "q",
+        visibility_s: float | None = None,
+        group: str | None = None,
+        lapsed: LapsedRule = LapsedRule.LAST_ALONE,
     ) -> list[Delivery]:
         visibility_ms = None if visibility_s is None else round(visibility_s * 1000)
-        with self.store.transaction():
-            return self.store.receive(
-                self.store.queues[queue], [ReceiveRequest(limit, visibility_ms, group)], self.now
-            )[0]
+        want = ReceiveRequest(limit, visibility_ms, group, lapsed=lapsed)
+        return self.receive_each(want, queue=queue)[0]
 
     def receive_each(self, *wants: ReceiveRequest, queue: str = "q") -> list[list[Delivery]]:
         """Several receivers at once."""

@@ -12,6 +12,7 @@ from store_harness import STORES, OnCallersConnection, Shared, StoreHarness, wit
 
 from inturn.core import limits
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.queue.messages import Content, Delivery, Draft, Numbering, ReceiveRequest
 from inturn.core.queue.sessions import SessionAnswer, SessionVerb
 from inturn.core.queue.writers import WriterVerb
@@ -166,14 +167,28 @@ class Stores(RuleBasedStateMachine):
     def prioritize(self, group: str, priority: int) -> None:
         self.both("prioritize", group, priority)
 
-    @rule(target=deliveries, limit=st.integers(1, 5), queue=QUEUES, group=st.sampled_from([None, None, None, "a"]))
-    def receive(self, limit: int, queue: str, group: str | None) -> Any:
-        return multiple(*((queue, each) for each in self.both("receive", limit, queue=queue, group=group)))
+    @rule(
+        target=deliveries,
+        limit=st.integers(1, 5),
+        queue=QUEUES,
+        group=st.sampled_from([None, None, None, "a"]),
+        lapsed=st.sampled_from(LapsedRule),
+    )
+    def receive(self, limit: int, queue: str, group: str | None, lapsed: LapsedRule) -> Any:
+        found = self.both("receive", limit, queue=queue, group=group, lapsed=lapsed)
+        return multiple(*((queue, each) for each in found))
 
     @rule(
         target=deliveries,
         wants=st.lists(
-            st.builds(ReceiveRequest, st.integers(1, 3), st.none(), st.sampled_from([None, None, "a", "b"])), min_size=1
+            st.builds(
+                ReceiveRequest,
+                st.integers(1, 3),
+                st.none(),
+                st.sampled_from([None, None, "a", "b"]),
+                lapsed=st.sampled_from(LapsedRule),
+            ),
+            min_size=1,
         ),
         queue=QUEUES,
     )

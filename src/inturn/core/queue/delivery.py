@@ -21,6 +21,13 @@ The memory store runs these rules; every other store is tested against it:
    before it looks for messages; others may still see it.
 10. A moved message that returns to the queue of its first send takes its old place. Within its queue it keeps its
     place. In any other queue it comes last.
+11. A message whose lease ended by time is *lapsed*: its receiver may have died of it, or of another message that it had
+    at the time. It stays lapsed until a receiver gives it back that had begun it. To tell which of them it was, they
+    are received one at a time: those of the requests with ``LapsedRule.ALONE`` in one call are of one receiver, which
+    gets nothing beside a lapsed message. A receiver that is at work takes none (``NONE``); a lapsed message then ends
+    its receive, so that it waits for the receiver to be free, and not for the line to be empty. For any other receiver
+    the queue decides only at the last receive that ``max_receives`` allows: that one is alone, so that no message
+    becomes a dead letter because of another.
 
 The exclusive lock of a whole group is in sessions.py.
 """
@@ -29,7 +36,8 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
-from inturn.core.queue.messages import QueueInfo, QueueSettings, StoredMessage, Why
+from inturn.core.queue.lapsed import LapsedRule
+from inturn.core.queue.messages import QueueInfo, QueueSettings, ReceiveRequest, StoredMessage, Why
 
 
 class DeliveryState(NamedTuple):
@@ -43,6 +51,7 @@ class DeliveryState(NamedTuple):
         since_ms: when it was hidden.
         first_ms: when it was first received.
         deferred: whether it is set aside, to be received by its number only.
+        lapsed: whether a lease of it ended by time, and none has ended otherwise since it was begun again.
     """
 
     until_ms: int | None
@@ -52,6 +61,10 @@ class DeliveryState(NamedTuple):
     since_ms: int = 0
     first_ms: int | None = None
     deferred: bool = False
+    lapsed: bool = False
+
+
+_NEVER_RECEIVED: Final = DeliveryState(None)
 
 
 class SettleAction(IntEnum):
@@ -84,8 +97,8 @@ class Settlement(NamedTuple):
         to: target queue, for ``MOVE``.
         note: reason, for ``MOVE``.
         any_holder: without a lease: also change a message that a receiver holds, and its lease with it.
-        attempts: number of attempts that the message has used up, for ``NACK`` at the head of its group; None: those
-            counted, with the one that ends.
+        attempts: number of attempts that the message has used up, for ``NACK`` at the head of its group by a receiver
+            that has not begun it; None: those counted, with the one that ends.
     """
 
     sequence_number: int
@@ -145,28 +158,80 @@ def delayed(delay_ms: int, now_ms: int) -> DeliveryState:
     return DeliveryState(now_ms + delay_ms, since_ms=now_ms)
 
 
-def takes(holds: Iterable[DeliveryState | None], limit: int, now_ms: int) -> int:
-    """Return how many messages of a free group one receive takes; ``holds`` are their states, from the first on."""
-    taken = 0
-    for hold in holds:
-        if taken == limit or is_hidden(hold, now_ms):
-            break
-        taken += 1
-    return taken
+class Taking:
+    """The share of each request of one call in the free groups, which a store finds in the order of the line.
+
+    Attributes:
+        left: the number of messages that the present request can still take; 0: it is over.
+        now_ms: the current time.
+    """
+
+    __slots__ = ("_has_lapsed", "_rule", "_settings", "_taken", "left", "now_ms")
+
+    def __init__(self, settings: QueueSettings, now_ms: int) -> None:
+        self._settings, self.now_ms = settings, now_ms
+        self._taken, self._has_lapsed = 0, False
+
+    def begin(self, want: ReceiveRequest) -> None:
+        """Go on with the next request."""
+        self._rule, self.left = want.lapsed, want.limit
+        if self._rule is not LapsedRule.ALONE:
+            self._taken = 0
+        elif self._has_lapsed:
+            self.left = 0
+
+    def add(self, count: int) -> int:
+        """Take messages that have no state, and return how many."""
+        count = min(count, self.left)
+        self._taken += count
+        self.left -= count
+        return count
+
+    def take(self, holds: Iterable[DeliveryState | None]) -> int:
+        """Take messages of a free group, and return how many; ``holds`` are their states, from the first on.
+
+        If it is 0 and the request is over, the group keeps its place in the line.
+        """
+        count, is_over = 0, False
+        for hold in holds:
+            if count == self.left or is_hidden(hold, self.now_ms):
+                break
+            if self._is_alone(hold):
+                is_over = True
+                if not (count or self._taken) and self._rule is not LapsedRule.NONE:
+                    count, self._has_lapsed = 1, True
+                break
+            count += 1
+        self.add(count)
+        self.left = 0 if is_over else self.left
+        return count
+
+    def _is_alone(self, hold: DeliveryState | None) -> bool:
+        """Return whether a message is returned alone, or not at all."""
+        if hold is None or not hold.lapsed:
+            return False
+        if self._rule is not LapsedRule.LAST_ALONE:
+            return True
+        return self._settings.max_receives is not None and hold.attempts + 1 >= self._settings.max_receives
 
 
 def leased(hold: DeliveryState | None, token: int, visibility_ms: int, now_ms: int) -> DeliveryState:
     """Return the state of a message that was just received."""
-    attempts, first_ms, deferred = (hold.attempts, hold.first_ms, hold.deferred) if hold else (0, None, False)
-    first_ms = now_ms if first_ms is None else first_ms
+    before = hold or _NEVER_RECEIVED
     return DeliveryState(
-        now_ms + visibility_ms, token, attempts + 1, since_ms=now_ms, first_ms=first_ms, deferred=deferred
+        now_ms + visibility_ms,
+        token,
+        before.attempts + 1,
+        since_ms=now_ms,
+        first_ms=now_ms if before.first_ms is None else before.first_ms,
+        deferred=before.deferred,
+        lapsed=before.lapsed,
     )
 
 
 def deferred(hold: DeliveryState | None) -> DeliveryState:
     """Return the state of a message that was just deferred."""
-    hold = hold or DeliveryState(None)
+    hold = hold or _NEVER_RECEIVED
     return DeliveryState(None, None, hold.attempts - (hold.token is not None), first_ms=hold.first_ms, deferred=True)
 
 
@@ -184,13 +249,13 @@ def verdict(hold: DeliveryState | None, change: Settlement, now_ms: int) -> Sett
 
 def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
     """Return the state of a message that stays hidden for ``ms`` from now on."""
-    return (hold or DeliveryState(None))._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
+    return (hold or _NEVER_RECEIVED)._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
 
 
 def counted(hold: DeliveryState | None, change: Settlement) -> DeliveryState:
     """Return the state of a message that is given back, with the number of attempts that its holder says."""
-    hold = hold or DeliveryState(None)
-    return hold if change.attempts is None else hold._replace(attempts=change.attempts)
+    hold = hold or _NEVER_RECEIVED
+    return hold._replace(lapsed=False) if change.attempts is None else hold._replace(attempts=change.attempts)
 
 
 def blocking(
@@ -213,12 +278,11 @@ def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms:
         now_ms: current time.
     """
     used = hold.token is None or is_head or hold.deferred
-    left = DeliveryState(
-        None, None, hold.attempts if used else max(hold.attempts - 1, 0), first_ms=hold.first_ms, deferred=hold.deferred
-    )
+    attempts = hold.attempts if used else max(hold.attempts - 1, 0)
+    left = DeliveryState(None, None, attempts, first_ms=hold.first_ms, deferred=hold.deferred, lapsed=hold.lapsed)
     if delay_ms:
         return left._replace(until_ms=now_ms + delay_ms, since_ms=now_ms)
-    return left if left.attempts or left.deferred else None
+    return left if left.attempts or left.deferred or left.lapsed else None
 
 
 def dead_letter(

@@ -1,7 +1,6 @@
 """The records of a queue: settings, messages sent and delivered, groups and readers.
 
-Plain values without behaviour beyond their own checks. Times are milliseconds since 1970, by the clock that the caller
-of a rule passes in.
+Plain values without behaviour beyond their own checks. Times are in milliseconds since 1970.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from inturn.core import limits
 from inturn.core.errors import InputError, PipelineError
+from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.values.duration import duration_us
 
 
@@ -242,6 +242,7 @@ class ReceiveRequest(NamedTuple):
         group: return messages of this group only.
         token: fencing token of the session lock, for as long as it lasts; the session's group is the group.
         number: return this deferred message only.
+        lapsed: how lapsed messages are returned.
     """
 
     limit: int
@@ -249,6 +250,7 @@ class ReceiveRequest(NamedTuple):
     group: str | None = None
     token: int | None = None
     number: int | None = None
+    lapsed: LapsedRule = LapsedRule.LAST_ALONE
 
     def lease_ms(self, settings: QueueSettings) -> int:
         """Return the length of the lease in a queue of these settings, in milliseconds."""
@@ -264,6 +266,7 @@ class Delivery(NamedTuple):
         until_ms: when the lease ends.
         attempts: number of receives when it was its turn, with this one.
         first_ms: when it was first received.
+        lapsed: whether an earlier lease of it ended by time.
     """
 
     entry: StoredMessage
@@ -271,6 +274,7 @@ class Delivery(NamedTuple):
     until_ms: int
     attempts: int
     first_ms: int | None
+    lapsed: bool = False
 
 
 class Depth(NamedTuple):

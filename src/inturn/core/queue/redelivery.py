@@ -44,6 +44,7 @@ def ended(
     """Return the state of a message whose lease or delay is over; a retry delay counts from the deadline."""
     deadline_ms = now_ms if hold.until_ms is None else hold.until_ms
     if hold.token is not None:
+        hold = hold._replace(lapsed=True)
         left = nacked(hold, settings, number, is_head=is_head, delay_ms=None, now_ms=deadline_ms)
         if is_hidden(left, now_ms):
             return left

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from inturn.core.queue import back_pressure, deduplication, delivery, numbering, ready_groups, sessions, writers
 from inturn.core.queue.clock_skew import ClockSkew, Span
-from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult, Taking
 from inturn.core.queue.incarnation import begin, incarnation_of
 from inturn.core.queue.kept_log import LogEntry, LogSpan, Removable, find_time
 from inturn.core.queue.messages import (
@@ -139,19 +139,22 @@ class MemoryStore:
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
-        self._queues[queue.name].trim_log(now_ms)
-        return [self._receive_one(self._queues[queue.name], want, now_ms) for want in wants]
+        kept = self._queues[queue.name]
+        kept.trim_log(now_ms)
+        taking = Taking(queue.settings, now_ms)
+        return [self._receive_one(kept, want, taking, now_ms) for want in wants]
 
-    def _receive_one(self, queue: MemoryQueue, want: ReceiveRequest, now_ms: int) -> list[Delivery]:
+    def _receive_one(self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int) -> list[Delivery]:
         self._look_at_clock(now_ms)
         queue.tidy(now_ms)
+        taking.begin(want)
         info, gate = queue.info, queue.gate(want.group)
         if want.number is not None:
-            taken = self._fetched(queue, want, want.number, now_ms)
+            taken = self._fetched(queue, want, want.number, taking, now_ms)
         elif want.token is None:
-            taken = self._next(queue, want, now_ms)
+            taken = self._next(queue, want, taking, now_ms)
         elif sessions.is_of(gate, want.token, now_ms):
-            taken = self._next_within(queue, want, now_ms)
+            taken = self._next_within(queue, want, taking, now_ms)
         else:
             taken = []
         if not taken:
@@ -163,42 +166,50 @@ class MemoryStore:
         for message in taken:
             hold = delivery.leased(message.hold, token, want.lease_ms(info.settings), now_ms)
             message.hold = hold = hold if want.token is None else sessions.within(gate, hold)
-            given.append(Delivery(message.entry, token, hold.until_ms or 0, hold.attempts, hold.first_ms))
+            given.append(Delivery(message.entry, token, hold.until_ms or 0, hold.attempts, hold.first_ms, hold.lapsed))
         return given
 
-    def _next(self, queue: MemoryQueue, want: ReceiveRequest, now_ms: int) -> list[MemoryMessage]:
+    def _next(self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int) -> list[MemoryMessage]:
         taken: list[MemoryMessage] = []
         for messages in queue.in_line(now_ms):
-            if len(taken) == want.limit:
+            if not taking.left:
                 break
             if want.group in {None, messages[0].entry.group}:
-                taken += self._take(queue, messages, want.limit - len(taken), now_ms)
-                queue.line.pop(messages[0].entry.sequence_number, None)
+                some = self._take(queue, messages, taking, now_ms)
+                taken += some
+                if some or taking.left:
+                    queue.line.pop(messages[0].entry.sequence_number, None)
+                else:
+                    queue.line_up([messages[0].key], now_ms)  # dead letters may have left
         return taken
 
-    def _next_within(self, queue: MemoryQueue, want: ReceiveRequest, now_ms: int) -> list[MemoryMessage]:
+    def _next_within(
+        self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int
+    ) -> list[MemoryMessage]:
         """Return what a session can receive next; its own leases do not block it."""
         group = [each for each in queue.all_of(want.group) if not delivery.is_deferred(each.hold)]
         others = [each for each in group if each.hold is None or each.hold.token != want.token]
-        return self._take(queue, others, want.limit, now_ms)
+        return self._take(queue, others, taking, now_ms)
 
-    def _fetched(self, queue: MemoryQueue, want: ReceiveRequest, number: int, now_ms: int) -> list[MemoryMessage]:
+    def _fetched(
+        self, queue: MemoryQueue, want: ReceiveRequest, number: int, taking: Taking, now_ms: int
+    ) -> list[MemoryMessage]:
         """Return a deferred message if it is not leased."""
         message = queue.messages.get(number)
         if message is None or not delivery.is_deferred(message.hold) or delivery.is_hidden(message.hold, now_ms):
             return []
         if not sessions.may_fetch(queue.gate(message.entry.group), want.token, now_ms):
             return []
-        return self._take(queue, [message], 1, now_ms)
+        return self._take(queue, [message], taking, now_ms)
 
-    def _take(self, queue: MemoryQueue, group: list[MemoryMessage], limit: int, now_ms: int) -> list[MemoryMessage]:
+    def _take(self, queue: MemoryQueue, group: list[MemoryMessage], taking: Taking, now_ms: int) -> list[MemoryMessage]:
         """Return what can be received of the messages of a group; dead letters leave first."""
         while group and (dead := delivery.dead_letter(group[0].hold, queue.info.settings, self.queues)):
             to, note = self._queues[dead[0].name], dead[1]
             self._move(queue, group[0], to, note, now_ms)
             again = [queue.messages[group[0].entry.sequence_number]] if to is queue else []  # it keeps its place
             group = [*again, *group[1:]]
-        return group[: delivery.takes([message.hold for message in group], limit, now_ms)]
+        return group[: taking.take([message.hold for message in group])]
 
     # --- settlements ---
 

@@ -18,7 +18,7 @@ m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attribute
 m.sent_ms, m.origin, m.came_from, m.note
 
 -- part: hold
-h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred
+h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred, h.lapsed
 
 -- part: hold_of_message
 left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
@@ -546,14 +546,14 @@ from unnest($3::bigint[], $4::text[], $5::bigint[], $6::bigint[]) l (number, grp
 
 -- name: set_holds
 insert into inturn_hold
-    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
-select l.number, $1, l.grp, l.until_ms, l.token, l.attempts, l.extended, l.since_ms, l.first_ms, l.deferred
+    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
+select l.number, $1, l.grp, l.until_ms, l.token, l.attempts, l.extended, l.since_ms, l.first_ms, l.deferred, l.lapsed
 from unnest($2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::bigint[],
-            $9::bigint[], $10::boolean[])
-     l (number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
+            $9::bigint[], $10::boolean[], $11::boolean[])
+     l (number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
 on conflict (sequence_number) do update
 set until_ms = excluded.until_ms, token = excluded.token, attempts = excluded.attempts, extended = excluded.extended,
-    since_ms = excluded.since_ms, first_ms = excluded.first_ms, deferred = excluded.deferred;
+    since_ms = excluded.since_ms, first_ms = excluded.first_ms, deferred = excluded.deferred, lapsed = excluded.lapsed;
 
 -- name: remove_holds
 delete from inturn_hold where sequence_number = any($1::bigint[]);

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from inturn.core import limits
 from inturn.core.queue import delivery, sessions
-from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.delivery import DeliveryState, Taking
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
 from inturn.core.queue.sessions import OPEN, GroupLock
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
@@ -25,11 +25,16 @@ _LATER: Final = 2**62
 
 @dataclass
 class _Leases:
-    """Leases to write, collected for several receivers."""
+    """Leases to write, collected for several receivers.
+
+    Attributes:
+        is_stopped: whether a receiver stopped before a message that is received alone.
+    """
 
     fresh: list[tuple[int, str | None, int, int]] = field(default_factory=list)
     again: list[Held] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
+    is_stopped: bool = False
 
 
 @dataclass(eq=False)
@@ -65,27 +70,35 @@ class PostgresReceives(PostgresStatements):
             return [[] for _ in wants]
         lock = self._ready.open(queue, now_ms)
         answers: list[list[Delivery]] = []
+        taking, is_stopped = Taking(queue.settings, now_ms), False
         for is_of_group, part in groupby(wants, lambda want: want.group is not None):
             those = list(part)
             find = self._take_of_group if is_of_group else self._take_next
             for these in [[each] for each in those] if is_of_group else [those]:
                 leases = _Leases()
-                for want, taken in zip(these, find(queue, lock, these, leases, now_ms), strict=True):
+                for want, taken in zip(these, find(queue, lock, these, leases, taking), strict=True):
                     answers.append(self._lease(queue, lock, taken, want, leases, now_ms))
                 self._write(queue, leases, now_ms)
-        self._ready.close(queue, lock, now_ms, has_found=all(answers))
+                is_stopped |= leases.is_stopped
+        self._ready.close(queue, lock, now_ms, has_found=is_stopped or all(answers))
         return answers
 
     def _take_next(
-        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
+        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, taking: Taking
     ) -> Iterator[_Taken]:
         """Yield the messages for each of several receivers that take from any group."""
         groups = self._free(queue, lock, len(wants), max(want.limit for want in wants))
+        waiting: tuple[InLine, str | None, list[Row]] | None = None  # before which a receiver has stopped
         for want in wants:
             taken: _Taken = []
-            while len(taken) < want.limit and (found := next(groups, None)):
+            taking.begin(want)
+            while taking.left and (found := waiting or next(groups, None)):
                 place, group, rows = found
-                some = self._take(queue, lock, group, rows, want.limit - len(taken), now_ms)
+                some = self._take(queue, lock, group, rows, taking)
+                waiting = found if some is None and not taking.left else None
+                leases.is_stopped |= not (some or taking.left)
+                if waiting is not None:
+                    break
                 if some is not None:
                     leases.heads.append(place[2])
                     taken += some
@@ -128,35 +141,40 @@ class PostgresReceives(PostgresStatements):
             listing = self._ready.list_later(queue, lock, chunk)
 
     def _take_of_group(
-        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, now_ms: int
+        self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, taking: Taking
     ) -> Iterator[_Taken]:
         """Yield the messages for the receiver that takes from one group only."""
         (want,) = wants
+        taking.begin(want)
         rows = self._all("next_of_group", queue.number, want.group, lock.floor, want.limit)
         taken: _Taken | None = None
         if rows and not hides(hold_of(rows[0])):
-            taken = self._take(queue, lock, want.group, rows, want.limit, now_ms)
+            taken = self._take(queue, lock, want.group, rows, taking)
+            leases.is_stopped |= not (taken or taking.left)
             if taken is not None:
                 leases.heads.append(rows[0][0])
         yield taken or []
 
     def _take(
-        self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], limit: int, now_ms: int
+        self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], taking: Taking
     ) -> _Taken | None:
-        """Return messages of a free group; None if its first message must leave first but cannot.
+        """Return messages of a free group; None if the group stays where it is in the line.
 
-        An exhausted message cannot be moved to a dead-letter queue that another transaction is sending to.
+        It stays if its first message is lapsed, and not to be received now, or if it must leave first but cannot: an
+        exhausted message cannot be moved to a dead-letter queue that another transaction is sending to.
         """
+        is_first = True
         while rows and (dead := self._messages.dead_letter(queue, rows[0])) is not None:
-            number = rows[0][0]
-            if not self._messages.leaves(queue, rows[0], dead, now_ms):
+            number, is_first = rows[0][0], False
+            if not self._messages.leaves(queue, rows[0], dead, taking.now_ms):
                 return None
             rows = []
             if group is not None:
-                rows = self._all("next_of_group", queue.number, group, lock.floor, limit)
+                rows = self._all("next_of_group", queue.number, group, lock.floor, taking.left)
             elif dead[0].number == queue.number:  # it keeps its place
                 rows = self._all("one_message", number)
-        return _first_of(rows, limit, now_ms)
+        taken = _first_of(rows, taking)
+        return taken if taken or taking.left or not is_first else None
 
     # --- in a session, or a deferred message ---
 
@@ -183,7 +201,9 @@ class PostgresReceives(PostgresStatements):
         while rows := self._all("session_messages", *asked):
             dead = self._messages.dead_letter(queue, rows[0])
             if dead is None:
-                return _first_of(rows, want.limit, now_ms), group_lock
+                taking = Taking(queue.settings, now_ms)
+                taking.begin(want)
+                return _first_of(rows, taking), group_lock
             if not self._messages.leaves(queue, rows[0], dead, now_ms):
                 break
         return [], group_lock
@@ -238,7 +258,7 @@ class PostgresReceives(PostgresStatements):
             if want.token is not None:
                 hold = sessions.within(group_lock, hold)
             leases.again.append((entry.sequence_number, entry.group, hold))
-            given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms))
+            given.append(Delivery(entry, token, until_ms, hold.attempts, hold.first_ms, hold.lapsed))
         return given
 
     def _write(self, queue: QueueInfo, leases: _Leases, now_ms: int) -> None:
@@ -255,10 +275,10 @@ def _is_of_one(want: ReceiveRequest) -> bool:
     return want.token is not None or want.number is not None
 
 
-def _first_of(rows: Sequence[Row], limit: int, now_ms: int) -> _Taken:
+def _first_of(rows: Sequence[Row], taking: Taking) -> _Taken:
     """Return the first messages of a group that can be received together."""
-    found = [(entry_of(row), hold_of(row)) for row in rows[:limit]]
-    return found[: delivery.takes([_seen(hold, now_ms) for _, hold in found], limit, now_ms)]
+    found = [(entry_of(row), hold_of(row)) for row in rows[: taking.left]]
+    return found[: taking.take([_seen(hold, taking.now_ms) for _, hold in found])]
 
 
 def _seen(hold: DeliveryState | None, now_ms: int) -> DeliveryState | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from inturn.core import limits
 from inturn.core.queue import delivery, sessions
-from inturn.core.queue.delivery import DeliveryState
+from inturn.core.queue.delivery import DeliveryState, Taking
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage
 from inturn.core.queue.sessions import GroupLock
 from inturn.store.sql.dead_letters import tell_dead_letter
@@ -68,13 +68,13 @@ class Receives(SqliteStatements):
         if want.number is not None:
             return self._fetch(queue, want, want.number, now_ms)
         gate = self._locks.of(queue.number, want.group or "")
-        taken: Sequence[Found] = []
+        taken: Sequence[Found] | None = None
         if sessions.is_of(gate, want.token, now_ms):
             self._has_holds = self._leases.any_hold(queue)
-            taken = self._take(queue, partial(self._not_its_own, queue, want, gate), want.limit, now_ms)
+            taken = self._take(queue, partial(self._not_its_own, queue, want, gate), _taking(queue, want, now_ms))
         if not taken:
             self.look_ahead(queue, now_ms)
-        return self._lease_within(queue, taken, want, gate, now_ms)
+        return self._lease_within(queue, taken or (), want, gate, now_ms)
 
     # --- before and after ---
 
@@ -99,17 +99,24 @@ class Receives(SqliteStatements):
         self._has_holds = self._leases.any_hold(queue)
         self._used.clear()
         sizes = [want.limit for want in wants if want.group is None]
-        heads = self._heads(queue, sizes)
+        heads: Iterator[Head] = self._heads(queue, sizes)
         answers = []
         leases: list[NewLease] = []
+        taking = Taking(queue.settings, now_ms)
         for want in wants:
             taken: list[Found] = []
+            taking.begin(want)
             for at, group, known in heads if want.group is None else self._head_of(queue, want.group):
-                left = want.limit - len(taken)
-                taken += self._take(queue, partial(self._first, queue, at, group, left), left, now_ms, known)
-                if len(taken) == want.limit:
+                some = self._take(queue, partial(self._first, queue, at, group, taking.left), taking, known)
+                if some is None:  # it waits at the head of the line
+                    heads = chain([(at, group, known)], heads)
+                    break
+                self._used.append(at)
+                taken += some
+                if not taking.left:
                     break
             if want.group is not None:  # it may have taken a head that was listed ahead
+                self._take_off(queue)
                 heads = self._heads(queue, sizes)
             answers.append(self._lease(queue, taken, want, now_ms, leases) if taken else [])
         if leases:
@@ -120,15 +127,11 @@ class Receives(SqliteStatements):
         return answers
 
     def _heads(self, queue: QueueInfo, sizes: Sequence[int]) -> Iterator[Head]:
-        """Yield the heads of free groups, in the order of the line, for receivers that want so many messages each.
-
-        Each is taken off the line.
-        """
+        """Yield the heads of free groups, in the order of the line, for receivers that want so many messages each."""
         number = min(sum(sizes), limits.HEADS_AT_ONCE)
         while heads := self._line.next(queue, number):
             known = self._messages_at(queue, heads, sizes)
             for at, group in heads:
-                self._used.append(at)
                 yield at, group, known.get(at)
             self._take_off(queue)
 
@@ -163,7 +166,6 @@ class Receives(SqliteStatements):
         self._take_off(queue)
         head = self._index.head(queue, group)
         if head and self._line.has(queue, head):
-            self._line.leave(queue, [head])
             yield head, group, None
 
     def _take_off(self, queue: QueueInfo) -> None:
@@ -177,20 +179,29 @@ class Receives(SqliteStatements):
         self,
         queue: QueueInfo,
         read: Callable[[], list[Found]],
-        limit: int,
-        now_ms: int,
+        taking: Taking,
         known: list[Found] | None = None,
-    ) -> list[Found]:
-        """Return what can be received of a group; dead letters leave first. ``known`` is what ``read`` would return."""
+    ) -> list[Found] | None:
+        """Return what can be received of a group; dead letters leave first. ``known`` is what ``read`` would return.
+
+        None: the group stays where it is in the line.
+        """
+        is_first = True
         while found := known or read():
             entry, first = found[0]
             dead = first and delivery.dead_letter(first, queue.settings, self._catalog.queues)
             if dead is None:
                 holds = [hold for _, hold in found]
-                return found[: delivery.takes(holds, limit, now_ms) if any(holds) else limit]
-            self._removals.move(queue, entry, *dead, now_ms)
+                taken = found[: taking.take(holds) if any(holds) else taking.add(len(found))]
+                if taken or taking.left:
+                    return taken
+                if is_first:
+                    return None
+                self._line.refresh(queue, [(0, entry.group)], taking.now_ms)
+                return []
+            self._removals.move(queue, entry, *dead, taking.now_ms)
             tell_dead_letter(queue, entry, dead[0])
-            known = None
+            known, is_first = None, False
         return []
 
     def _first(self, queue: QueueInfo, head: int, group: str | None, limit: int) -> list[Found]:
@@ -242,7 +253,7 @@ class Receives(SqliteStatements):
         gate = sessions.OPEN if group is None else self._locks.of(queue.number, group)
         if not sessions.may_fetch(gate, want.token, now_ms):
             return []
-        taken = self._take(queue, list, 1, now_ms, [(entry_of(row), hold)])
+        taken = self._take(queue, list, _taking(queue, want, now_ms), [(entry_of(row), hold)]) or []
         if want.token is not None:
             return self._lease_within(queue, taken, want, gate, now_ms)
         return self._lease(queue, taken, want, now_ms, []) if taken else []  # it has a hold already
@@ -265,11 +276,11 @@ class Receives(SqliteStatements):
         for entry, hold in taken:
             if hold is None:
                 numbers[entry.group].append(entry.sequence_number)
-                given.append(_delivery((entry, token, until_ms, attempts, first_ms)))
+                given.append(_delivery((entry, token, until_ms, attempts, first_ms, False)))
             else:
                 held = delivery.leased(hold, token, ms, now_ms)
                 again.append((entry.sequence_number, queue.number, entry.group, *held))
-                given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms))
+                given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
         for group, each in numbers.items():
             if group is None:
                 self._do("add_holds", as_list(each), queue.number, *fresh)
@@ -288,5 +299,12 @@ class Receives(SqliteStatements):
         for entry, hold in taken:
             held = sessions.within(gate, delivery.leased(hold, token, 0, now_ms))
             self._leases.set_hold(queue, entry.sequence_number, entry.group, held)
-            given.append(Delivery(entry, token, held.until_ms or 0, held.attempts, held.first_ms))
+            until_ms = held.until_ms or 0
+            given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
         return given
+
+
+def _taking(queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> Taking:
+    taking = Taking(queue.settings, now_ms)
+    taking.begin(want)
+    return taking

@@ -1,0 +1,118 @@
+"""A receiver died: only the message it died of becomes a dead letter, and no other waits for ever."""
+
+import pytest
+from store_harness import StoreHarness
+
+from inturn.core.queue.delivery import SettleAction, Settlement
+from inturn.core.queue.lapsed import LAPSED_RETRIES, LapsedRule, why_spent
+from inturn.core.queue.messages import Delivery, ReceiveRequest
+
+ALONE, NONE = LapsedRule.ALONE, LapsedRule.NONE
+
+
+def bodies(got: list[Delivery]) -> list[str]:
+    return [str(each.entry.body) for each in got]
+
+
+def lapse(harness: StoreHarness, *texts: str, limit: int = 10) -> None:
+    """Send messages, and let the receiver of all of them die."""
+    harness.send(*texts)
+    assert bodies(harness.receive(limit)) == list(texts)
+    harness.wait(31)
+
+
+@pytest.mark.parametrize("poison", ["a1", "b1", "c1", "d1", "e1"])
+def test_of_the_messages_of_a_receiver_that_dies_only_the_one_it_died_of_becomes_a_dead_letter(
+    poison: str, harness: StoreHarness
+) -> None:
+    harness.make("dead")
+    harness.make("q", dead_letter="dead", max_receives=3)
+    harness.send("a1", "b1", "c1", "d1", "e1")
+    done: list[str] = []
+    for _ in range(20):
+        got = harness.receive(5)
+        if poison in bodies(got):
+            harness.wait(31)
+            continue
+        done += bodies(got)
+        harness.ack(*got)
+    assert sorted([*done, poison]) == ["a1", "b1", "c1", "d1", "e1"]
+    assert harness.take(queue="dead") == [poison]
+
+
+def test_within_a_group_too_only_the_one_it_died_of_becomes_a_dead_letter(harness: StoreHarness) -> None:
+    harness.make("dead")
+    harness.make("q", dead_letter="dead", max_receives=3)
+    harness.send(*(f"a{n}" for n in range(6)))
+    done: list[str] = []
+    for _ in range(40):
+        got = harness.receive(5)
+        if "a3" in bodies(got):
+            harness.wait(31)
+            continue
+        done += bodies(got)
+        harness.ack(*got)
+    assert done == ["a0", "a1", "a2", "a4", "a5"]
+    assert harness.take(queue="dead") == ["a3"]
+
+
+def test_a_lapsed_message_is_received_alone(harness: StoreHarness) -> None:
+    lapse(harness, "a1", "b1", "b2")
+    harness.send("c1")
+    got = [harness.receive(10, lapsed=ALONE) for _ in range(5)]
+    assert [bodies(each) for each in got] == [["c1"], ["a1"], ["b1"], [], []]
+    assert [(each[0].lapsed, each[0].attempts) for each in got[:3]] == [(False, 1), (True, 2), (True, 2)]
+    harness.ack(*got[2])
+    assert bodies(harness.receive(10, lapsed=ALONE)) == ["b2"]
+
+
+def test_the_requests_of_one_receiver_have_nothing_beside_a_lapsed_message(harness: StoreHarness) -> None:
+    lapse(harness, "a1", "b1")
+    harness.send("c1")
+    wants = [ReceiveRequest(1, lapsed=ALONE)] * 3
+    assert [bodies(each) for each in harness.receive_each(*wants)] == [["c1"], [], []]
+    assert [bodies(each) for each in harness.receive_each(*wants)] == [["a1"], [], []]
+    assert [bodies(each) for each in harness.receive_each(*wants)] == [["b1"], [], []]
+
+
+def test_a_receiver_at_work_has_what_comes_before_a_lapsed_message_and_nothing_behind_it(
+    harness: StoreHarness,
+) -> None:
+    lapse(harness, "b1")
+    harness.send("c1")
+    busy = ReceiveRequest(1, lapsed=NONE)
+    assert [bodies(each) for each in harness.receive_each(busy, busy)] == [["c1"], []]
+    harness.send("d1")
+    assert harness.receive(10, lapsed=NONE) == []
+    assert bodies(harness.receive(10, lapsed=ALONE)) == ["b1"]
+    assert bodies(harness.receive(10, lapsed=NONE)) == ["d1"]
+
+
+def test_a_receiver_of_one_group_waits_for_its_lapsed_message_too(harness: StoreHarness) -> None:
+    lapse(harness, "a1", "a2")
+    assert harness.receive(10, group="a", lapsed=NONE) == []
+    assert bodies(harness.receive(10, group="a", lapsed=ALONE)) == ["a1"]
+
+
+def test_other_receivers_of_a_queue_without_a_dead_letter_queue_have_them_together(harness: StoreHarness) -> None:
+    lapse(harness, "a1", "a2", "b1")
+    assert sorted(harness.take(10)) == ["a1", "a2", "b1"]
+
+
+def test_a_message_stays_lapsed_until_it_was_begun_and_given_back(harness: StoreHarness) -> None:
+    lapse(harness, "a1")
+    for attempts in (1, 1):
+        (got,) = harness.receive(lapsed=ALONE)
+        assert (got.lapsed, got.attempts) == (True, 2)
+        back = Settlement(got.entry.sequence_number, got.token, SettleAction.NACK, attempts=attempts)
+        harness.settle(back)
+    (got,) = harness.receive(lapsed=ALONE)
+    harness.nack(got)
+    (got,) = harness.receive(lapsed=NONE)
+    assert (got.lapsed, got.attempts) == (False, 3)
+
+
+def test_it_is_tried_as_often_as_the_retries_say_and_a_few_times_without_any() -> None:
+    assert [why_spent(n, 0) != "" for n in range(4, 8)] == [False, False, True, True]
+    assert LAPSED_RETRIES == 3
+    assert [why_spent(n, 10) != "" for n in (12, 13)] == [False, True]
