@@ -15,6 +15,7 @@ from inturn import Retry
 from inturn.consumer import Consumer
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, NoSuchQueue, QueueError
+from inturn.core.queue.lapsed import LAPSED_RETRIES
 from inturn.database import Database
 from inturn.queue import Message, QueueSettings, draft
 from waiting import until
@@ -196,14 +197,14 @@ def test_a_message_that_a_stop_gives_back_has_not_used_up_an_attempt(db: Databas
 def test_a_message_whose_process_ends_each_time_is_not_tried_for_ever(db: Database, db_clock: RunningClock) -> None:
     queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
     queue.send("poison", group="a")
-    for _ in range(2):
+    for _ in range(LAPSED_RETRIES + 2):
         assert queue.receive()  # and never settled
         db_clock.forward(61)
     handled = Handled()
     counts = inturn.consume(queue, handled, retry=Retry(1, "1 millisecond"), until="empty")
     assert (handled.log, counts.parked) == ({}, 1)
     (parked,) = queue.parked()
-    assert "received 3 times" in parked.note
+    assert "received 6 times" in parked.note
     queue.resume("a")
     assert inturn.consume(queue, handled, until="empty").done == 1
 

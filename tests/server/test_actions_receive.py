@@ -312,8 +312,8 @@ def test_a_message_that_was_received_too_often_is_a_dead_letter(sqs: Endpoint, s
 def test_a_head_that_fails_costs_those_behind_it_no_attempt(sqs: Endpoint) -> None:
     url, dead = with_dead_letters(sqs, ".fifo")
     send(sqs, url, "a1", "a2")
-    for _ in range(2):
-        assert sqs.bodies(url, VisibilityTimeout=0) == ["a1", "a2"]
+    assert sqs.bodies(url, VisibilityTimeout=0) == ["a1", "a2"]
+    assert sqs.bodies(url, VisibilityTimeout=0) == ["a1"], "the last time it comes alone"
     (message,) = sqs.receive(url)
     assert message["Body"] == "a2"
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
@@ -329,11 +329,12 @@ def test_a_queue_may_be_its_own_dead_letter_queue(sqs: Endpoint, suffix: str) ->
     for body in ("a1", "a2"):
         fifo = {"MessageGroupId": "a", "MessageDeduplicationId": body} if suffix else {}
         sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo)
-    counts = []
-    for _ in range(6):
-        told = {each["Body"]: each["Attributes"] for each in sqs.receive(url, VisibilityTimeout=0)}
-        assert [*told] == ["a1", "a2"], "each stays in its place"
-        counts.append(told["a1"]["ApproximateReceiveCount"])
-    assert counts == ["1", "2"] * 3
+    told, counts = {}, []
+    for _ in range(12):
+        found = {each["Body"]: each["Attributes"] for each in sqs.receive(url, VisibilityTimeout=0)}
+        assert [*found] in (["a1", "a2"], ["a1"], ["a2"]), "each stays in its place; the last time it comes alone"
+        told |= found
+        counts += [found["a1"]["ApproximateReceiveCount"]] if "a1" in found else []
+    assert counts[:6] == ["1", "2"] * 3
     assert told["a1"]["DeadLetterQueueSourceArn"] == sqs.arn(f"q{suffix}")
     assert sqs.attributes(url)["ApproximateNumberOfMessages"] == "2"

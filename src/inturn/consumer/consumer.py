@@ -64,7 +64,8 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
             exception is a failed attempt. ``tx`` begins with its first use and takes the acknowledgement.
         concurrency: the number of messages handled at once.
         retry: the further attempts and the longest pause before each; the actual pause is random, up to that ("full
-            jitter"). Each receive of the message counts, also one whose process was killed.
+            jitter"). Each receive of the message counts, also one whose process was killed; after a death a message
+            is tried at least four times, while no other message is handled.
         then: what happens when the attempts are used up: ``park`` parks the group with the error as the reason, and
             defers a message without a group; ``dead-letter`` moves the message to the queue's dead-letter queue.
         transaction: opens your own transaction for each message, as a context manager such as ``pool.connection``; the
@@ -219,6 +220,7 @@ class Consumer(BackgroundLoop):
                 if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2
             ],
             self._most() if is_taking and not self._stopping.is_set() else 0,
+            is_busy=bool(self._in_hand),
             asks_empty=bool(self._drains) and not self._in_hand,
         )
         found = self._rounds.run(request)
@@ -255,6 +257,8 @@ class Consumer(BackgroundLoop):
     def _most(self) -> int:
         """Return how many messages to receive: one for each free place or, with short handlers, for some time ahead."""
         in_hand, ahead = len(self._in_hand), self._pace.ahead
+        if any(each.is_alone for each in self._in_hand.values()):
+            return 0
         if self._is_limited or ahead <= self._concurrency:  # what is limited begins at once, so that the rate holds
             return max(0, self._concurrency - in_hand)
         return max(0, ahead - in_hand) if in_hand <= max(2 * self._concurrency, ahead // 4) else 0
@@ -265,13 +269,12 @@ class Consumer(BackgroundLoop):
             reach("received")
         for delivery in received:
             message = Message(delivery, self._queue.writer, self._queue.name)
-            handling = Handling(message, delivery.until_ms)
+            handling = Handling(message, delivery.until_ms, is_alone=delivery.lapsed)
             if handling.place in self._in_hand:  # its lease was lost, and the handler still runs
                 self._back.append(handling)
-            elif self._rounds.is_spent(message):
-                handling.result = HandlingResult.FAILED
+            elif why := self._rounds.why_spent(delivery):
+                handling.result, handling.error = HandlingResult.FAILED, why
                 handling.error_type = "ProcessEnded"
-                handling.error = f"received {message.attempts} times; the last time the process ended with the handler"
                 self._ended.append(handling)
                 self._news.set()
             else:

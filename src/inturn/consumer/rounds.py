@@ -1,7 +1,9 @@
 """The consumer's transactions: each settles the messages that have ended and receives those that can begin.
 
 At most one message of a group is received at a time. So a message begins only when the acknowledgement of the one
-before it is committed, and a receive counts as an attempt of exactly the message that is handled.
+before it is committed, and a receive counts as an attempt of exactly the message that is handled. When a process has
+died, each message that it had is suspected: such a message is handled while the consumer handles no other, so that the
+one of which processes die is parked, and no other.
 """
 
 import random
@@ -14,6 +16,7 @@ from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.lapsed import LapsedRule, why_spent
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
 from inturn.core.queue.sessions import SessionRequest, SessionVerb
 from inturn.core.rate import RateLimits
@@ -70,6 +73,7 @@ class Handling:
     Attributes:
         message: the message.
         until_ms: the end of its lease; None: it was lost.
+        is_alone: whether no other message is handled beside it.
         result: the result; None: not yet.
         error: the error with its traceback, of a failed attempt.
         error_type: the type of that error.
@@ -79,6 +83,7 @@ class Handling:
 
     message: Message
     until_ms: int | None
+    is_alone: bool = False
     result: HandlingResult | None = None
     error: str = ""
     error_type: str = ""
@@ -104,6 +109,7 @@ class RoundRequest:
         back: messages to be given back, since they have not begun.
         prolong: attempts whose leases are extended.
         most: the maximum number of messages to receive.
+        is_busy: whether other messages are being handled.
         asks_empty: whether to find out if the queue is empty.
     """
 
@@ -111,6 +117,7 @@ class RoundRequest:
     back: Sequence[Handling] = ()
     prolong: Sequence[Handling] = ()
     most: int = 0
+    is_busy: bool = False
     asks_empty: bool = False
 
 
@@ -172,8 +179,8 @@ class Rounds:
         return self._queue.writer.run(Ask(self._queue.name, lambda store, now_ms: self._do(store, now_ms, request)))
 
     def wait(self, wait_s: float) -> list[Delivery]:
-        """Wait for one message."""
-        want = ReceiveRequest(1, self.lease_ms)
+        """Wait for one message, while no other is being handled."""
+        want = ReceiveRequest(1, self.lease_ms, lapsed=LapsedRule.ALONE)
         if any(self._rates):
             limited = ReceiveLimited[list[Delivery]](
                 self._queue.name, lambda given: given, want, self._rates, wait_s=wait_s
@@ -183,22 +190,24 @@ class Rounds:
             Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=wait_s)
         )
 
-    def is_spent(self, message: Message) -> bool:
-        """Return whether a message has used up its attempts before this one: each ended with its process."""
-        return message.attempts > self._retry.times + 1
+    def why_spent(self, delivery: Delivery) -> str:
+        """Return why a message is not tried again after processes have died; empty: it is."""
+        return why_spent(delivery.attempts, self._retry.times) if delivery.lapsed else ""
 
     def _do(self, store: Store, now_ms: int, request: RoundRequest) -> RoundResult:
         queue, found = queue_of(store, self._queue.name), RoundResult(now_ms)
         self._settle(store, queue, request, found)
         if request.most:
-            self._receive(store, queue, request.most, found)
+            self._receive(store, queue, request, found)
         if request.asks_empty and found.is_dry:
             depth = store.depth(queue, now_ms)
             found.is_empty = not (depth.in_flight or depth.delayed)
         return found
 
-    def _receive(self, store: Store, queue: QueueInfo, most: int, found: RoundResult) -> None:
-        want = ReceiveRequest(1, self.lease_ms)
+    def _receive(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
+        most = request.most
+        rule = LapsedRule.NONE if request.is_busy else LapsedRule.ALONE
+        want = ReceiveRequest(1, self.lease_ms, lapsed=rule)
         if any(self._rates):
             limited = want._replace(limit=most)
             within = receive_within(store, queue, limited, self._rates, found.now_ms)

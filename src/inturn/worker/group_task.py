@@ -19,6 +19,7 @@ from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
+from inturn.core.queue.lapsed import why_spent
 from inturn.core.queue.messages import Delivery
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
@@ -93,6 +94,11 @@ class GroupTask:
         self.deliveries.append(delivery)
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
 
+    @property
+    def is_alone(self) -> bool:
+        """True if no other turn runs beside this one: its process may die of its message, as one has before."""
+        return any(each.lapsed for each in self.deliveries)
+
 
 class LookUp(Protocol):
     """Reads what is stored beside a group's record: calls a function with the groups and the pipeline's number."""
@@ -159,6 +165,8 @@ class GroupRunner:
             pause,
             self._texts,
         )
+        if turn.is_alone:
+            fold.refused = fold.refused or why_spent(turn.deliveries[0].attempts, self._pipeline.retry.times)
         group = Group(turn.group, line, fold, journal, turn.now_us)
         for each in turn.decisions:
             decision = msgspec.json.decode(each.decision, type=Decision)

@@ -95,6 +95,7 @@ class WorkRequest:
         adopted: messages that were already received.
         wants: the messages to receive.
         is_taking: whether to take new work.
+        is_alone: whether a turn runs beside which nothing else is begun.
         sent: finished claims.
         renew: claims to be extended.
         claims: the maximum number of new claims.
@@ -109,6 +110,7 @@ class WorkRequest:
     adopted: Sequence[Delivery] = ()
     wants: Sequence[ReceiveRequest] = ()
     is_taking: bool = True
+    is_alone: bool = False
     sent: Sequence[Sending] = ()
     renew: Sequence[Sending] = ()
     claims: int = 0
@@ -122,6 +124,7 @@ class Work:
     Attributes:
         now_ms: the time of the transaction.
         deliveries: messages, with their groups.
+        is_alone: whether nothing else is to be done beside them: a process has died while it had the message.
         decisions: decisions about groups that are free.
         due: groups whose wait is over.
         lines: the known groups of all these, as of now.
@@ -135,6 +138,7 @@ class Work:
 
     now_ms: int
     deliveries: list[tuple[str | None, Delivery]] = field(default_factory=list)
+    is_alone: bool = False
     decisions: list[Decided] = field(default_factory=list)
     due: list[str] = field(default_factory=list)
     lines: dict[str, GroupRecord] = field(default_factory=dict)
@@ -236,7 +240,7 @@ class UnitOfWork:
             store.pipelines.renew(info.number, [each.claim for each in request.renew], now_ms + lease_ms)
         if request.is_taking:
             self._take(store, info, request, found)
-        if request.claims and self._chain is None:
+        if request.claims and self._chain is None and not found.is_alone:
             found.claims = store.pipelines.claim(info, request.claims, limits.OUTBOX_OUTPUTS, now_ms + lease_ms, now_ms)
         found.depth = queue_of(store, self._queue).depth if self._queue is not None else 0
         found.is_unsent = request.asks_unsent and store.pipelines.has_unsent(info.number)
@@ -246,11 +250,11 @@ class UnitOfWork:
         """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
         kinds = (
             (request.done, SettleAction.ACK, 0),
-            (request.back, SettleAction.NACK, 0),
+            (request.back, SettleAction.NACK, 0),  # it has not begun, or comes to the same once more
             (request.prolong, SettleAction.EXTEND, self.lease_ms),
         )
         asked = [
-            (turn, act, Settlement(each.entry.sequence_number, each.token, act, ms))
+            (turn, act, Settlement(each.entry.sequence_number, each.token, act, ms, attempts=each.attempts - 1))
             for turns, act, ms in kinds
             for turn in turns
             for each in turn.deliveries
@@ -299,22 +303,29 @@ class UnitOfWork:
 
     def _take(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
         """Take new work, with the groups that it concerns."""
-        pipelines, now_us = store.pipelines, found.now_ms * 1000
+        pipelines = store.pipelines
         given = list(request.adopted)
         if request.wants and self._queue is not None:
             for part in store.receive(queue_of(store, self._queue), request.wants, found.now_ms):
                 given += part
         found.deliveries = [(self._reader.group_of(each.entry), each) for each in given]
-        new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
-        found.decisions = [each for each in new if each.group not in request.busy]
-        if self._pipeline.gap_timeout_us is not None:
-            due = pipelines.due(info.number, now_us, limits.GROUPS_AT_ONCE)
-            found.due = [group for group in due if group not in request.busy]
+        found.is_alone = request.is_alone or any(each.lapsed for each in given)
         wanted = {group for group, _ in found.deliveries if group is not None}
-        wanted.update(request.behind, found.due, (each.group for each in found.decisions))
+        wanted.update(request.behind)
+        if not found.is_alone:
+            self._take_decided(pipelines, info, request, found)
+            wanted.update(found.due, (each.group for each in found.decisions))
         wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+
+    def _take_decided(self, pipelines: PipelineStore, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
+        """Take decisions, and groups whose wait is over."""
+        new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
+        found.decisions = [each for each in new if each.group not in request.busy]
+        if self._pipeline.gap_timeout_us is not None:
+            due = pipelines.due(info.number, found.now_ms * 1000, limits.GROUPS_AT_ONCE)
+            found.due = [group for group in due if group not in request.busy]
 
 
 def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:

@@ -15,6 +15,7 @@ from inturn.core.override import override
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import Retry
+from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
@@ -131,6 +132,8 @@ class Worker(BackgroundLoop):
     def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
         """Run one transaction: keep finished turns and take new work."""
         done, given_up = self._collect()
+        running = self._turns.difference(done, given_up, self._unsent, self._doubtful) if self._turns else ()
+        is_alone = any(turn.is_alone for turn in running)
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
         while True:
@@ -144,11 +147,14 @@ class Worker(BackgroundLoop):
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,
-                wants=self._wants(len(over)) if is_taking else (),
+                wants=self._wants(len(over), is_busy=bool(running)) if is_taking and not is_alone else (),
                 is_taking=is_taking,
+                is_alone=is_alone,
                 sent=sent,
                 renew=ending(self._sendings, now_ms, round(limits.OUTBOX_LEASE_S * 1000)),
-                claims=2 * self._concurrency - len(self._sendings) if is_taking and self._delivers else 0,
+                claims=2 * self._concurrency - len(self._sendings)
+                if is_taking and self._delivers and not is_alone
+                else 0,
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
@@ -246,7 +252,7 @@ class Worker(BackgroundLoop):
         given_up += doubtful
         return kept
 
-    def _wants(self, over: int) -> list[ReceiveRequest]:
+    def _wants(self, over: int, *, is_busy: bool) -> list[ReceiveRequest]:
         """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
@@ -256,7 +262,8 @@ class Worker(BackgroundLoop):
         free, ahead = self._concurrency - (busy - over), self._pace.ahead
         if free <= 0 and (ahead <= self._concurrency or self._pool.backlog > ahead // 4):
             return []
-        return [ReceiveRequest(most, self._unit.lease_ms) for most in receives(ahead, self._concurrency, busy, free)]
+        want = ReceiveRequest(0, self._unit.lease_ms, lapsed=LapsedRule.NONE if is_busy else LapsedRule.ALONE)
+        return [want._replace(limit=most) for most in receives(ahead, self._concurrency, busy, free)]
 
     def _take_up(self, found: Work) -> None:
         """Pass new work to the threads."""
@@ -321,7 +328,7 @@ class Worker(BackgroundLoop):
             if self._pool.backlog:  # turns are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
-        want = ReceiveRequest(self._concurrency, self._unit.lease_ms)
+        want = ReceiveRequest(self._concurrency, self._unit.lease_ms, lapsed=LapsedRule.ALONE)
         wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
         self._adopted = self._queue.writer.run(wait)
 

@@ -36,7 +36,8 @@ def handler(state: Any, message: Any) -> Any:
     return state, [{"balance": state["balance"]}] * (message["revision"] % 3)
 
 
-LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=handler)
+RETRY = inturn.Retry(100_000, "1 millisecond")  # as every kill is an attempt
+LEDGER = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=handler, retry=RETRY)
 
 
 def message(account: str, revision: int) -> dict[str, Any]:

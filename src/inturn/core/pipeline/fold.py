@@ -42,6 +42,7 @@ class Fold:
 
     Attributes:
         state: the state after the last message that was applied.
+        refused: why no message is applied; empty: messages are applied.
         error: why the last message that failed was not applied, with the traceback.
         cause: its exception.
         wrong: its exception, if the handler did not raise it: its result is not (state, outputs).
@@ -58,6 +59,7 @@ class Fold:
         "cause",
         "error",
         "pipeline",
+        "refused",
         "state",
         "wrong",
     )
@@ -71,6 +73,7 @@ class Fold:
     ) -> None:
         self.pipeline = pipeline
         self.state = restore()
+        self.refused = self.state.why if isinstance(self.state, OldState) else ""
         self.error = ""
         self.cause: BaseException | None = None
         self.wrong: HandlerError | None = None
@@ -94,8 +97,8 @@ class Fold:
         """
         emitted: list[Emitted] = []
         start = 0
-        if isinstance(self.state, OldState):
-            self.error = self.state.why
+        if self.refused:
+            self.error = self.refused
             return emitted, 0
         while start < len(messages):
             failed, error = self._burst(messages, start, emitted)

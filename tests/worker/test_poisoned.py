@@ -1,0 +1,39 @@
+"""A message of which processes die: it alone is parked, and all others are worked off, each exactly once."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+from lives import LIMIT_S, TESTS
+
+
+def lives(kind: str, address: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what some lives leave behind, and what they told."""
+    command = [sys.executable, "-m", "worker.programs.poisoned", kind, address]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr.splitlines()
+
+
+def test_a_worker_parks_the_message_of_which_its_process_dies_and_no_other(address: str) -> None:
+    left, _ = lives("work", address)
+    *died, last = left["ends"]
+    assert (set(died), last) == ({9}, 0)
+    assert len(died) in {5, 6}, "one among others, which counts if the message was the first of its group, and the rest"
+    assert left["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
+    assert list(left["parked"]) == ["g30"]
+    assert "ProcessEnded: received 6 times" in left["parked"]["g30"]
+    assert left["messages"] == 0
+
+
+def test_a_consumer_parks_the_message_of_which_its_process_dies_and_no_other(address: str) -> None:
+    left, told = lives("consume", address)
+    assert left["ends"] == [9] * 7 + [0], "one among others, and six alone: its retries"
+    handled = Counter(told)
+    assert handled.keys() == {f"g{n} {m}" for n in range(60) for m in (1, 2, 3)} - {"g30 2", "g30 3"}
+    assert max(handled.values()) <= 2, "what was in hand at the one death among others may have come twice"
+    assert list(left["parked"]) == ["g30"]
+    assert "ProcessEnded: received 8 times" in left["parked"]["g30"]
+    assert left["messages"] == 2
