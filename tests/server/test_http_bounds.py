@@ -238,9 +238,9 @@ def test_what_a_client_that_has_gone_had_sent_is_let_go_of(loop: str) -> None:
     with Front(loop) as front:
         unfinished(front, 100_000).__exit__()
         front.until(lambda: front.server.pending_bytes == 0)
-        with Front(loop, request_s=0.1) as hasty, unfinished(hasty, 100_000) as client:
-            assert client.answer().status == 408
-            assert hasty.call(lambda: hasty.server.pending_bytes) == 0
+    with Front(loop, request_s=0.1) as hasty, hasty.client() as client:
+        assert client.ask(post(b"a" * 100_000)[:-1]).status == 408
+        assert hasty.call(lambda: hasty.server.pending_bytes) == 0
 
 
 # Heads that are refused.

@@ -124,6 +124,7 @@ def test_a_turn_writes_what_is_new_of_the_ids_that_a_group_remembers(
     assert shop.seen(line)["states"] == {"a": {"n": MANY + 1, "last": 5}}
 
 
+@SERIOUS
 def test_ids_that_were_written_with_their_group_get_rows_of_their_own(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
