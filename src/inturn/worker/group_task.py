@@ -68,6 +68,7 @@ class GroupTask:
         line: the stored group; None if it is new.
         now_us: the time of the turn.
         until_ms: the end of the first lease to expire.
+        is_alone: whether no other turn runs beside this one: its process may die of its message, as one has before.
         result: the result, once it is done.
         error: an error that ends the whole worker.
         is_given_up: whether it was stopped before it was done.
@@ -82,6 +83,7 @@ class GroupTask:
     line: GroupRecord | None = None
     now_us: int = 0
     until_ms: int | None = None
+    is_alone: bool = False
     result: GroupResult | None = None
     error: BaseException | None = None
     is_given_up: bool = False
@@ -93,11 +95,7 @@ class GroupTask:
         """Add a message, before the turn begins."""
         self.deliveries.append(delivery)
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
-
-    @property
-    def is_alone(self) -> bool:
-        """True if no other turn runs beside this one: its process may die of its message, as one has before."""
-        return any(each.lapsed for each in self.deliveries)
+        self.is_alone |= delivery.lapsed
 
 
 class LookUp(Protocol):

@@ -152,9 +152,7 @@ class Worker(BackgroundLoop):
                 is_alone=is_alone,
                 sent=sent,
                 renew=ending(self._sendings, now_ms, round(limits.OUTBOX_LEASE_S * 1000)),
-                claims=2 * self._concurrency - len(self._sendings)
-                if is_taking and self._delivers and not is_alone
-                else 0,
+                claims=2 * self._concurrency - len(self._sendings) if is_taking and self._delivers else 0,
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:

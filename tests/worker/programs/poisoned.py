@@ -25,12 +25,8 @@ DIED: Final = 9
 LIVES: Final = 30
 
 
-def is_poison(group: str | None, number: int) -> bool:
-    return (group, number) == POISON
-
-
 def fold(state: Any, message: Any) -> Any:
-    if is_poison(message["group"], message["number"]):
+    if (message["group"], message["number"]) == POISON:
         os._exit(DIED)
     return state | {"done": state.get("done", 0) + 1}, []
 
@@ -39,7 +35,7 @@ LEDGER: Final = inturn.Pipeline(name="ledger", group="group", order=inturn.Gaple
 
 
 def handle(message: Message) -> None:
-    if is_poison(message.group, message.body["number"]):
+    if (message.group, message.body["number"]) == POISON:
         os._exit(DIED)
     os.write(2, f"{message.group} {message.body['number']}\n".encode())
 

@@ -34,7 +34,7 @@ The exclusive lock of a whole group is in sessions.py.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.queue.messages import QueueInfo, QueueSettings, ReceiveRequest, StoredMessage, Why
@@ -172,13 +172,14 @@ class Taking:
         self._settings, self.now_ms = settings, now_ms
         self._taken, self._has_lapsed = 0, False
 
-    def begin(self, want: ReceiveRequest) -> None:
-        """Go on with the next request."""
+    def begin(self, want: ReceiveRequest) -> Self:
+        """Go on with the next request, and return this."""
         self._rule, self.left = want.lapsed, want.limit
         if self._rule is not LapsedRule.ALONE:
             self._taken = 0
         elif self._has_lapsed:
             self.left = 0
+        return self
 
     def add(self, count: int) -> int:
         """Take messages that have no state, and return how many."""

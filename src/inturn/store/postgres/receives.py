@@ -201,9 +201,7 @@ class PostgresReceives(PostgresStatements):
         while rows := self._all("session_messages", *asked):
             dead = self._messages.dead_letter(queue, rows[0])
             if dead is None:
-                taking = Taking(queue.settings, now_ms)
-                taking.begin(want)
-                return _first_of(rows, taking), group_lock
+                return _first_of(rows, Taking(queue.settings, now_ms).begin(want)), group_lock
             if not self._messages.leaves(queue, rows[0], dead, now_ms):
                 break
         return [], group_lock

@@ -71,7 +71,9 @@ class Receives(SqliteStatements):
         taken: Sequence[Found] | None = None
         if sessions.is_of(gate, want.token, now_ms):
             self._has_holds = self._leases.any_hold(queue)
-            taken = self._take(queue, partial(self._not_its_own, queue, want, gate), _taking(queue, want, now_ms))
+            taken = self._take(
+                queue, partial(self._not_its_own, queue, want, gate), Taking(queue.settings, now_ms).begin(want)
+            )
         if not taken:
             self.look_ahead(queue, now_ms)
         return self._lease_within(queue, taken or (), want, gate, now_ms)
@@ -253,7 +255,7 @@ class Receives(SqliteStatements):
         gate = sessions.OPEN if group is None else self._locks.of(queue.number, group)
         if not sessions.may_fetch(gate, want.token, now_ms):
             return []
-        taken = self._take(queue, list, _taking(queue, want, now_ms), [(entry_of(row), hold)]) or []
+        taken = self._take(queue, list, Taking(queue.settings, now_ms).begin(want), [(entry_of(row), hold)]) or []
         if want.token is not None:
             return self._lease_within(queue, taken, want, gate, now_ms)
         return self._lease(queue, taken, want, now_ms, []) if taken else []  # it has a hold already
@@ -302,9 +304,3 @@ class Receives(SqliteStatements):
             until_ms = held.until_ms or 0
             given.append(Delivery(entry, token, until_ms, held.attempts, held.first_ms, bool(held.lapsed)))
         return given
-
-
-def _taking(queue: QueueInfo, want: ReceiveRequest, now_ms: int) -> Taking:
-    taking = Taking(queue.settings, now_ms)
-    taking.begin(want)
-    return taking
