@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psutil
 
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, is_running, until
 
 START_S: Final = 120
 
@@ -45,6 +45,14 @@ def stop(server: Any) -> None:
     if users == [os.getpid()]:
         _end(server.get_postmaster_info().process)
     server._cleanup()
+
+
+def crash(server: Any) -> None:
+    """As if it had lost its power, but for the disk's own memory; and start it again."""
+    pid = server.get_pid()
+    os.kill(pid, signal.SIGQUIT)
+    until(lambda: not is_running(pid), "the server's end")
+    server.ensure_postgres_running()
 
 
 def _users(noted: Path) -> list[int]:

@@ -4,7 +4,7 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from psycopg import sql
 
 import inturn
 from inturn.core import limits
-from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.core.errors import InputError, StoreError, StoreMismatch, StoreUnavailable
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import QueueSettings, draft
 from inturn.store.postgres import statements
@@ -122,32 +122,86 @@ def test_a_transaction_that_is_cut_is_not_kept_and_who_did_it_is_told(
     assert [each.body for each in queue.receive(10)] == ["a"]
 
 
-def test_a_commit_that_is_cut_is_said_to_be_unknown(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = db.queue("q")
+def lose_commit(db: Database, monkeypatch: pytest.MonkeyPatch, before: Callable[[], None] | None = None) -> None:
+    """Lose the connection during the next commit: after the server has done it, or by what is done before."""
     wire = db.store.wire  # type: ignore[attr-defined]
-    exchange = statements._exchange
+    exchange, say = statements._exchange, wire.say
+    committing: list[str] = []
+
+    def saying(text: str) -> Any:
+        committing[:] = [text] if text == "commit" else []
+        if committing and before is not None:
+            monkeypatch.setattr(wire, "say", say)
+            before()
+        return say(text)
 
     def lose(pg: Any) -> Any:
-        """The server has done it, and its answer is lost."""
-        is_commit = wire.is_committing
+        is_commit = bool(committing)
         result = yield from exchange(pg)
         if is_commit:
             monkeypatch.setattr(statements, "_exchange", exchange)
+            monkeypatch.setattr(wire, "say", say)
             pg.finish()
             msg = "server closed the connection unexpectedly"
             raise psycopg.OperationalError(msg)
         return result
 
-    monkeypatch.setattr(statements, "_exchange", lose)
-    say = wire.say
-    wire.is_committing = False
-
-    def saying(sql: str) -> Any:
-        wire.is_committing = sql == "commit"
-        return say(sql)
-
     monkeypatch.setattr(wire, "say", saying)
-    with pytest.raises(StoreError, match="nobody knows whether it was done"):
+    if before is None:
+        monkeypatch.setattr(statements, "_exchange", lose)
+
+
+def test_a_command_whose_connection_is_lost_is_run_again(db: Database, beside: psycopg.Connection[Any]) -> None:
+    queue, tries = db.queue("q"), [0]
+
+    def send(store: Any, now_ms: int) -> None:
+        store.send(store.queues["q"], [draft("a")], now_ms)
+        tries[0] += 1
+        if tries == [1]:
+            cut(db, beside)
+
+    db.writer.run(inturn.store.commands.Ask("", send))
+    assert tries == [2]
+    assert queue.depth().messages == 1
+
+
+def test_of_a_commit_that_is_cut_the_server_is_asked(
+    db: Database, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = db.queue("q")
+    queue.send("there", group="a")
+    lose_commit(db, monkeypatch)
+    sent = queue.send("a")
+    lose_commit(db, monkeypatch, partial(cut, db, beside))
+    queue.send("b")
+    assert [each.body for each in queue.peek()] == ["there", "a", "b"]
+    assert queue.peek()[1].sequence_number == sent.sequence_number
+    (message,) = queue.receive(1)
+    lose_commit(db, monkeypatch)
+    message.ack()
+    assert [each.body for each in queue.peek()] == ["a", "b"]
+
+
+def test_of_a_transaction_of_a_caller_too(
+    db: Database, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = db.queue("q")
+    with db.transaction() as tx:
+        queue.send("a", tx=tx)
+        lose_commit(db, monkeypatch)
+    with pytest.raises(StoreUnavailable, match="nothing of the transaction was kept"), db.transaction() as tx:  # noqa: PT012
+        queue.send("b", tx=tx)
+        lose_commit(db, monkeypatch, partial(cut, db, beside))
+    assert [each.body for each in queue.peek()] == ["a"]
+
+
+@pytest.mark.parametrize("timeline", ["", "of another server"])
+def test_another_server_is_not_asked_of_a_commit(db: Database, monkeypatch: pytest.MonkeyPatch, timeline: str) -> None:
+    """It numbers its transactions by itself, as one does that was promoted before it had all of the log."""
+    queue = db.queue("q")
+    monkeypatch.setattr(db.store, "_timeline", timeline)
+    lose_commit(db, monkeypatch)
+    with pytest.raises(StoreUnavailable, match="nobody knows whether it was done"):
         queue.send("a", dedup_id="1")
     monkeypatch.undo()
     assert queue.send("a", dedup_id="1").duplicate

@@ -1,7 +1,5 @@
 """PostgreSQL itself is killed, or its disk fails, again and again, while others send and work off: nothing is lost."""
 
-import os
-import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ import pytest
 import inturn
 from inturn.core.errors import LeaseExpired, StoreError
 from inturn.queue import QueueSettings
-from postgres_started import start
+from postgres_started import crash, start
 from waiting import DEADLINE_S, is_running, until
 
 pytestmark = pytest.mark.slow
@@ -30,14 +28,6 @@ def server() -> Iterator[Any]:
         server = start(Path(directory) / "data")
         yield server
         server._cleanup()
-
-
-def crash(server: Any) -> None:
-    """As if it had lost its power, but for the disk's own memory; and start it again."""
-    pid = server.get_pid()
-    os.kill(pid, signal.SIGQUIT)
-    until(lambda: not is_running(pid), "the server's end")
-    server.ensure_postgres_running()
 
 
 def fail_disk(server: Any) -> None:

@@ -10,6 +10,7 @@ InturnError
 ├── StateError         a state cannot be stored, or the state type changed in a way that loses data
 ├── GapError           a gap outlived its wait and the policy says then="fail"
 ├── StoreError         the store cannot be used
+│   ├── StoreUnavailable  not now: its connection is lost, a lock is held for too long, its disk is full
 │   ├── StoreConflict  another writer committed this step first; nothing of ours was written
 │   └── StoreMismatch  the store is of another pipeline, a newer inturn, or another history than remembered
 ├── QueueError         a queue cannot do what was asked
@@ -72,6 +73,14 @@ class GapError(InturnError):
 
 class StoreError(InturnError):
     """A store that cannot be used."""
+
+
+class StoreUnavailable(StoreError):
+    """A store that cannot be used at the moment; nothing was changed, unless the text says that nobody knows.
+
+    The connection is lost, another transaction has held a lock for too long, or the disk is full. A worker and a
+    consumer wait until it can be used again.
+    """
 
 
 class StoreConflict(StoreError):

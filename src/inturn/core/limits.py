@@ -192,8 +192,7 @@ RESERVE_LOOK_S: Final = 1.0
 """The longest time between two checks of the reserve while messages are sent."""
 
 STATEMENTS: Final = 256
-"""Number of prepared statements that SQLite caches: all statements of the store, including those for many rows at
-once."""
+"""Number of prepared statements that SQLite caches: all of the store, including those for many rows at once."""
 
 POLL_S: Final = 0.05
 """The longest delay until a waiting receive sees messages sent by another process."""
@@ -202,8 +201,7 @@ LIST_AT_ONCE: Final = 128
 """The least number of new messages examined together for their receivers, over PostgreSQL."""
 
 LISTEN_POLL_S: Final = 0.5
-"""Interval at which a waiting receive looks over PostgreSQL without a notification: a lease of another process may be
-over, and a notification may have been lost with a connection."""
+"""Interval at which a waiting receive looks over PostgreSQL without a notification, which may have been lost."""
 
 LISTEN_PAUSE_S: Final = 0.001
 """Time for which a listener lets notifications gather."""
@@ -212,11 +210,10 @@ RECONNECT_S: Final = 10
 """Time for which a lost connection to PostgreSQL is retried before a transaction is given up."""
 
 LOCK_S: Final = 0.1
-"""Time for which a command waits over PostgreSQL for the lock of a long transaction before other commands have their
-turn; it is retried until ``BUSY_S`` have passed."""
+"""Time for which a command waits over PostgreSQL for a lock before others have their turn, until ``BUSY_S`` is over."""
 
 RUN_AGAIN: Final = 20
-"""Number of times that a transaction is run again after a conflict with another one, over PostgreSQL."""
+"""Number of times that a transaction is run again after a conflict or a lost connection, over PostgreSQL."""
 
 BUSY_S: Final = 30
 """Time for which a command waits for another process that holds the write lock."""
@@ -315,6 +312,9 @@ PARK_AGAIN_MS: Final = 10_000
 
 WORKER_GRACE_S: Final = 30.0
 """Time for which a stopped worker waits for the turns that have begun, by default."""
+
+UNAVAILABLE_PAUSE_S: Final = 5.0
+"""The longest pause before a worker or a consumer tries a database again that was unavailable; the first is short."""
 
 WORKER_LOOK_S: Final = 0.2
 """Time after which a service looks whether its workers and processes still run."""

@@ -1,18 +1,18 @@
 """Failures of a transaction, as the stores tell them to the writer, which knows which are run again."""
 
-from inturn.core.errors import StoreError
+from inturn.core.errors import StoreUnavailable
 
 
-class RunAgain(StoreError):
-    """A conflict with another transaction: this one was rolled back and may succeed when run again."""
+class RunAgain(StoreUnavailable):
+    """A transaction that was rolled back and may succeed when run again: a conflict, or a connection that was lost."""
 
 
-class Busy(StoreError):
+class Busy(StoreUnavailable):
     """A lock held by a possibly long transaction: this one was rolled back and should be retried later.
 
     Other commands need not wait for it.
     """
 
 
-class NoRoom(StoreError):
+class NoRoom(StoreUnavailable):
     """A disk that is too full to send; operations that free space still work."""

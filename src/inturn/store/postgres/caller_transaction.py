@@ -102,7 +102,7 @@ class CallerQueues(PostgresQueues):
     """
 
     def __init__(self, connection: Connection, channel: str, is_own: Callable[[str], bool]) -> None:
-        super().__init__(Wire(connection.pgconn, prepares=False), ends_spans=False)  # the store does
+        super().__init__(Wire(connection.pgconn, is_own=False), ends_spans=False)  # the store does
         self._channel = channel
         self._is_own = is_own
         self._is_known = False

@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from inturn.core import limits
 from inturn.core.address import shown, without_password
-from inturn.core.errors import StoreError, StoreMismatch
+from inturn.core.errors import StoreError, StoreMismatch, StoreUnavailable
 from inturn.store.postgres.migrate import check_there, migrate
 
 _SETTINGS: Final = {
@@ -130,10 +130,18 @@ _TOLD: Final = {
     "42501": "the user may not do this in the database; grant it the right to make and write tables in its schema",
 }
 """Texts by SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html."""
+_PASSING: Final = ("08", "25006", "25P03", "40", "53", "55", "57P")
+"""Prefixes of the SQLSTATEs that pass: a lost connection, a standby before it is promoted, an idle transaction that was
+ended, a conflict, a lack of resources, a lock, and a server that stops or starts."""
 
 
 def store_error(error: psycopg.Error, url: str) -> StoreError:
     """Return the store error for an error of the connection or the server."""
     words = without_password(str(error).strip(), url) or type(error).__name__
     told = _TOLD.get(error.sqlstate or "")
-    return StoreError(f"{shown(url)}: {told} ({words})" if told else f"{shown(url)}: {words}")
+    if error.sqlstate is None:  # the client's own: that of a connection that is lost, or cannot be made
+        is_passing = isinstance(error, psycopg.OperationalError)
+    else:
+        is_passing = error.sqlstate.startswith(_PASSING)
+    kind = StoreUnavailable if is_passing else StoreError
+    return kind(f"{shown(url)}: {told} ({words})" if told else f"{shown(url)}: {words}")

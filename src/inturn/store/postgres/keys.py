@@ -40,6 +40,7 @@ class PostgresKeys(PostgresStatements):
             if record is None or current(record, now_ms) != record:
                 return self._take(space, key, request, now_ms)
             return decide(KeySlot(record, 0), request, now_ms)[1]
+        self.wire.note_transaction()
         since = time.monotonic()
         record = _record(self._one("lock_key", *at), space, key)
         now_ms += int((time.monotonic() - since) * 1000)
@@ -50,6 +51,7 @@ class PostgresKeys(PostgresStatements):
     def _take(self, space: str, key: str, request: LockKey, now_ms: int) -> KeyAnswer:
         """Lock a free key, unless another transaction is doing so."""
         at = short(written(space)), short(written(key))
+        self.wire.note_transaction()
         taken, row = self._do("take_key", *at), self._do("lock_free_key", *at)
         token = self._next_token(now_ms)  # taken when no other transaction can lock the key
         if not taken.rows[0][0] or not row.rows:

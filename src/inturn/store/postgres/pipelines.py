@@ -24,7 +24,15 @@ from inturn.store.failures import RunAgain
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.statements import Wire
 from inturn.store.postgres.texts import read, written
-from inturn.store.records import AppliedMark, Claim, HeldMessage, MadeOutput, PipelineInfo
+from inturn.store.records import (
+    AppliedMark,
+    Claim,
+    GroupUpdate,
+    HeldMessage,
+    MadeOutput,
+    PipelineInfo,
+    RejectedMessage,
+)
 from inturn.store.sql.pipelines import Row, SqlPipelines
 
 _OUTPUTS: Final = "outputs"
@@ -177,6 +185,13 @@ class PostgresPipelines(SqlPipelines):
         self._write("add_outputs", rows)
         info.outputs += len(rows)
         self._tally(info, len(rows))
+
+    @override
+    def keep(
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+    ) -> list[str]:
+        self._wire.note_transaction()
+        return super().keep(info, kept, rejected, now_ms)
 
     @override
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:

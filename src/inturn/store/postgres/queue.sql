@@ -866,6 +866,16 @@ select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
 select concat_ws('/', (select oid from pg_database where datname = current_database()),
                  coalesce(to_regclass('inturn_meta')::oid, 0), extract(epoch from pg_postmaster_start_time()));
 
+-- name: transaction_id
+select pg_current_xact_id()::text;
+
+-- name: transaction_status
+select pg_xact_status($1::text::xid8);
+
+-- What numbers the transactions: the server's files, and their timeline, which a failover or a restore changes.
+-- name: timeline
+select (pg_control_system()).system_identifier::text || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+
 -- The tables' own identity, which their copies have too: two numbers of 64 bits.
 -- name: lineage
 select value from inturn_meta where name in ('lineage_high', 'lineage_low') order by name;

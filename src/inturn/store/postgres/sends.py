@@ -55,6 +55,7 @@ class PostgresSends(PostgresStatements):
             else each._replace(group=self._names.kept(each.group))
             for each in drafts
         ]
+        self.wire.note_transaction()
         self._incarnations.begin(queue, now_ms)
         settings = queue.settings
         if settings.single_writer:

@@ -72,6 +72,7 @@ class PostgresSettlements(PostgresStatements):
         self._spans.end(now_ms)
         if not changes:
             return []
+        self.wire.note_transaction()
         numbers = [change.sequence_number for change in changes]
         is_plain = all(change.act is SettleAction.ACK and change.token is not None for change in changes)
         is_here = queue.has_given(min(numbers)) and queue.has_given(max(numbers))

@@ -98,12 +98,16 @@ class Wire:
 
     Args:
         pg: libpq connection to the server.
-        prepares: whether to prepare statements, which pays if no other code uses the connection.
+        is_own: whether no other code uses the connection: statements are prepared, and transactions are noted.
+
+    Attributes:
+        noted: the statement that reads the id of the open transaction; None: it was not asked for.
     """
 
-    def __init__(self, pg: "PGconn", *, prepares: bool = True) -> None:
+    def __init__(self, pg: "PGconn", *, is_own: bool = True) -> None:
         self._waiting: list[QueuedStatement] = []
-        self._prepares = prepares
+        self._is_own = is_own
+        self.noted: QueuedStatement | None = None
         self.use(pg)
 
     def use(self, pg: "PGconn") -> None:
@@ -134,6 +138,14 @@ class Wire:
         later = QueuedStatement(sql, ())
         self._waiting.append(later)
         return later
+
+    def note_transaction(self) -> None:
+        """Queue a read of the transaction's id, before a write whose outcome must be known.
+
+        If the answer to the commit is lost, the server is asked by this id what became of the transaction.
+        """
+        if self.noted is None and self._is_own:
+            self.noted = self.do("transaction_id")
 
     def flush(self) -> None:
         """Run the queued statements."""
@@ -195,7 +207,7 @@ class Wire:
         answered: list[QueuedStatement | _Key],
     ) -> None:
         sql = each.sql.encode()
-        if self._prepares:
+        if self._is_own:
             key = each.sql, types
             name = self._prepared.get(key)
             if name is None:

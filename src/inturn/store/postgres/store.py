@@ -13,7 +13,7 @@ from psycopg import errors
 
 from inturn.core import limits
 from inturn.core.address import shown
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import InputError, StoreError, StoreUnavailable
 from inturn.faults import reach
 from inturn.store.drivers import refuse_driver
 from inturn.store.failures import Busy, RunAgain
@@ -64,6 +64,7 @@ class PostgresStore(PostgresQueues):
         super().__init__(Wire(self._connection.pgconn), ends_spans=True)
         self.servers = PostgresServers(self.wire)
         self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
+        self._timeline = ""
         self._identify()
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
         self._is_lasting = self._lasts_next = False
@@ -105,6 +106,7 @@ class PostgresStore(PostgresQueues):
     def begin(self) -> None:
         """Begin a transaction and read what others have changed."""
         self._is_lasting, self._lasts_next = self._lasts_next, False
+        self.wire.noted = None
         try:
             self.locks.begin()
             self._look()
@@ -145,6 +147,9 @@ class PostgresStore(PostgresQueues):
         self.identity = str(self.wire.one("here")[0])
         # It differs after a reconnect if a dump has replaced the tables.
         self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
+        self._timeline = ""  # unknown on a server that does not tell it
+        with suppress(psycopg.Error):
+            self._timeline = str(self.wire.one("timeline")[0])
 
     def _look(self) -> None:
         if self._connection.closed:
@@ -188,10 +193,11 @@ class PostgresStore(PostgresQueues):
                 return
 
     def commit(self) -> None:
-        """Commit the transaction.
+        """Commit the transaction; if the connection is lost meanwhile, find out whether it was committed.
 
         Raises:
-            StoreError: if the connection is lost during the commit, so that its outcome is unknown.
+            RunAgain: if it was not.
+            StoreUnavailable: if that cannot be found out, or it was not and is a caller's.
         """
         try:
             reach("before commit")
@@ -205,25 +211,48 @@ class PostgresStore(PostgresQueues):
         except psycopg.Error as error:
             if committed.is_done:  # only the notification failed: others find it when they poll
                 return
-            if self._connection.closed:
-                self.catalog.forget()
-                raise StoreError(
-                    f"{store_error(error, self._url)}: the connection was lost during the commit, so nobody knows "
-                    "whether it was done; what is sent again with the same dedup_id is not there twice"
-                ) from error
-            self.roll_back(error)
-            raise
+            was_lost = self._connection.closed
+            if not (was_lost and self._is_committed(error)):
+                self.roll_back(error, was_lost=was_lost)
+                raise
         self.spans.skew.kept()
         reach("after commit")
 
-    def roll_back(self, because: BaseException) -> None:
-        """Roll back the transaction and translate its error.
+    def _is_committed(self, because: psycopg.Error) -> bool:
+        """Return whether the transaction was committed whose connection was lost before the answer; reconnect for it.
 
         Raises:
-            RunAgain: if the error is a deadlock or a serialization failure.
+            StoreUnavailable: if the server cannot tell: it cannot be reached, still runs the transaction, is another
+                one, or was not asked for the transaction's id.
+        """
+        noted, timeline = self.wire.noted, self._timeline
+        self.catalog.forget()
+        status: str | None = None
+        until = time.monotonic() + limits.RECONNECT_S
+        with suppress(StoreError, psycopg.Error):
+            self._reconnect()
+            while noted is not None and noted.rows and timeline and self._timeline == timeline:
+                (status,) = self.wire.one("transaction_status", *noted.rows[0])
+                if status != "in progress" or time.monotonic() > until:
+                    break
+                time.sleep(limits.POLL_S)  # it has not noticed yet that the connection is gone
+        if status not in ("committed", "aborted"):
+            raise StoreUnavailable(
+                f"{store_error(because, self._url)}: the connection was lost during the commit, so nobody knows "
+                "whether it was done; what is sent again with the same dedup_id is not there twice"
+            ) from because
+        return status == "committed"
+
+    def roll_back(self, because: BaseException, *, was_lost: bool = False) -> None:
+        """Roll back the transaction and translate its error; ``was_lost`` says that there is a new connection since.
+
+        Raises:
+            RunAgain: if the error is a deadlock, a serialization failure or a lost connection, and the transaction is
+                not a caller's.
             Busy: if another transaction, which may be long, holds a lock.
             StoreError: if the error is one of the database; the text says what is wrong.
         """
+        is_lost = was_lost or self._connection.closed
         self.wire.forget()
         self.catalog.forget()
         self.kept.look()
@@ -239,7 +268,11 @@ class PostgresStore(PostgresQueues):
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
             raise RunAgain(str(because)) from because
         if isinstance(because, psycopg.OperationalError | psycopg.InternalError):
-            raise store_error(because, self._url) from because
+            told = store_error(because, self._url)
+            if is_lost:
+                kind = StoreUnavailable if self._is_lasting else RunAgain
+                raise kind(f"{told}: the connection was lost, and nothing of the transaction was kept") from because
+            raise told from because
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "psycopg.Cursor[Any]":
         """Run an SQL statement of the caller, with the server's planner settings.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.errors import InputError, StoreError, StoreMismatch
+from inturn.core.errors import InputError, StoreError, StoreMismatch, StoreUnavailable
 from inturn.json_form import of_message_pack
 from inturn.store.sqlite.file import OWNER_ONLY, Files, make
 
@@ -27,6 +27,8 @@ _TOLD = {
     "SQLITE_IOERR": "the disk failed: nothing of the transaction was kept",
     "SQLITE_CANTOPEN": "the file cannot be opened; see that its directory exists and may be read and written",
 }
+_PASSING: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_SHMSIZE")
+"""Prefixes of the names of errors that pass without a change of the file or of who opens it."""
 
 
 def queries() -> dict[str, str]:
@@ -218,7 +220,8 @@ def store_error(error: sqlite3.Error, path: str) -> Exception:
     name = getattr(error, "sqlite_errorname", None) or ""
     for start, words in _TOLD.items():
         if name.startswith(start):
-            return StoreError(f"{path}: {words} ({error})")
+            kind = StoreUnavailable if name.startswith(_PASSING) else StoreError
+            return kind(f"{path}: {words} ({error})")
     return error
 
 

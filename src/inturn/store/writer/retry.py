@@ -57,7 +57,7 @@ def _parts(
 
 
 def until_no_conflict(act: Callable[[], T]) -> T:
-    """Run a function, and again after each conflict with another transaction."""
+    """Run a function, and again after each conflict with another transaction, or a lost connection."""
     tries = 0
     while True:
         try:
