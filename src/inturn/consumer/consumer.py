@@ -5,7 +5,6 @@ handler; see handling.py.
 """
 
 import asyncio
-import time
 from collections import deque
 from typing import Literal, Self
 
@@ -30,7 +29,7 @@ from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.queue.message import Message
-from inturn.worker.background import BackgroundLoop
+from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.signals import stopped_by
 from inturn.worker.thread_pool import Pace, ThreadPool
 
@@ -83,7 +82,8 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
         HandlerError: if the handler returned a value, or ``transaction=`` gives what ``tx=`` does not accept, before
             any message was handled. Later on it is a failed attempt.
         NoSuchQueue: if the queue, or its dead-letter queue, does not exist.
-        StoreError: if the database cannot be written.
+        StoreError: if the database cannot be used. While it is unavailable, that is waited out; only a stop gives up,
+            after ``grace_s``.
     """
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
@@ -106,7 +106,8 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
 class Consumer(BackgroundLoop):
     """A consumer in a thread of its own, for ``with`` and ``async with``; see :func:`consume` for the arguments.
 
-    With ``async with``, async handlers run in the caller's event loop; otherwise in a loop of their own.
+    With ``async with``, async handlers run in the caller's event loop; otherwise in a loop of their own. An error that
+    ends it is logged; ``on_error`` is called with it in the consumer's thread, and ``check()`` raises it.
 
     Attributes:
         counts: the counts of the messages that it handled.
@@ -124,10 +125,11 @@ class Consumer(BackgroundLoop):
         rate_limit: Rate | None = None,
         group_rate_limit: Rate | None = None,
         grace_s: float = limits.WORKER_GRACE_S,
+        on_error: OnError | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
-        super().__init__("consumer", "inturn-consumer-rounds", grace_s)
+        super().__init__("consumer", queue.name, grace_s, on_error)
         self.counts = ConsumedCounts()
         self._queue, self._concurrency = queue, concurrency
         self._call = HandlerCall(handler, transaction)
@@ -159,8 +161,8 @@ class Consumer(BackgroundLoop):
 
     @property
     def is_taking(self) -> bool:
-        """True while it takes messages."""
-        return self._is_running and not self._stopping.is_set()
+        """True while it takes messages: it is not stopped, and its database is available."""
+        return self._is_running and not self._stopping.is_set() and self.is_available
 
     # --- the threads ---
 
@@ -223,7 +225,7 @@ class Consumer(BackgroundLoop):
             is_busy=bool(self._in_hand),
             asks_empty=bool(self._drains) and not self._in_hand,
         )
-        found = self._rounds.run(request)
+        found = self._in_store(lambda: self._rounds.run(request))
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
         self._pace.done(len(ended))
@@ -293,7 +295,7 @@ class Consumer(BackgroundLoop):
             if self._pool.backlog:  # handlers are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
-        self._take_up(self._rounds.wait(limits.WORKER_IDLE_S))
+        self._take_up(self._in_store(lambda: self._rounds.wait(limits.WORKER_IDLE_S)))
 
     @override
     def _wind_up(self) -> None:
@@ -301,11 +303,11 @@ class Consumer(BackgroundLoop):
         for handling in self._pool.stop():
             del self._in_hand[handling.place]
             self._back.append(handling)
-        until = time.monotonic() + self._grace_s
+        self._is_in_grace()
         while self._in_hand or self._back or self._ended:
             self._news.clear()
             self._do(is_taking=False)
-            if time.monotonic() > until:
+            if not self._is_in_grace():
                 break
             if self._in_hand and not self._ended:
                 self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))

@@ -59,6 +59,10 @@ class EventLogger:
         """
         self._log(logging.WARNING, event, of, text, payload, fields)
 
+    def error(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
+        """Log an event after which something does not go on; see :meth:`warning`."""
+        self._log(logging.ERROR, event, of, text, payload, fields)
+
     def _log(self, level: int, event: str, of: str, text: str, payload: str | None, fields: dict[str, Any]) -> None:
         if not self._logger.isEnabledFor(level):
             return

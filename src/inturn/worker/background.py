@@ -1,31 +1,49 @@
-"""The loop of a worker or a consumer, in a thread of its own or in the caller's: started, drained, stopped, checked."""
+"""The loop of a worker or a consumer, in a thread of its own or in the caller's: started, drained, stopped, checked.
+
+While the database is unavailable, the loop waits: nothing is lost by that, and nobody has to start it again. Any other
+error ends it.
+"""
 
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, StoreUnavailable
+from inturn.core.texts import text_of
+from inturn.telemetry.events import EventLogger
+
+T = TypeVar("T")
+OnError = Callable[[BaseException], object]
+"""Is told the error that has ended a loop in a thread of its own, in that thread."""
 
 
 class BackgroundLoop(ABC):
     """A loop that takes messages until it is stopped, for ``with``.
 
     Args:
-        what: what it is, for error texts: ``worker``.
-        thread: the name of its thread.
-        grace_s: how long a stop waits for running handlers, in seconds.
+        what: what it is, for its logger, its thread and error texts: ``worker``.
+        queue: the name of its queue.
+        grace_s: how long a stop waits for running handlers, and for a database that is unavailable, in seconds.
+        on_error: called in the loop's own thread with the error that has ended it.
+
+    Attributes:
+        is_available: whether the database could be used when it was last asked.
 
     Raises:
         InputError: if ``grace_s`` is negative, or no number.
     """
 
-    def __init__(self, what: str, thread: str, grace_s: float) -> None:
+    def __init__(self, what: str, queue: str, grace_s: float, on_error: OnError | None = None) -> None:
         if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
             raise InputError(f"grace_s is {grace_s!r}; it is a number of seconds, 0 or more")
-        self._what, self._thread_name, self._grace_s = what, thread, grace_s
+        self.is_available = True
+        self._what, self._queue_name, self._grace_s, self._on_error = what, queue, grace_s, on_error
+        self._log = EventLogger(what)
+        self._until: float | None = None  # the end of the grace, by the monotonic clock
         self._news = threading.Event()
         self._drained = threading.Event()  # all that was taken has begun
         self._stopping = threading.Event()
@@ -43,7 +61,7 @@ class BackgroundLoop(ABC):
 
     def __enter__(self) -> Self:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
+        self._thread = threading.Thread(target=self._run_alone, name=f"inturn-{self._what}-loop", daemon=True)
         self._thread.start()
         return self
 
@@ -100,6 +118,58 @@ class BackgroundLoop(ABC):
     def _tell(self) -> None:
         if self._error is not None:
             raise self._error
+
+    def _is_in_grace(self) -> bool:
+        """Return whether a stop still waits for what has begun; the first call begins that time."""
+        if self._until is None:
+            self._until = time.monotonic() + self._grace_s
+        return time.monotonic() < self._until
+
+    def _in_store(self, act: Callable[[], T]) -> T:
+        """Run a function on the database; while that is unavailable, wait and run it again.
+
+        Raises:
+            StoreUnavailable: if it still is when the grace of a stop is over.
+        """
+        pause_s = limits.POLL_S
+        while True:
+            try:
+                value = act()
+            except StoreUnavailable as error:
+                self._note(error)
+                if self._stopping.wait(pause_s):
+                    if not self._is_in_grace():
+                        raise
+                    time.sleep(limits.POLL_S)
+                pause_s = min(2 * pause_s, limits.UNAVAILABLE_PAUSE_S)
+            else:
+                if not self.is_available:
+                    self._note(None)
+                return value
+
+    def _note(self, error: StoreUnavailable | None) -> None:
+        """Note whether the database is available, and log a change."""
+        if error is None:
+            self.is_available = True
+            self._log.warning(
+                "available", self._queue_name, f"the {self._what} of %(queue)r goes on", queue=self._queue_name
+            )
+        elif self.is_available:
+            self.is_available = False
+            text = f"the {self._what} of %(queue)r waits, since its database is unavailable: %(why)s"
+            self._log.warning("unavailable", self._queue_name, text, queue=self._queue_name, why=str(error))
+
+    def _run_alone(self) -> None:
+        """Run in a thread of its own, where nobody sees the error that ends it."""
+        self._run()
+        if self._error is None:
+            return
+        text = f"the {self._what} of %(queue)r has ended with %(error)s"
+        error = type(self._error).__name__
+        said = text_of(self._error)
+        self._log.error("ended", self._queue_name, text, payload=said, queue=self._queue_name, error=error)
+        if self._on_error is not None:
+            self._on_error(self._error)
 
     def _run(self) -> None:
         try:

@@ -33,9 +33,9 @@ class WorkerReport:
         self._measures = measures.of_worker(self._pipeline, self._queue)
         self._measures.busy = lambda: len(busy)
 
-    def ends(self) -> None:
-        """Note that it has ended."""
-        self._measures.up = False
+    def up(self, *, is_up: bool) -> None:
+        """Note whether it works: it has not ended, and its database is available."""
+        self._measures.up = is_up
 
     def run(self, turn: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
         """Run a turn and take its time."""

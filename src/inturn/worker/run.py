@@ -51,7 +51,8 @@ def work(
         InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
         GapError: if a gap outlived its wait under ``then="fail"``.
         StateError: if a state cannot be kept.
-        StoreError: if the database cannot be written.
+        StoreError: if the database cannot be used. While it is unavailable, that is waited out; only a stop gives up,
+            after ``grace_s``.
         StoreMismatch: if the database has another pipeline of this name.
         NoSuchQueue: if the queue that ``deliver`` names does not exist, or is deleted.
     """

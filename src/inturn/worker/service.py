@@ -98,9 +98,11 @@ class Service:
             worker.stop_soon()
 
     def status(self) -> dict[str, Any]:
-        """Return whether all workers run, and the counts of each, as JSON values."""
+        """Return whether all workers run and can use their databases, and the counts of each, as JSON values."""
         return {
-            "ready": self._is_running and not self._stopping.is_set(),
+            "ready": self._is_running
+            and not self._stopping.is_set()
+            and all(worker.is_available for worker in self._workers),
             "workers": [
                 {"pipeline": job.pipeline.name, "database": job.database, "queue": job.queue.name}
                 | counted(worker.counts)

@@ -7,10 +7,12 @@ turn is kept together with the acknowledgement of its messages, or not at all.
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from inturn.core import limits
-from inturn.core.errors import InputError, QueueFull
+from inturn.core.errors import InputError, QueueFull, StoreUnavailable
 from inturn.core.override import override
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
@@ -20,7 +22,8 @@ from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
 from inturn.queue import Queue
 from inturn.store.commands import Receive
-from inturn.worker.background import BackgroundLoop
+from inturn.store.pipeline_store import PipelineStore
+from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.chain import To, chain_of
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
@@ -40,9 +43,13 @@ from inturn.worker.unit_of_work import (
     has_applied,
 )
 
+T = TypeVar("T")
+
 
 class Worker(BackgroundLoop):
     """A worker in a thread of its own, for ``with``; see :func:`inturn.work` for the arguments.
+
+    An error that ends it is logged; ``on_error`` is called with it in the worker's thread, and ``check()`` raises it.
 
     Attributes:
         counts: the counts of the messages that it processed.
@@ -57,10 +64,11 @@ class Worker(BackgroundLoop):
         deliver: Deliver | Queue | To | None = None,
         retry: Retry = DELIVER_RETRY,
         grace_s: float = limits.WORKER_GRACE_S,
+        on_error: OnError | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
-        super().__init__("worker", "inturn-worker-loop", grace_s)
+        super().__init__("worker", queue.name, grace_s, on_error)
         pipeline.first_state()  # for its checks, before anything is written
         self.counts = Counts()
         self._queue, self._concurrency = queue, concurrency
@@ -70,7 +78,7 @@ class Worker(BackgroundLoop):
         self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain, rows)
         self._report = WorkerReport(pipeline.name, queue.name)
         check = chain.check if chain else None
-        self._runner = GroupRunner(pipeline, self._unit.look, self._pool.sleep, check, self._report.retried)
+        self._runner = GroupRunner(pipeline, self._look, self._pool.sleep, check, self._report.retried)
         self._delivers = deliver is not None
         self._sender = Outbox(deliver, retry, concurrency, self._over, pipeline.name) if callable(deliver) else None
         self._turns: set[GroupTask] = set()  # turns with leased messages, or in the pool
@@ -87,6 +95,9 @@ class Worker(BackgroundLoop):
         self._was_full = False
 
     # --- the threads ---
+
+    def _look(self, function: Callable[[PipelineStore, int], T]) -> T:
+        return self._in_store(lambda: self._unit.look(function))
 
     def _make(self, turn: GroupTask) -> None:
         """Run a turn in a thread of the pool."""
@@ -110,10 +121,15 @@ class Worker(BackgroundLoop):
     # --- the worker's own thread ---
 
     @override
+    def _note(self, error: StoreUnavailable | None) -> None:
+        super()._note(error)
+        self._report.up(is_up=self.is_available)
+
+    @override
     def _run(self) -> None:
         self._report.begins(self._busy)
         super()._run()
-        self._report.ends()
+        self._report.up(is_up=False)
 
     @override
     def _loop(self) -> None:
@@ -156,7 +172,7 @@ class Worker(BackgroundLoop):
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
-                found = self._unit.run(request)
+                found = self._in_store(partial(self._unit.run, request))
                 break
             except (LeaseLost, Overtaken, Unsent) as why:
                 done, more = self._without(done, why)
@@ -328,7 +344,7 @@ class Worker(BackgroundLoop):
             return
         want = ReceiveRequest(self._concurrency, self._unit.lease_ms, lapsed=LapsedRule.ALONE)
         wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)
-        self._adopted = self._queue.writer.run(wait)
+        self._adopted = self._in_store(lambda: self._queue.writer.run(wait))
 
     @override
     def _wind_up(self) -> None:
@@ -341,10 +357,10 @@ class Worker(BackgroundLoop):
         for delivery in self._adopted:
             adopted.add(delivery)
         self._adopted = []
-        until = time.monotonic() + self._grace_s
+        self._is_in_grace()
         if adopted.deliveries or self._turns or self._sendings:
             self._do(is_taking=False, back=[*left, adopted])
-        while (self._busy or self._turns or self._sendings) and time.monotonic() < until:
+        while (self._busy or self._turns or self._sendings) and self._is_in_grace():
             self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
             self._news.clear()
             back = [self._behind.pop(name) for name in list(self._behind)]  # overtaken during the stop
