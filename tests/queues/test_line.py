@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_harness import STORES, StoreHarness
 
-from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueSettings, Why
 from inturn.core.queue.redelivery import retry_ms
 from inturn.core.queue.sessions import SessionVerb
+from inturn.store import limits
 
 Fail = Callable[[StoreHarness], str]
 TURNS = 200

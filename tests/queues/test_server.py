@@ -18,6 +18,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError, StoreError, StoreMismatch, StoreUnavailable
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import QueueSettings, draft
+from inturn.store import limits as store_limits
 from inturn.store.postgres import statements
 from threads import Running, together
 from waiting import DEADLINE_S, until
@@ -302,7 +303,7 @@ def test_who_waits_is_told_at_once_what_others_have_sent(
 ) -> None:
     """It does not ask by itself before its wait is over; neither when it is told, nor when a lease is given back."""
     monkeypatch.setattr(limits, "POLL_S", 1000)
-    monkeypatch.setattr(limits, "LISTEN_POLL_S", 1000)
+    monkeypatch.setattr(store_limits, "LISTEN_POLL_S", 1000)
     queue = db.queue("q")
     with inturn.open(postgres_url) as other, ThreadPoolExecutor(1) as threads:
         theirs = other.queue("q")
@@ -321,7 +322,7 @@ def test_who_waits_is_told_at_once_what_others_have_sent(
 def test_who_listens_goes_on_when_its_connection_was_lost(
     db: Database, postgres_url: str, beside: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LISTEN_POLL_S", 1000)
+    monkeypatch.setattr(store_limits, "LISTEN_POLL_S", 1000)
     queue = db.queue("q")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(queue.receive, wait_s=30)
@@ -361,7 +362,7 @@ def test_who_waited_for_a_slow_transaction_is_before_those_who_came_later(db: Da
             queue.send("slow", tx=connection)
             for number in range(4):
                 sends.append(asyncio.create_task(queue.send.aio(number)))
-                await asyncio.sleep(limits.LOCK_S * 1.5)
+                await asyncio.sleep(store_limits.LOCK_S * 1.5)
         return [sent.sequence_number for sent in await asyncio.gather(*sends)]
 
     numbers = asyncio.run(send())

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine as async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 import inturn
-from inturn.core.errors import InputError, RevisionMismatch, StoreConflict, StoreError
+from inturn.core.errors import InputError, RevisionMismatch, StoreConflict, StoreUnavailable
 from inturn.database import Database
 from inturn.idempotency import Completed, Locked
 from waiting import DEADLINE_S
@@ -365,7 +365,7 @@ def test_a_lock_that_another_holds_is_told(db: Database, address: str) -> None:
     connection = sqlite3.connect(address, timeout=0)
     with db.transaction() as tx:
         queue.send("first", tx=tx)
-        with pytest.raises(StoreError, match="another connection holds the write lock"):
+        with pytest.raises(StoreUnavailable, match="another connection holds the write lock"):
             queue.send("x", tx=connection)
     connection.close()
 

@@ -161,7 +161,7 @@ class Server:
         directory: where its log goes.
         name: of the log.
         options: of the command.
-        bounds: some of core/limits.py and server/limits.py that are other ones in it.
+        bounds: some of the limits.py of core, store and server that are other ones in it.
         environment: variables of its environment.
     """
 
@@ -179,8 +179,8 @@ class Server:
 
     def start(self, **environment: str) -> "Server":
         program = (
-            f"from inturn.core import limits; vars(limits).update({self.bounds}); "
-            f"from inturn.server import limits; vars(limits).update({self.bounds}); from inturn.cli import app; app()"
+            f"import inturn.core.limits as core, inturn.store.limits as store, inturn.server.limits as server; "
+            f"[vars(each).update({self.bounds}) for each in (core, store, server)]; from inturn.cli import app; app()"
         )
         command = [sys.executable, "-c", program, "serve", "--json-logs", "--db", self.db]
         with self.log.open("ab") as log:

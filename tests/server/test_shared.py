@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.core import limits as core_limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.database import Database
@@ -25,6 +24,7 @@ from inturn.server import limits
 from inturn.server.config import AccessKey, Config, ServerConfig, load
 from inturn.server.run import Endpoint
 from inturn.server.saved_keys import keys_in, remove_key, save_key, text_of
+from inturn.store import limits as store_limits
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
 from waiting import DEADLINE_S, until
@@ -328,7 +328,7 @@ def test_queues_by_their_address(postgres_url: str) -> None:
 
 def test_a_line_that_is_cut_without_a_word_is_known_soon_unless_the_address_says_otherwise(postgres_url: str) -> None:
     for address, timeout in (
-        (postgres_url, str(core_limits.DEAD_LINE_S * 1000)),
+        (postgres_url, str(store_limits.DEAD_LINE_S * 1000)),
         (f"{postgres_url}&tcp_user_timeout=5", "5"),
     ):
         with plainly(address) as connection:

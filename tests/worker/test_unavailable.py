@@ -33,27 +33,33 @@ def _locked(path: str) -> Iterator[None]:
     """Another program holds the write lock for longer than anybody waits."""
     with sqlite3.connect(path, isolation_level=None) as connection:
         connection.execute("begin immediate")
-        yield
-        connection.execute("rollback")
+        try:
+            yield
+        finally:
+            connection.execute("rollback")
     connection.close()
 
 
 @contextmanager
 def _away(server: str, url: str) -> Iterator[None]:
     """The server ends all connections and takes no new ones, as while it is started again."""
-    name = sql.Identifier(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+    name = str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+    allow = sql.SQL("alter database {} allow_connections {}")
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(sql.SQL("alter database {} allow_connections false").format(name))
-        ending = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = %s"
-        connection.execute(ending, (name.as_string().strip('"'),))
-        yield
-        connection.execute(sql.SQL("alter database {} allow_connections true").format(name))
+        connection.execute(allow.format(sql.Identifier(name), False))
+        try:
+            connection.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = %s", (name,)
+            )
+            yield
+        finally:
+            connection.execute(allow.format(sql.Identifier(name), True))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Outage]:
     """The address of a database, and what makes it unavailable."""
-    monkeypatch.setattr("inturn.core.limits.RECONNECT_S", 0.1)
+    monkeypatch.setattr("inturn.store.limits.RECONNECT_S", 0.1)
     if request.param == "sqlite":
         path = str(tmp_path / "shop.db")
         return path, lambda: _locked(path)
@@ -79,10 +85,8 @@ def queue(db: Database) -> Queue:
 
 @pytest.fixture(autouse=True)
 def log(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
-    """The records of an event of the worker and the consumer."""
+    """Return the records of an event."""
     caplog.set_level(logging.INFO, "inturn")
-    for name in ("worker", "consumer"):
-        assert logging.getLogger(f"inturn.{name}").isEnabledFor(logging.ERROR)
     return lambda event: [each for each in caplog.records if getattr(each, "event", "") == event]
 
 

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from inturn.core import limits
 from inturn.core.address import shown, without_password
 from inturn.core.errors import StoreError, StoreMismatch, StoreUnavailable
+from inturn.store import limits as store_limits
 from inturn.store.postgres.migrate import check_there, migrate
 
 _SETTINGS: Final = {
@@ -21,7 +22,7 @@ _SETTINGS: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
-    "lock_timeout": f"{round(limits.LOCK_S * 1000)}ms",
+    "lock_timeout": f"{round(store_limits.LOCK_S * 1000)}ms",
     # A client that locks a queue and then vanishes or hangs must not block the others for ever.
     "idle_in_transaction_session_timeout": f"{2 * limits.TRANSACTION_S}s",
 }
@@ -29,10 +30,10 @@ _LINE: Final[dict[str, Any]] = {
     "fallback_application_name": "inturn",
     "connect_timeout": limits.BUSY_S,
     # A dead connection is detected after this time instead of after hours, the usual default.
-    "keepalives_idle": limits.DEAD_LINE_S // 3,
-    "keepalives_interval": limits.DEAD_LINE_S // 6,
+    "keepalives_idle": store_limits.DEAD_LINE_S // 3,
+    "keepalives_interval": store_limits.DEAD_LINE_S // 6,
     "keepalives_count": 4,
-    "tcp_user_timeout": limits.DEAD_LINE_S * 1000,
+    "tcp_user_timeout": store_limits.DEAD_LINE_S * 1000,
 }
 """Connection parameters that the address may override."""
 PLANNING: Final = {name: value for name, value in _SETTINGS.items() if name.startswith(("plan_", "enable_", "jit"))}

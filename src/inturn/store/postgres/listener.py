@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-from inturn.core import limits
 from inturn.core.errors import StoreError
+from inturn.store import limits
 from inturn.store.postgres.connection import plainly
 from inturn.store.threads import started
 

@@ -20,6 +20,7 @@ import psycopg
 
 from inturn.core import limits
 from inturn.core.errors import StoreError, StoreMismatch
+from inturn.store import limits as store_limits
 
 _MIGRATING: Final = int.from_bytes(b"inturn", "big")
 """The advisory lock for migrations."""
@@ -42,10 +43,10 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
 
     Raises:
         StoreError: if there are no tables and ``create`` is false, if the search_path names no existing schema, or if
-            the migrations fail ``limits.MIGRATION_TRIES`` times because of deadlocks.
+            the migrations fail ``store_limits.MIGRATION_TRIES`` times because of deadlocks.
         StoreMismatch: if a newer version of inturn has changed the tables so that this one cannot use them.
     """
-    for _ in range(limits.MIGRATION_TRIES):
+    for _ in range(store_limits.MIGRATION_TRIES):
         version, readable_from = _versions(connection)
         check(readable_from, version)
         if version >= KNOWN:
@@ -59,8 +60,8 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
                 _run(connection, _versions(connection)[0])
         except psycopg.errors.DeadlockDetected:  # with a transaction that uses the tables
             continue
-    msg = f"its tables cannot be brought up to date while others work with them: tried {limits.MIGRATION_TRIES} times"
-    raise StoreError(msg)
+    tries = store_limits.MIGRATION_TRIES
+    raise StoreError(f"its tables cannot be brought up to date while others work with them: tried {tries} times")
 
 
 def _run(connection: "psycopg.Connection[Any]", version: int) -> None:

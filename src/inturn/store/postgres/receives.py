@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from inturn.core import limits
 from inturn.core.queue import delivery, sessions
 from inturn.core.queue.delivery import DeliveryState, Taking
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
 from inturn.core.queue.sessions import OPEN, GroupLock
+from inturn.store import limits
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of, hides, hold_of

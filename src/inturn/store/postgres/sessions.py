@@ -12,6 +12,7 @@ from inturn.core.queue import redelivery, sessions
 from inturn.core.queue.delivery import DeliveryState, SettleResult
 from inturn.core.queue.messages import QueueInfo, first_number
 from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.store import limits as store_limits
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages
@@ -129,9 +130,9 @@ class PostgresSessions(PostgresStatements):
             self._list(queue, lock)
 
     def _list(self, queue: QueueInfo, lock: ReceiverLock) -> None:
-        listing = self._ready.list_later(queue, lock, limits.LIST_AT_ONCE)
+        listing = self._ready.list_later(queue, lock, store_limits.LIST_AT_ONCE)
         self.wire.flush()
-        self._ready.see_listed(lock, listing, limits.LIST_AT_ONCE)
+        self._ready.see_listed(lock, listing, store_limits.LIST_AT_ONCE)
 
     def _is_held(self, queue: QueueInfo, group: str) -> bool:
         """Return whether a message of the group is leased.

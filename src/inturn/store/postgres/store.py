@@ -15,6 +15,7 @@ from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreError, StoreUnavailable
 from inturn.faults import reach
+from inturn.store import limits as store_limits
 from inturn.store.drivers import refuse_driver
 from inturn.store.failures import Busy, RunAgain
 from inturn.store.postgres.caller_transaction import CallerQueues, CallerTransaction
@@ -125,7 +126,7 @@ class PostgresStore(PostgresQueues):
         """
         if self._listener is None:
             self._listener = Listener(self._url, self._channel, self._is_own, heard)
-        return limits.LISTEN_POLL_S if self._listener.is_listening else limits.POLL_S
+        return store_limits.LISTEN_POLL_S if self._listener.is_listening else limits.POLL_S
 
     def adopt(self, connection: Any, clock: Callable[[], int] | None) -> CallerTransaction:
         """Wrap a caller's connection so that commands run in its transaction.
@@ -177,7 +178,7 @@ class PostgresStore(PostgresQueues):
             try:
                 self._connection, self._planning = connect(self._url, durable=self._durable, create=False)
             except StoreError:
-                if time.monotonic() + pause_s > began + limits.RECONNECT_S:
+                if time.monotonic() + pause_s > began + store_limits.RECONNECT_S:
                     raise
                 time.sleep(pause_s)
                 pause_s *= 2
@@ -226,22 +227,28 @@ class PostgresStore(PostgresQueues):
                 one, or was not asked for the transaction's id.
         """
         noted, timeline = self.wire.noted, self._timeline
-        self.catalog.forget()
-        status: str | None = None
-        until = time.monotonic() + limits.RECONNECT_S
-        with suppress(StoreError, psycopg.Error):
-            self._reconnect()
-            while noted is not None and noted.rows and timeline and self._timeline == timeline:
-                (status,) = self.wire.one("transaction_status", *noted.rows[0])
-                if status != "in progress" or time.monotonic() > until:
-                    break
-                time.sleep(limits.POLL_S)  # it has not noticed yet that the connection is gone
+        status = ""
+        if noted is not None and noted.rows and timeline:
+            with suppress(StoreError, psycopg.Error):
+                self._reconnect()
+                if self._timeline == timeline:
+                    status = self._status_of(noted.rows[0])
         if status not in ("committed", "aborted"):
+            self._reset()
             raise StoreUnavailable(
                 f"{store_error(because, self._url)}: the connection was lost during the commit, so nobody knows "
                 "whether it was done; what is sent again with the same dedup_id is not there twice"
             ) from because
         return status == "committed"
+
+    def _status_of(self, transaction: Sequence[Any]) -> str:
+        """Return what became of a transaction whose connection was lost; wait until the server has noticed the loss."""
+        until = time.monotonic() + store_limits.RECONNECT_S
+        while True:
+            status = str(self.wire.one("transaction_status", *transaction)[0])
+            if status != "in progress" or time.monotonic() > until:
+                return status
+            time.sleep(limits.POLL_S)
 
     def roll_back(self, because: BaseException, *, was_lost: bool = False) -> None:
         """Roll back the transaction and translate its error; ``was_lost`` says that there is a new connection since.
@@ -253,16 +260,7 @@ class PostgresStore(PostgresQueues):
             StoreError: if the error is one of the database; the text says what is wrong.
         """
         is_lost = was_lost or self._connection.closed
-        self.wire.forget()
-        self.catalog.forget()
-        self.kept.look()
-        self.sends.look_again()
-        self.spans.skew.lost()
-        self.incarnations.begun.clear()
-        with suppress(psycopg.Error):
-            if not self._connection.closed:
-                self.wire.say("rollback")
-                self.wire.flush()
+        self._reset()
         if isinstance(because, errors.LockNotAvailable) and not self._is_lasting:
             raise Busy(str(store_error(because, self._url))) from because
         if isinstance(because, errors.DeadlockDetected | errors.SerializationFailure):
@@ -273,6 +271,19 @@ class PostgresStore(PostgresQueues):
                 kind = StoreUnavailable if self._is_lasting else RunAgain
                 raise kind(f"{told}: the connection was lost, and nothing of the transaction was kept") from because
             raise told from because
+
+    def _reset(self) -> None:
+        """Forget what the transaction has read and changed, and roll it back if there still is a connection."""
+        self.wire.forget()
+        self.catalog.forget()
+        self.kept.look()
+        self.sends.look_again()
+        self.spans.skew.lost()
+        self.incarnations.begun.clear()
+        with suppress(psycopg.Error):
+            if not self._connection.closed:
+                self.wire.say("rollback")
+                self.wire.flush()
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "psycopg.Cursor[Any]":
         """Run an SQL statement of the caller, with the server's planner settings.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeVar
 
-from inturn.core.errors import InputError, StoreConflict, StoreError
+from inturn.core.errors import InputError, StoreConflict, StoreUnavailable
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store.commands import Command
@@ -106,7 +106,7 @@ class SqliteCallerTransaction:
         Raises:
             InputError: if the connection is in autocommit mode, and has begun no transaction.
             StoreConflict: if another writer has committed since the transaction began to read.
-            StoreError: if another connection holds the write lock.
+            StoreUnavailable: if another connection holds the write lock.
         """
         connection = self._connection
         # From Python 3.12 there is the attribute autocommit; -1 stands for isolation_level.
@@ -129,7 +129,7 @@ class SqliteCallerTransaction:
                     "and run it again; BEGIN IMMEDIATE takes the write lock first"
                 ) from error
             if name.startswith("SQLITE_BUSY"):
-                raise StoreError(
+                raise StoreUnavailable(
                     f"{self._path}: another connection holds the write lock for longer than this one waits, which is "
                     "its timeout=: roll the transaction back and run it again"
                 ) from error

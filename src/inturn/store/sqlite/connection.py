@@ -13,6 +13,7 @@ from typing import Final
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError, StoreMismatch, StoreUnavailable
 from inturn.json_form import of_message_pack
+from inturn.store import limits as store_limits
 from inturn.store.sqlite.file import OWNER_ONLY, Files, make
 
 _HERE = files("inturn.store.sqlite")
@@ -66,14 +67,14 @@ def connect(
             timeout=busy_s,
             isolation_level=None,
             check_same_thread=False,
-            cached_statements=limits.STATEMENTS,
+            cached_statements=store_limits.STATEMENTS,
         )
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     with _closed_if_not(connection, path):
         _write_ahead(connection, busy_s)
-        connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")
-        connection.execute(f"pragma journal_size_limit = {limits.WAL_BYTES}")
+        connection.execute(f"pragma cache_size = -{store_limits.CACHE_BYTES // 1024}")
+        connection.execute(f"pragma journal_size_limit = {store_limits.WAL_BYTES}")
         connection.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
         _migrate(connection, path)
         files.opened()

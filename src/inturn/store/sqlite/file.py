@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.core.queue.messages import Draft
+from inturn.store import limits
 from inturn.store.failures import NoRoom
 
 OWNER_ONLY: Final = 0o600

@@ -7,6 +7,7 @@ from inturn.core import limits
 from inturn.core.override import override
 from inturn.core.queue.incarnation import ORIGIN
 from inturn.core.queue.messages import Content, QueueInfo
+from inturn.store import limits as store_limits
 from inturn.store.sql.log import LogRow, SqlLog
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.connection import connect_to_look
@@ -49,7 +50,7 @@ class SqliteLog(SqliteStatements, SqlLog):
 
     def __init__(self, path: str, queue: str) -> None:
         super().__init__(connect_to_look(path))
-        self.connection.execute(f"pragma cache_size = -{limits.CACHE_BYTES // 1024}")  # for _packed's second pass
+        self.connection.execute(f"pragma cache_size = -{store_limits.CACHE_BYTES // 1024}")  # for _packed's second pass
         self._queue = queue
         self._has_incarnations = False
         self._catalog = SqliteCatalog(self.connection)

@@ -13,6 +13,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
+from inturn.store import limits as store_limits
 from inturn.store.drivers import refuse_driver
 from inturn.store.failures import RunAgain
 from inturn.store.sqlite.backup import backup
@@ -149,7 +150,7 @@ class SqliteStore(SqliteQueues):
         """Checkpoint now and whenever the log has so many pages; 0 restores the usual threshold."""
         self._is_full = pages > 0
         with suppress(sqlite3.Error):
-            self.connection.execute(f"pragma wal_autocheckpoint = {pages or limits.WAL_PAGES}").fetchone()
+            self.connection.execute(f"pragma wal_autocheckpoint = {pages or store_limits.WAL_PAGES}").fetchone()
             if pages:
                 self.connection.execute("pragma wal_checkpoint(passive)").fetchone()
 

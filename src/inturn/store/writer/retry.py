@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from inturn.core import limits
 from inturn.core.errors import StoreError
+from inturn.store import limits
 from inturn.store.commands import Command, Outcome
 from inturn.store.execution import execute
 from inturn.store.failures import Busy, NoRoom, RunAgain
