@@ -303,7 +303,7 @@ class Consumer(BackgroundLoop):
         for handling in self._pool.stop():
             del self._in_hand[handling.place]
             self._back.append(handling)
-        self._is_in_grace()
+        self._begin_grace()
         while self._in_hand or self._back or self._ended:
             self._news.clear()
             self._do(is_taking=False)

@@ -119,11 +119,14 @@ class BackgroundLoop(ABC):
         if self._error is not None:
             raise self._error
 
-    def _is_in_grace(self) -> bool:
-        """Return whether a stop still waits for what has begun; the first call begins that time."""
+    def _begin_grace(self) -> None:
+        """Begin the time for which a stop waits, unless it has begun."""
         if self._until is None:
             self._until = time.monotonic() + self._grace_s
-        return time.monotonic() < self._until
+
+    def _is_in_grace(self) -> bool:
+        """Return whether a stop still waits for what has begun."""
+        return self._until is not None and time.monotonic() < self._until
 
     def _in_store(self, act: Callable[[], T]) -> T:
         """Run a function on the database; while that is unavailable, wait and run it again.
@@ -138,6 +141,7 @@ class BackgroundLoop(ABC):
             except StoreUnavailable as error:
                 self._note(error)
                 if self._stopping.wait(pause_s):
+                    self._begin_grace()
                     if not self._is_in_grace():
                         raise
                     time.sleep(limits.POLL_S)

@@ -357,7 +357,7 @@ class Worker(BackgroundLoop):
         for delivery in self._adopted:
             adopted.add(delivery)
         self._adopted = []
-        self._is_in_grace()
+        self._begin_grace()
         if adopted.deliveries or self._turns or self._sendings:
             self._do(is_taking=False, back=[*left, adopted])
         while (self._busy or self._turns or self._sendings) and self._is_in_grace():
