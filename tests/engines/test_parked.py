@@ -195,6 +195,19 @@ def test_the_commands_list_and_show(parked: Path) -> None:
     assert (code, "has no group 'nobody'" in said) == (1, True)
 
 
+def test_the_list_begins_with_the_longest_wait_and_ends_at_its_limit(bench: Bench) -> None:
+    for minute, name in enumerate("cba"):
+        bench.step([row(1, -5, name)], now=DAWN + dt.timedelta(minutes=minute))
+    bench.step([row(2, account="early")], now=DAWN + dt.timedelta(minutes=4))
+    code, said = command("parked", "list", bench.root, "--limit", 2)
+    assert (code, [name in said for name in ("│ c │", "│ b │", "│ a │", "early")]) == (0, [True, True, False, False])
+    assert said.endswith("These are the first 2 of 4 groups; --limit shows more, --json all.")
+    code, said = command("parked", "list", bench.root, "--limit", 3, "--error", "Value*", "--json")
+    assert [each["group"] for each in json.loads(said)] == ["c", "b", "a"]
+    code, said = command("parked", "list", bench.root, "--error", "KeyError*", "--json")
+    assert (code, said) == (0, "[]")
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "balance", "rejected"),
     [

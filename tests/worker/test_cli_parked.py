@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import inturn
 from inturn.cli import app
 from inturn.core.errors import DeliveryRefused, InputError, StoreError
 from inturn.core.pipeline.decision import DecisionAction
+from inturn.core.pipeline.inspection import GroupStatus
+from inturn.core.pipeline.selection import Selection
 from inturn.database import Database
 from inturn.queue import Queue
 from inturn.results.inspection import DatabaseInspector
@@ -201,6 +203,8 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert "The first is refused: " in (said := command("explain", at, "well")[1])
     assert "DeliveryRefused: no account of this name. `inturn parked redeliver` tries again." in said
     assert [each.status for each in db.pipeline("ledger").failing()] == ["refused"] * 2
+    said = command("parked", "list", at, "--limit", "1")[1]
+    assert "These are the first 1 of 2 groups and the first 1 of 2 failing deliveries; --limit shows more" in said
     assert command("parked", "redeliver", at) == (1, "InputError: name groups, or give --all")
     assert command("parked", "redeliver", at, "early", "--json") == (0, '{"groups": 0}')
     assert command("parked", "redeliver", at, "well")[1].startswith("1 group will be delivered as soon as a worker")
@@ -208,3 +212,23 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     work(db, [], deliver=lambda output, effect_id: told.append(output))
     assert sorted(told) == [1, 1, 7]
     assert list(db.pipeline("ledger").failing()) == []
+
+
+def test_the_states_of_few_groups_are_read_at_a_time(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those of all, a list of 100,000 groups took 40 seconds and 760 MB."""
+    work(db, [row(1, -1, f"g{number}") for number in range(7)])
+    monkeypatch.setattr("inturn.core.limits.RESULT_ROWS", 2)
+    seen: list[int] = []
+
+    class Counted(DatabaseInspector):
+        def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
+            seen.append(len(names))
+            return super().statuses(names)
+
+    every = Selection((), is_all=True)
+    found, total = Counted(db, "ledger").longest_waits(every, 3)
+    assert (len([*found]), total, seen) == (3, 9, [2, 1])
+    found, total = Counted(db, "ledger").longest_waits(every)
+    waits = [each.oldest for each in found if each.oldest]
+    assert (waits, total) == (sorted(waits), 9)
+    assert len(waits) == 9

@@ -10,7 +10,7 @@ from rich.text import Text
 from inturn.cli.options import Delimiter, Encoding, Null, Quote, dialect_of
 from inturn.cli.texts import cell, lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 
 if TYPE_CHECKING:
     from inturn.spark.audit.report import AuditReport, Gaps, Grade, Late, Sizes

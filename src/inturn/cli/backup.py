@@ -9,7 +9,7 @@ from inturn.cli.places import check_no_directory, opened
 from inturn.cli.texts import line, say, say_json
 from inturn.core.address import is_address
 from inturn.core.errors import InputError
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 
 _SERVER = (
     "a database of PostgreSQL is put back by pg_restore, or by the server's own backups; who opens it then is a new "

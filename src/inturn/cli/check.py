@@ -16,7 +16,7 @@ from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt
 from inturn.cli.places import check_no_database
 from inturn.cli.texts import lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError, InturnError
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 from inturn.definitions import load
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from inturn.cli.places import check_store, is_store, opened, parts
 from inturn.cli.texts import line, lines, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 
 
 def forget(

@@ -15,7 +15,7 @@ from inturn.cli.errors import needed
 from inturn.cli.lab_input import LabLog
 from inturn.cli.texts import lines, plain_console, print_line
 from inturn.core.errors import InputError
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 
 if TYPE_CHECKING:
     from inturn.lab import LabResult

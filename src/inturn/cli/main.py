@@ -40,8 +40,8 @@ from inturn.cli.texts import line, lines, plain_console, say, say_json
 from inturn.cli.work import work
 from inturn.core.address import shown
 from inturn.core.errors import InputError, PipelineError
-from inturn.core.pipeline.inspection import counted
 from inturn.core.values.duration import duration_us
+from inturn.core.words import counted
 from inturn.definitions import load
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The options that several commands have."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -8,6 +8,9 @@ from inturn.core.errors import InputError
 
 if TYPE_CHECKING:
     from inturn.spark.local.csv import Dialect
+
+TABLE_ROWS: Final = 100
+"""Number of rows that are shown as a table, unless --limit says another."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
@@ -20,6 +23,7 @@ StoreAt = Annotated[
 AsDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PipelineAt = Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")]
 GroupName = Annotated[str, typer.Argument(help="The group.")]
+Limit = Annotated[int | None, typer.Option(help=f"How many at most; default: all, of a table {TABLE_ROWS}.", min=1)]
 Delimiter = Annotated[str | None, typer.Option(help="CSV: what separates values; default: a comma.")]
 Quote = Annotated[
     str | None, typer.Option(help="CSV: what is around values; default: a double quote; '' is for files without.")

@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import json
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -11,18 +12,21 @@ from rich.table import Table
 
 from inturn.cli.decisions import DecisionOptions, decide_many, show_dry_run, taken
 from inturn.cli.errors import Commands
-from inturn.cli.options import AsJson, GroupName, StoreAt
+from inturn.cli.options import TABLE_ROWS, AsJson, GroupName, Limit, StoreAt
 from inturn.cli.places import look_into
-from inturn.cli.texts import cell, line, plain_console, say, say_json
+from inturn.cli.texts import cell, line, plain_console, say, say_json, say_json_array
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
-from inturn.core.pipeline.inspection import counted, when
 from inturn.core.pipeline.selection import DecisionDraft, Selection, last_line, patterns
+from inturn.core.words import counted, when
 
 if TYPE_CHECKING:
-    from inturn.core.pipeline.inspection import Inspector
+    from collections.abc import Mapping, Sequence
+
+    from inturn.core.pipeline.inspection import GroupStatus, Inspector
     from inturn.core.pipeline.journal import Counts
+    from inturn.core.pipeline.results import FailingRow
 
 parked = Commands(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
 
@@ -44,28 +48,42 @@ GroupLike = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what the handler of --pipeline would do; write nothing.")
 ]
-Sample = Annotated[
-    int, typer.Option(min=0, help="DecisionOptions many groups of each outcome a dry run shows in full.")
-]
+Sample = Annotated[int, typer.Option(min=0, help="How many groups of each outcome a dry run shows in full.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a decision about many groups.")]
 WaitS = Annotated[
-    float, typer.Option("--wait-s", help="DecisionOptions long to wait for who is running to take it, in seconds.")
+    float, typer.Option("--wait-s", help="How long to wait until a running worker or stream takes it, in seconds.")
 ]
 
 
 @parked.command("list")
-def list_(store: StoreAt, error: ErrorLike = None, group: GroupLike = None, as_json: AsJson = False) -> None:
+def list_(
+    store: StoreAt, error: ErrorLike = None, group: GroupLike = None, limit: Limit = None, as_json: AsJson = False
+) -> None:
     """List the groups that are parked, given up or waiting, the longest wait first; then failing deliveries."""
     selection = Selection((), patterns(group), error, is_all=True)
+    most = limit if as_json else limit or TABLE_ROWS
     with look_into(store) as look:
-        found = sorted(look.parked(group=group, error=error), key=lambda each: (str(each.oldest or "~"), each.group))
-        counts, strays = look.counts(), look.strays()
-        failing = [each for each in look.failing() if selection.matches(each.group, each.error)]
-    for path, why in strays:
-        say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
-    if as_json:
-        say_json([*map(plain, found), *map(plain, failing)], default=str)
-        return
+        for path, why in look.strays():
+            say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
+        found, total = look.longest_waits(selection, most)
+        failing = (each for each in look.failing() if selection.matches(each.group, each.error))
+        first_failing = islice(failing, most)
+        if as_json:
+            say_json_array(chain(map(plain, found), map(plain, first_failing)), default=str)
+        else:
+            _print([*found], [*first_failing], look.counts())
+        if most is not None:
+            _say_left(most, {"groups": total - most, "failing deliveries": sum(1 for _ in failing)})
+
+
+def _say_left(most: int, left: "Mapping[str, int]") -> None:
+    """Say how many are not shown, of each kind."""
+    parts = [f"the first {most:,} of {most + count:,} {what}" for what, count in left.items() if count > 0]
+    if parts:
+        say(f"These are {' and '.join(parts)}; --limit shows more, --json all.", err=True)
+
+
+def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", counts: "Counts | None") -> None:
     table = Table("group", "status", "holds", "since", "error")
     for each in found:
         since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""

@@ -19,8 +19,8 @@ from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
-from inturn.core.pipeline.inspection import counted
 from inturn.core.queue.messages import GroupView, QueueInfo, QueueSettings, Why, first_number
+from inturn.core.words import counted
 
 queue = Commands(help="Queues in a database: create, configure, list, show, purge, delete.", no_args_is_help=True)
 

@@ -13,18 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import needed
-from inturn.cli.options import AsJson, DatabaseAt, StoreAt
+from inturn.cli.options import TABLE_ROWS, AsJson, DatabaseAt, Limit, StoreAt
 from inturn.cli.places import look_into, opened, parts
 from inturn.cli.texts import cell, json_line, plain_console, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 from inturn.results.inspection import DatabaseInspector
 from inturn.results.pipeline import PipelineResults
 from inturn.results.tables import ResultTable
-
-_SHOWN: Final = 100
-"""Number of rows that are shown as a table, unless --limit says another."""
 
 
 class ResultFormat(StrEnum):
@@ -44,7 +41,6 @@ _ENDINGS: Final = {
 }
 
 Group = Annotated[str | None, typer.Option(help="Only this group.")]
-Limit = Annotated[int | None, typer.Option(help=f"How many at most; default: all, of a table {_SHOWN}.", min=1)]
 Format = Annotated[
     ResultFormat | None,
     typer.Option("--format", help="table, json (an object a line), csv or parquet; default: by the ending of --to."),
@@ -126,7 +122,7 @@ def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how:
             for record in _first(table, how.limit).records():
                 say_json(record, default=_time)
         else:
-            _show(table, how.limit or _SHOWN)
+            _show(table, how.limit or TABLE_ROWS)
 
 
 def _format(how: WriteOptions) -> ResultFormat:

@@ -5,6 +5,7 @@ or, whole, through :func:`say_json`.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import typer
@@ -42,6 +43,15 @@ def print_line(console: Console, words: str, style: str = "") -> None:
 def say_json(document: Any, **how: Any) -> None:
     """Print one line of JSON, whole."""
     typer.echo(json_line(document, **how))
+
+
+def say_json_array(items: Iterable[Any], **how: Any) -> None:
+    """Print a JSON array on one line, item by item: only one is in memory at a time."""
+    before = "["
+    for item in items:
+        typer.echo(f"{before}{json_line(item, **how)}", nl=False)
+        before = ", "
+    typer.echo("[]" if before == "[" else "]")
 
 
 def json_line(document: Any, **how: Any) -> str:

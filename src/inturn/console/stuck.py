@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from inturn.core.pipeline.inspection import GroupBrief, GroupStatus, Inspector, time_of
+from inturn.core.pipeline.inspection import GroupBrief, GroupStatus, Inspector
 from inturn.core.pipeline.selection import Selection, last_line
 from inturn.core.pipeline.timeline import Status
+from inturn.core.words import time_of
 
 SHOWN: Final = 200
 _LATEST: Final = 2**63

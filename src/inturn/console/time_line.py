@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector, counted
+from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
 from inturn.core.pipeline.timeline import Status
+from inturn.core.words import counted
 
 SHOWN = 8
 """Number of held messages that are shown one by one; the rest is a number."""

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import SetupError
-from inturn.core.pipeline.inspection import counted
 from inturn.core.texts import visible
+from inturn.core.words import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment

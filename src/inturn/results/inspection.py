@@ -12,22 +12,14 @@ from inturn.core.errors import StoreError
 from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
-from inturn.core.pipeline.inspection import (
-    GroupBrief,
-    GroupHistory,
-    GroupStatus,
-    HeldStatus,
-    TakenDecision,
-    counted,
-    time_of,
-    when,
-)
+from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.selection import last_line
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
+from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
 from inturn.results.place import PLACES, counts_of, place
 from inturn.store.commands import Ask

@@ -19,9 +19,9 @@ from inturn.console.picture import picture
 from inturn.console.rates import lines
 from inturn.console.roles import Person, Role
 from inturn.core.errors import StoreError
-from inturn.core.pipeline.inspection import counted, time_of, when
 from inturn.core.pipeline.selection import last_line
 from inturn.core.texts import shown, visible
+from inturn.core.words import counted, time_of, when
 
 FOLDER: Final = Path(__file__).parent
 _RETRY_S: Final = 5

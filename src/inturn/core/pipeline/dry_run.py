@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from inturn.core.pipeline.inspection import GroupStatus, counted
+from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.selection import PARKED, last_line
 from inturn.core.texts import shown, visible
+from inturn.core.words import counted
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ It needs neither Spark nor the user's code. A store supplies its data through :c
 
 import datetime as dt
 import json
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
+from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.journal import Counts
@@ -19,6 +21,7 @@ from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
 from inturn.core.pipeline.selection import Selection, patterns
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, kept_name, shown, visible
+from inturn.core.words import counted, when
 
 _THEN = {
     "park": "then the group is parked",
@@ -204,6 +207,27 @@ class Inspector(ABC):
         selection = Selection((), patterns(group), error, is_all=True)
         return (each for each in self.unsettled() if selection.matches(each.group, each.error))
 
+    def longest_waits(self, selection: Selection, limit: int | None = None) -> tuple[Iterator[GroupStatus], int]:
+        """Return the same groups, those that have waited the longest first, and the number of them all.
+
+        The names of all are in memory, the states of ``limits.RESULT_ROWS`` at a time.
+
+        Args:
+            selection: the groups that are meant.
+            limit: how many groups at most; the number counts the others too. None: all.
+        """
+        chosen = (each for each in self.briefs() if selection.matches(each.group, each.error or None))
+        never = math.inf  # holds nothing, so it is last
+        ranked = sorted((never if each.oldest_us is None else each.oldest_us, each.group) for each in chosen)
+        return self._in_order([group for _, group in ranked[:limit]]), len(ranked)
+
+    def _in_order(self, names: Sequence[str]) -> Iterator[GroupStatus]:
+        """Yield the status of those of the groups that are not open, in the order of the names."""
+        for first in range(0, len(names), limits.RESULT_ROWS):
+            part = names[first : first + limits.RESULT_ROWS]
+            found = self.statuses(part)
+            yield from (found[each] for each in part if each in found and found[each].status != Status.OPEN)
+
     @abstractmethod
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
         """Return the groups that are not open: all, or those with one of these names."""
@@ -364,33 +388,6 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
 def as_json(value: GroupStatus | HeldStatus | RejectedStatus | FailingRow) -> dict[str, Any]:
     """Return a status, a held message, a summary of rejected ones or a failing delivery as JSON values."""
     return {name: each.isoformat() if isinstance(each, dt.datetime) else each for name, each in asdict(value).items()}
-
-
-def time_of(microseconds: int) -> dt.datetime:
-    """Return the time of a number of microseconds since 1970."""
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=microseconds)
-
-
-def when(moment: dt.datetime | None, now: dt.datetime) -> str:
-    """Return a time in words, with its distance from now."""
-    if moment is None:
-        return "an unknown time"
-    gone = now - moment
-    ago = f"{_span(gone)} ago" if gone >= dt.timedelta(0) else f"in {_span(-gone)}"
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({ago})"
-
-
-def _span(length: dt.timedelta) -> str:
-    seconds = int(length.total_seconds())
-    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= unit:
-            return counted(seconds // unit, name)
-    return counted(seconds, "second")
-
-
-def counted(number: int, name: str) -> str:
-    """Return a number of things, in words."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def _range(first: int, last: int) -> str:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from inturn.core.pipeline.inspection import counted
 from inturn.core.texts import shown
+from inturn.core.words import counted
 from inturn.lab.knobs import Knobs, LogNormalTime, MeasuredTime, UniformTime
 from inturn.lab.results import DesignResult, LabResult
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 from inturn.spark.audit.formatting import duration, moment
 from inturn.spark.audit.log import GOOD, ROW, AuditLog
 from inturn.spark.audit.report import FaultKind, Gap, GroupTimeline, Point

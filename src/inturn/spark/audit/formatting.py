@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 
 _FIRST, _LAST = dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)
 _UNITS_S = (("day", 86_400), ("hour", 3_600), ("minute", 60))

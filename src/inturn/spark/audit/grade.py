@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.order import Order
+from inturn.core.words import counted
 from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
 

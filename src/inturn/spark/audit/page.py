@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inturn.core.pipeline.inspection import counted
 from inturn.core.pipeline.order import Order
+from inturn.core.words import counted
 from inturn.pages.template import environment, markup, name, number
 from inturn.spark.audit import pictures
 from inturn.spark.audit.formatting import duration

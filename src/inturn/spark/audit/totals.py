@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from inturn.core.pipeline.inspection import counted
+from inturn.core.words import counted
 from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.grade import Outcome
 from inturn.spark.audit.log import GOOD, GROUP, AuditLog

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from inturn.core.pipeline.inspection import GroupStatus, time_of
+from inturn.core.pipeline.inspection import GroupStatus
+from inturn.core.words import time_of
 from inturn.json_form import of_value
 from inturn.spark.columns.names import OLD
 from inturn.spark.tables.earlier import ranges_of
