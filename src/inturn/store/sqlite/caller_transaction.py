@@ -141,8 +141,7 @@ class _QueriedIndex(GroupIndex):
 
     @override
     def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
-        after = max(after, self._catalog.indexed[queue.number])
-        return [number for (number,) in self._all("newest_of_group", queue.number, after, queue.last, group, limit)]
+        return self.unindexed_of(queue, group, after, limit)
 
 
 class _CallerQueues(SqliteQueues):

@@ -110,6 +110,18 @@ class GroupIndex(SqliteStatements):
                 return there[0]
         return None
 
+    def unindexed(self, queue: QueueInfo) -> Mapping[str, Sequence[int]]:
+        """Return the pending messages that are not in the table, by group, as they are on the disk."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for number, group in self._all("newest", queue.number, self._catalog.indexed[queue.number], queue.last):
+            found[group].append(number)
+        return found
+
+    def unindexed_of(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
+        """Return those of one group, after a sequence number."""
+        after = max(after, self._catalog.indexed[queue.number])
+        return [number for (number,) in self._all("newest_of_group", queue.number, after, queue.last, group, limit)]
+
     def _read(self, queue: QueueInfo) -> _Newest:
         """Add the messages sent since the last read to the list."""
         number = queue.number

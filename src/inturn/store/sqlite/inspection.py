@@ -8,12 +8,12 @@ from inturn.core.queue.messages import Depth, GroupView, QueueInfo, StoredMessag
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
 from inturn.store.sqlite.leases import Leases
-from inturn.store.sqlite.statements import SqliteStatements, entry_of
+from inturn.store.sqlite.statements import SqliteStatements, as_list, entry_of
 
 
 @dataclass(eq=False)
 class SqliteInspection(SqliteStatements):
-    """Reads that change nothing but the index."""
+    """Reads that change nothing, so that a transaction for reading alone can run them."""
 
     _index: GroupIndex
     _locks: SqliteGroupLocks
@@ -33,8 +33,10 @@ class SqliteInspection(SqliteStatements):
         if group is not None and deferred:
             rows = self._all("read_group_deferred", queue.number, group, after, limit)
         elif group is not None:
-            self._index.index(queue, queue.last)
             rows = self._all("read_group", queue.number, group, after, limit)
+            newest = self._index.unindexed_of(queue, group, after, limit)
+            if newest:
+                rows = sorted([*rows, *self._all("messages", as_list(newest))])[:limit]
         elif deferred:
             rows = self._all("read_deferred", queue.number, after, limit)
         else:
@@ -50,15 +52,23 @@ class SqliteInspection(SqliteStatements):
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Return groups with messages, in the order of their heads."""
-        self._index.index(queue, queue.last)
         wanted = list(names)
         if wanted:
-            found = [(name, *self._one("group", queue.number, name)) for name in wanted]
+            listed = [(name, *self._one("group", queue.number, name)) for name in wanted]
+            singles = []
         else:
+            listed = self._all("groups", queue.number, limit)
             singles = self._all("ungrouped", queue.number, *queue.every, limit)
-            found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
-        found = sorted((row for row in found if row[1]), key=lambda row: row[2])
-        return [self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit]]
+        found: dict[str, tuple[int, int]] = {group: (depth, head) for group, depth, head in listed if depth}
+        for group, newest in self._index.unindexed(queue).items():
+            if not wanted or group in wanted:
+                # A group that the limit has left out is behind those that it has let in, wherever its messages begin.
+                depth, head = found.get(group, (0, newest[0]))
+                found[group] = depth + len(newest), head
+        heads: list[tuple[int, str | None, int]] = [(head, group, depth) for group, (depth, head) in found.items()]
+        heads += [(number, None, 1) for (number,) in singles]
+        heads.sort(key=lambda each: each[0])
+        return [self._view(queue, group, depth, head, now_ms) for head, group, depth in heads[:limit]]
 
     def _view(self, queue: QueueInfo, group: str | None, depth: int, head: int, now_ms: int) -> GroupView:
         entry = entry_of(self._one("one_message", head))
