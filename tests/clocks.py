@@ -12,7 +12,7 @@ import inturn
 from inturn.database import Database
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue import Queue
-from inturn.store.writer.group_commit import wall_clock_ms
+from inturn.store.writer.settings import wall_clock_ms
 
 START_MS: Final = 1_700_000_000_000
 

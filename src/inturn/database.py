@@ -26,13 +26,14 @@ from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
 from inturn.results.inspection import DatabaseInspector
 from inturn.results.pipeline import PipelineResults
-from inturn.store.commands import Ask, Command
+from inturn.store.commands import Ask, Command, Read
 from inturn.store.drivers import adopted
 from inturn.store.protocols import PipelineKeeper, SqlStore, Store
 from inturn.store.sqlite import SqliteStore, check_there
 from inturn.store.sqlite.file import OWNER_ONLY, checked_mode
-from inturn.store.writer.group_commit import Writer, wall_clock_ms
-from inturn.store.writer.settings import WriterSettings
+from inturn.store.writer.group_commit import Writer
+from inturn.store.writer.reading import ReadingWriter
+from inturn.store.writer.settings import WriterSettings, wall_clock_ms
 from inturn.telemetry.figures import Figures
 
 T = TypeVar("T")
@@ -86,7 +87,8 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     store = SqliteStore(text, durable=durable, mode=new, busy_s=busy_s)
     clock = clock or wall_clock_ms
     adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
-    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, busy_s=busy_s)
+    reading = None if text in {"", ":memory:"} else store.reads.begin
+    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, busy_s=busy_s, reading=reading)
     return Database(store, clock, settings, text, text)
 
 
@@ -122,7 +124,9 @@ class Database:
         self.store = store
         self.name = name
         self.target = target
-        self.writer = Writer(store, clock, settings or WriterSettings(store.is_identity, lambda: store.identity))
+        self.writer: Writer = ReadingWriter(
+            store, clock, settings or WriterSettings(store.is_identity, lambda: store.identity)
+        )
 
     def __enter__(self) -> Self:
         """Return the database, to be closed at the end of the block."""
@@ -197,7 +201,7 @@ class Database:
     @operation
     def queues(self) -> Command[list[str]]:
         """Return the names of all queues."""
-        return Ask("", lambda store, _now_ms: sorted(store.queues))
+        return Read("", lambda store, _now_ms: sorted(store.queues))
 
     def pipeline(self, name: str) -> PipelineResults:
         """Return the results of a pipeline: states, outputs, rejected messages, parked groups and counts.
@@ -210,20 +214,19 @@ class Database:
     @operation
     def pipelines(self) -> Command[list[str]]:
         """Return the names of the pipelines with results."""
-        return Ask("", lambda store, _now_ms: sorted(cast("PipelineKeeper", store).pipelines.names()))
+        return Read("", lambda store, _now_ms: sorted(cast("PipelineKeeper", store).pipelines.names()))
 
     @operation
     def figures(self) -> Command[Figures]:
         """Return the figures of all queues, pipelines and sources, as metrics show them."""
 
-        def look(_store: Store, now_ms: int) -> Figures:
-            pipelines = self.store.pipelines
-            infos = [info for name in pipelines.names() if (info := pipelines.info(name)) is not None]
-            servers = self.store.servers
-            of_pipelines = [servers.pipeline_figures(info, now_ms) for info in infos]
-            return Figures(servers.figures(now_ms), of_pipelines, self.store.sources.figures(now_ms))
+        def look(store: Any, now_ms: int) -> Figures:
+            kept: SqlStore = store
+            infos = [info for name in kept.pipelines.names() if (info := kept.pipelines.info(name)) is not None]
+            of_pipelines = [kept.servers.pipeline_figures(info, now_ms) for info in infos]
+            return Figures(kept.servers.figures(now_ms), of_pipelines, kept.sources.figures(now_ms))
 
-        return Ask("", look)
+        return Read("", look)
 
     def backup(self, target: str | Path) -> None:
         """Copy the file as of one moment, while it is in use; nobody is blocked.

@@ -60,22 +60,16 @@ def test_a_file_that_is_removed_and_restored(shop: Shop, tmp_path: Path) -> None
 
 
 def test_a_file_that_a_long_transaction_holds(shop: Shop) -> None:
-    """It is read all the same; what must write, or look into the queues, says who waits for what."""
+    """It is read all the same."""
     with started(shop.path) as console, closing(sqlite3.connect(shop.path, isolation_level=None)) as other:
         assert groups(console) == 3
         other.execute("begin immediate")
         other.execute("update inturn_group set held = held")
         assert groups(console) == 3
         assert console.get("/group", store=shop.store, group="eu-1")[0] == 200
-        began = time.monotonic()
-        away = console.api("/queues")
-        assert "held the write lock" in away["unread"][0]["why"]
-        status, text = console.get("/queue", database=shop.path, queue="payments")
-        assert (status, "held the write lock" in text) == (503, True)
-        assert time.monotonic() - began < 2 * MOST_S
-        other.execute("rollback")
         assert console.api("/queues")["unread"] == []
         assert console.get("/queue", database=shop.path, queue="payments")[0] == 200
+        other.execute("rollback")
 
 
 def test_a_decision_that_cannot_be_recorded_is_not_and_says_so(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from inturn.core.queue.messages import checked_name
 from inturn.core.source_shares import SourcePartition
 from inturn.database import Database
 from inturn.ingest.moved_groups import draft_of
-from inturn.store.commands import Ask, queue_of
+from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import MovedRecord, RejectedRecord
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def source_names(db: Database) -> list[str]:
     """Return the names of the sources of a database."""
-    return db.writer.run(Ask("", lambda store, _now_ms: cast("SqlStore", store).sources.names()))
+    return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.names()))
 
 
 class SourceControl:
@@ -77,7 +77,7 @@ class SourceControl:
         waiting = self._ask(lambda store, _now_ms: store.sources.moved_groups(self._name))
         if unknown := sorted(set(groups) - set(waiting)):
             raise InputError(f"nothing of group {unknown[0]!r} waits in source {self._name!r}")
-        return sum(self._ask(partial(self._accept, group)) for group in groups or waiting)
+        return sum(self._do(partial(self._accept, group)) for group in groups or waiting)
 
     def _accept(self, group: str, store: SqlStore, now_ms: int) -> int:
         waiting = store.sources.moved_of(self._name, group)
@@ -133,7 +133,10 @@ class SourceControl:
                     count += 1
             return count
 
-        return self._ask(run)
+        return self._do(run)
 
     def _ask(self, function: Callable[[SqlStore, int], T]) -> T:
+        return self._db.writer.run(Read("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+
+    def _do(self, function: Callable[[SqlStore, int], T]) -> T:
         return self._db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))

@@ -6,7 +6,7 @@ from inturn.core.errors import InputError
 from inturn.core.queue.kept_log import LogEntry, LogSpan
 from inturn.queue.message import MessageProperties, NamedQueue, check_limit, group_name
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Transaction, queue_of
+from inturn.store.commands import Command, Read, Transaction, queue_of
 from inturn.store.protocols import Store
 
 
@@ -78,7 +78,7 @@ def log(  # noqa: PLR0913 - each is a bound of the part that is read
         span = LogSpan(begin, end, named, first_revision, last_revision)
         return [LoggedMessage(each) for each in store.log(info, span, limit)]
 
-    return Ask(queue.name, look).within(tx)
+    return Read(queue.name, look).within(tx)
 
 
 def time_ms(name: str, time: dt.datetime | None) -> int | None:

@@ -15,7 +15,7 @@ from inturn.core.queue.messages import Content, Delivery, ReceiveRequest, Stored
 from inturn.core.texts import checked
 from inturn.core.texts import note as kept_note
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Receive, Settle, Transaction, queue_of
+from inturn.store.commands import Ask, Command, Read, Receive, Settle, Transaction, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
@@ -302,7 +302,7 @@ def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: 
         info = queue_of(store, queue)
         return [Peeked(each) for each in store.read(info, after, limit, pending=True, deferred=deferred, group=named)]
 
-    return Ask(queue, look)
+    return Read(queue, look)
 
 
 def _all_done(changes: Sequence[Settlement], verdicts: Sequence[SettleResult]) -> None:

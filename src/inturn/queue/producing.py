@@ -24,7 +24,7 @@ from inturn.core.queue.writers import WriterAnswer, WriterLease, WriterRequest, 
 from inturn.queue.drafts import draft, traced
 from inturn.queue.message import NamedQueue, group_name, milliseconds, time_of
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Send, Transaction, queue_of
+from inturn.store.commands import Ask, Command, Read, Send, Transaction, queue_of
 from inturn.store.writer.group_commit import Writer
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def single_writer(
 def last_revision(queue: NamedQueue, group: object, tx: Transaction | None = None) -> Command[int]:
     """Return the last revision that the queue gave in a group; 0: none."""
     known = group_name(group)
-    return Ask(queue.name, lambda store, _now_ms: _last_revision(store, queue.name, known)).within(tx)
+    return Read(queue.name, lambda store, _now_ms: _last_revision(store, queue.name, known)).within(tx)
 
 
 @operation
@@ -271,7 +271,7 @@ def priority(queue: NamedQueue, group: object, tx: Transaction | None = None) ->
         kept: ProducerStore = store
         return kept.priority(queue_of(store, queue.name), known)
 
-    return Ask(queue.name, look).within(tx)
+    return Read(queue.name, look).within(tx)
 
 
 def _last_revision(store: Any, queue: str, group: str) -> int:

@@ -43,7 +43,7 @@ from inturn.queue.producing import last_revision, number_from, prioritize, prior
 from inturn.queue.reader import Reader
 from inturn.queue.redrive import redrive
 from inturn.queue.session import park, parked, resume, session
-from inturn.store.commands import Ask, Command, Receive, Send, Settle, Transaction, WaitingSend, queue_of
+from inturn.store.commands import Ask, Command, Read, Receive, Send, Settle, Transaction, WaitingSend, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
@@ -263,7 +263,7 @@ class Queue:
     @operation
     def depth(self, tx: Transaction | None = None) -> Command[Depth]:
         """Return the queue's counts of messages."""
-        return Ask(self.name, lambda store, now_ms: store.depth(queue_of(store, self.name), now_ms)).within(tx)
+        return Read(self.name, lambda store, now_ms: store.depth(queue_of(store, self.name), now_ms)).within(tx)
 
     @operation
     def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
@@ -274,12 +274,12 @@ class Queue:
         def look(store: Store, now_ms: int) -> list[GroupView]:
             return store.groups(queue_of(store, self.name), limit, now_ms, wanted)
 
-        return Ask(self.name, look).within(tx)
+        return Read(self.name, look).within(tx)
 
     @operation
     def info(self, tx: Transaction | None = None) -> Command[QueueInfo]:
         """Return the settings, readers and counts of the queue."""
-        return Ask(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name))).within(tx)
+        return Read(self.name, lambda store, _now_ms: deepcopy(queue_of(store, self.name))).within(tx)
 
     # --- changing the queue itself ---
 

@@ -9,7 +9,7 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.queue.log import time_ms
 from inturn.queue.message import Peeked, check_limit, group_name
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, Command, Transaction, queue_of
+from inturn.store.commands import Ask, Command, Read, Transaction, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 
@@ -29,7 +29,7 @@ class Reader:
     @operation
     def position(self, tx: Transaction | None = None) -> Command[int]:
         """Return the sequence number up to which the reader has read; 0 before the first."""
-        return Ask(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0)).within(tx)
+        return Read(self.queue, lambda store, _now_ms: queue_of(store, self.queue).readers.get(self.name, 0)).within(tx)
 
     @operation
     def place(self, sequence_number: int | None = None, tx: Transaction | None = None) -> Command[QueuePosition]:
@@ -48,7 +48,7 @@ class Reader:
             number = info.readers.get(self.name, 0) if sequence_number is None else sequence_number
             return QueuePosition(number, store.incarnation(info, number))
 
-        return Ask(self.queue, named).within(tx)
+        return Read(self.queue, named).within(tx)
 
     @operation
     def read(

@@ -35,7 +35,7 @@ from inturn.queue.message import (
     time_of,
 )
 from inturn.queue.operation import operation
-from inturn.store.commands import Ask, AskSession, Command, ReceiveWithin, TakeSession, Transaction, queue_of
+from inturn.store.commands import AskSession, Command, Read, ReceiveWithin, TakeSession, Transaction, queue_of
 from inturn.store.writer.group_commit import Writer
 from inturn.telemetry.events import EventLogger
 
@@ -278,7 +278,7 @@ def parked(queue: NamedQueue, limit: int = 100, tx: Transaction | None = None) -
         found: list[ParkedGroup] = store.parked(queue_of(store, queue.name), limit)
         return found
 
-    return Ask(queue.name, look).within(tx)
+    return Read(queue.name, look).within(tx)
 
 
 def _tell_parked(queue: str, group: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -22,7 +23,7 @@ from inturn.core.texts import checked_text
 from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
 from inturn.results.place import PLACES, counts_of, place
-from inturn.store.commands import Ask
+from inturn.store.commands import Ask, Read
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     Decided,
@@ -233,16 +234,15 @@ class DatabaseInspector(Decider):
 
     def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
         """Read in a transaction."""
-        return self._change(function)
+        return self.db.writer.run(Read("", partial(self._apply, function)))
 
     def _change(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
         """Read and write in a transaction."""
+        return self.db.writer.run(Ask("", partial(self._apply, function)))
 
-        def run(store: Any, _now_ms: int) -> T:
-            kept = cast("PipelineKeeper", store).pipelines
-            return function(kept, self._info(kept))
-
-        return self.db.writer.run(Ask("", run))
+    def _apply(self, function: Callable[[PipelineStore, PipelineInfo], T], store: Any, _now_ms: int) -> T:
+        kept = cast("PipelineKeeper", store).pipelines
+        return function(kept, self._info(kept))
 
     def _info(self, kept: PipelineStore) -> PipelineInfo:
         info = kept.info(self._name)

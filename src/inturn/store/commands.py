@@ -90,11 +90,12 @@ class Command(Generic[T]):
         wait_s: how long it waits if nothing is found or there is no room, in seconds.
         waits_for_room: whether it waits for room in its queue, and not for messages.
         is_short: whether its duration depends only on its size, so that an event loop can run it itself.
+        is_read: whether it changes nothing, so that it can run beside the writer.
     """
 
     __slots__ = ("answer", "queue", "tx")
     wait_s: float = 0
-    is_short = waits_for_room = False
+    is_short = is_read = waits_for_room = False
 
     def __init__(self, queue: str, answer: Callable[[Any], T]) -> None:
         self.queue = queue
@@ -198,7 +199,7 @@ class Receive(Command[T]):
 
 
 class Ask(Command[T]):
-    """Any other operation: a read, or a change of the queue itself."""
+    """Any other change, such as one of the queue itself."""
 
     __slots__ = ("function",)
 
@@ -209,6 +210,13 @@ class Ask(Command[T]):
     def run(self, store: Store, now_ms: int) -> T:
         """Call the function."""
         return self.function(store, now_ms)
+
+
+class Read(Ask[T]):
+    """A function that changes nothing."""
+
+    __slots__ = ()
+    is_read = True
 
 
 class AskSession(Command[T]):

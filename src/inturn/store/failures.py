@@ -1,6 +1,6 @@
 """Failures of a transaction, as the stores tell them to the writer, which knows which are run again."""
 
-from inturn.core.errors import StoreUnavailable
+from inturn.core.errors import StoreError, StoreUnavailable
 
 
 class RunAgain(StoreUnavailable):
@@ -16,3 +16,8 @@ class Busy(StoreUnavailable):
 
 class NoRoom(StoreUnavailable):
     """A disk that is too full to send; operations that free space still work."""
+
+
+def closed() -> StoreError:
+    """Return the error for the use of a database that was closed."""
+    return StoreError("the database is closed; open it again with inturn.open")

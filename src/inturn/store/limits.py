@@ -28,6 +28,9 @@ STATEMENTS: Final = 256
 """Number of prepared statements that SQLite caches: all statements of the store, including those for many rows at
 once."""
 
+READERS: Final = 4
+"""Number of connections for reading alone that are kept open to an SQLite file, and of reads of tasks at a time."""
+
 LIST_AT_ONCE: Final = 128
 """The least number of new messages examined together for their receivers, over PostgreSQL."""
 

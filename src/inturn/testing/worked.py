@@ -12,7 +12,7 @@ from inturn.database import open as open_database
 from inturn.queue import draft
 from inturn.results.inspection import DatabaseInspector
 from inturn.results.place import place
-from inturn.store.writer.group_commit import wall_clock_ms
+from inturn.store.writer.settings import wall_clock_ms
 from inturn.testing.engine_input import PASSES, EngineInput, group_of, values_of
 from inturn.testing.outcome import EngineResult, plain, record
 from inturn.worker import Worker

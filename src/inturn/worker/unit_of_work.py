@@ -18,7 +18,7 @@ from inturn.core.pipeline.handler import fingerprint
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.results.place import counts_of
-from inturn.store.commands import Ask, queue_of
+from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.protocols import PipelineKeeper, Store
 from inturn.store.records import Claim, Decided, GroupRecord, GroupUpdate, PipelineInfo
@@ -206,7 +206,7 @@ class UnitOfWork:
             keeper = _keeper(store)
             return function(keeper.pipelines, self._info(keeper).number)
 
-        return self._writer.run(Ask("", look))
+        return self._writer.run(Read("", look))
 
     def _open(self, store: Store, _now_ms: int) -> int:
         lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0

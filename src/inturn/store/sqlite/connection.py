@@ -128,7 +128,11 @@ def connect_to_look(path: str) -> sqlite3.Connection:
         raise StoreError(f"there is no database {path!r}")
     try:
         connection = sqlite3.connect(
-            f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=limits.BUSY_S, isolation_level=None
+            f"{Path(path).absolute().as_uri()}?mode=ro",
+            uri=True,
+            timeout=limits.BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
         )
     except sqlite3.Error as error:
         raise store_error(error, path) from error

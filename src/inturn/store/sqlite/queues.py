@@ -25,6 +25,7 @@ from inturn.store.sqlite.rates import SqliteRates
 from inturn.store.sqlite.ready_groups import ReadyGroups
 from inturn.store.sqlite.receives import Receives
 from inturn.store.sqlite.sends import Sends
+from inturn.store.sqlite.servers import SqliteServers
 from inturn.store.sqlite.sessions import SqliteSessions
 from inturn.store.sqlite.settlements import Removals, Settlements
 from inturn.store.sqlite.statements import NamedStatements
@@ -80,6 +81,18 @@ class SqliteQueues:
         statements = NamedStatements(to)
         self.sources: Final = SqlSources(statements.read, statements.do)
         self.erasure: Final = SqlErasure(statements.read, statements.do, self.kept.remove)
+        self.servers: Final = SqliteServers(self)
+
+    def refresh(self) -> bool:
+        """Read what others have changed, at the beginning of a transaction; return whether anything was."""
+        is_stale = self.catalog.look()
+        if is_stale:
+            self.pending.look()
+            self.producers.forget()
+            self.kept.look()
+            if self.catalog.has_lost:
+                self.incarnations.renew()
+        return is_stale
 
     @property
     def queues(self) -> dict[str, QueueInfo]:

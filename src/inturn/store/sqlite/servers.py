@@ -16,7 +16,7 @@ from inturn.store.sqlite.statements import SqliteStatements
 from inturn.telemetry.figures import PipelineFigures, QueueFigures
 
 if TYPE_CHECKING:
-    from inturn.store.sqlite.store import SqliteStore
+    from inturn.store.sqlite.queues import SqliteQueues
 
 _decode: Final = msgspec.json.Decoder(list[ReceivedLease]).decode
 
@@ -25,21 +25,21 @@ class SqliteServers(SqliteStatements):
     """The server tables of one file.
 
     Args:
-        store: the store with its queues.
+        queues: the queues.
     """
 
     is_shared: Final = False
 
-    def __init__(self, store: "SqliteStore") -> None:
-        super().__init__(store.connection)
-        self._store = store
+    def __init__(self, queues: "SqliteQueues") -> None:
+        super().__init__(queues.connection)
+        self._queues = queues
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues."""
         found = []
-        for name, info in sorted(self._store.queues.items()):
-            depth = self._store.depth(info, now_ms)
-            oldest = self._store.read(info, 0, 1, pending=True)
+        for name, info in sorted(self._queues.queues.items()):
+            depth = self._queues.depth(info, now_ms)
+            oldest = self._queues.read(info, 0, 1, pending=True)
             blocked = self._blocked(info, now_ms) if depth.in_flight + depth.delayed else 0
             sent_ms = oldest[0].sent_ms if oldest else None
             found.append(
@@ -50,7 +50,7 @@ class SqliteServers(SqliteStatements):
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
         """Return how many groups have hidden messages and a head that cannot be received."""
         hidden = [group for (group,) in self._all("hidden_groups", queue.number, now_ms)]
-        return sum(not self._one("is_ready", self._store.pending.head(queue, group)) for group in hidden)
+        return sum(not self._one("is_ready", self._queues.pending.head(queue, group)) for group in hidden)
 
     def pipeline_figures(self, info: PipelineInfo, now_ms: int) -> PipelineFigures:
         """Return the figures of a pipeline."""
@@ -61,7 +61,7 @@ class SqliteServers(SqliteStatements):
     def written(self, now_ms: int) -> int:
         """Write the time, since SQLite skips writes that change nothing; return the depth of all queues."""
         self._do("written", now_ms)
-        return sum(info.depth for info in self._store.queues.values())
+        return sum(info.depth for info in self._queues.queues.values())
 
     # --- what each server of a file has for itself ---
 

@@ -22,7 +22,7 @@ from inturn.store.sqlite.cleaning import clean
 from inturn.store.sqlite.connection import connect, identity_of, store_error
 from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
 from inturn.store.sqlite.queues import SqliteQueues
-from inturn.store.sqlite.servers import SqliteServers
+from inturn.store.sqlite.read_transactions import ReadTransactions
 
 _NO_ROOM: Final = {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
 
@@ -55,7 +55,7 @@ class SqliteStore(SqliteQueues):
         self._empty_log(1 if is_full else 0)
         self.identity, self.lineage = identity_of(self.connection, path)
         self._transaction = _SqliteTransaction(self)
-        self.servers: Final = SqliteServers(self)
+        self.reads: Final = ReadTransactions(path, self._files.check)
 
     # --- transactions ---
 
@@ -95,12 +95,7 @@ class SqliteStore(SqliteQueues):
             self.connection.execute("begin immediate")
             if faults.is_set:
                 faults.reach("in transaction")
-            if self.catalog.look():
-                self.pending.look()
-                self.producers.forget()
-                self.kept.look()
-                if self.catalog.has_lost:
-                    self.incarnations.renew()
+            self.refresh()
         except BaseException as error:
             self.roll_back(error)
             raise
@@ -218,6 +213,7 @@ class SqliteStore(SqliteQueues):
 
     def close(self) -> None:
         """Close the file."""
+        self.reads.close()
         let_go(self.connection, self._files)
         if not self._files.are_lost:
             self._reserve.shrink()

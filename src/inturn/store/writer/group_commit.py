@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 from inturn.core import limits
 from inturn.core.errors import QueueError, StoreError
 from inturn.store.commands import Command, Outcome
-from inturn.store.failures import Busy, RunAgain
+from inturn.store.failures import Busy, RunAgain, closed
 from inturn.store.protocols import Store
 from inturn.store.writer.retry import BUSY, Watch, outcomes_of, until_no_conflict
-from inturn.store.writer.settings import WriterSettings
+from inturn.store.writer.settings import WriterSettings, wall_clock_ms
 from inturn.store.writer.timer import Timer
 from inturn.store.writer.waiters import (
     Batch,
@@ -43,11 +43,6 @@ from inturn.store.writer.waiters import (
 )
 
 T = TypeVar("T")
-
-
-def wall_clock_ms() -> int:
-    """Return this machine's time, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class Writer:
@@ -210,7 +205,7 @@ class Writer:
             left = [*self._parked, *self._callers]
             self._parked, self._callers = [], deque()
             for caller in left:
-                caller.outcome = (None, _closed())
+                caller.outcome = (None, closed())
         tell(left)
         self._alarm.stop()
         self._helper.shutdown(wait=False)
@@ -221,7 +216,7 @@ class Writer:
         """Take the lead if there is no other caller; return whether it was taken."""
         with self._mutex:
             if self._is_closed:
-                raise _closed()
+                raise closed()
             if self._is_led or self._callers or self._parked:
                 return False
             self._is_led = True
@@ -235,7 +230,7 @@ class Writer:
         caller.come()
         with self._mutex:
             if self._is_closed:
-                raise _closed()
+                raise closed()
             self._callers.append(caller)
             if self._is_led or self._called_by is caller.loop:
                 return
@@ -255,7 +250,7 @@ class Writer:
         caller.come()
         with self._mutex:
             if self._is_closed:
-                raise _closed()
+                raise closed()
             is_led, self._is_led = self._is_led, True
             if is_led or caller.command is not None:
                 self._callers.append(caller)
@@ -394,7 +389,3 @@ class Writer:
         with suppress(StoreError):
             if undoing is not None and self._enter(Retrigger(undoing)):
                 self.by_helper()
-
-
-def _closed() -> StoreError:
-    return StoreError("the database is closed; open it again with inturn.open")

@@ -1,11 +1,19 @@
 """The ways in which a writer depends on its database, given to it as one value."""
 
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from inturn.core import limits
 from inturn.store.commands import Joined
+from inturn.store.protocols import Store
+
+
+def wall_clock_ms() -> int:
+    """Return this machine's time, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
@@ -19,6 +27,8 @@ class WriterSettings:
         poll: called with :meth:`Writer.wake` when receives are parked; returns after how many seconds to retry them if
             nothing calls that.
         busy_s: time for which a command waits for another process that holds a lock.
+        reading: opens a transaction for reading alone, beside those of the writer, in any thread; None: reads run in
+            the writer's transactions.
     """
 
     is_own: Callable[[str], bool] = lambda _identity: False
@@ -26,3 +36,4 @@ class WriterSettings:
     adopt: Callable[[Any], Joined] | None = None
     poll: Callable[[Callable[[], None]], float] = lambda _wake: limits.POLL_S
     busy_s: float = limits.BUSY_S
+    reading: Callable[[], AbstractContextManager[Store]] | None = None

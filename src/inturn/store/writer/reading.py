@@ -1,0 +1,60 @@
+"""Reads beside the writer: each in a transaction of its own, which waits for no writer, nor any writer for it."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from inturn.core.override import override
+from inturn.store import limits
+from inturn.store.commands import Command
+from inturn.store.failures import closed
+from inturn.store.protocols import Store
+from inturn.store.writer.group_commit import Writer
+from inturn.store.writer.settings import WriterSettings, wall_clock_ms
+
+T = TypeVar("T")
+
+
+class ReadingWriter(Writer):
+    """A writer that leaves reads out of its transactions, if its database can be read beside them.
+
+    Args:
+        store: the store.
+        clock: returns the time in milliseconds since 1970.
+        settings: the ways in which it depends on its database.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int] = wall_clock_ms, settings: WriterSettings | None = None):
+        super().__init__(store, clock, settings)
+        self._reading: Final = None if settings is None else settings.reading
+        self._readers: Final = ThreadPoolExecutor(limits.READERS, thread_name_prefix="inturn-reader")
+
+    @override
+    def run(self, command: Command[T]) -> T:
+        if not command.is_read or self._reading is None:
+            return super().run(command)
+        self._check_not_within()
+        return self._read(command)
+
+    @override
+    async def arun(self, command: Command[T]) -> T:
+        if not command.is_read or self._reading is None:
+            return await super().arun(command)
+        self._check_not_within(asyncio.current_task())
+        try:
+            reading = asyncio.get_running_loop().run_in_executor(self._readers, self._read, command)
+        except RuntimeError as error:  # they are shut down
+            raise closed() from error
+        return await reading
+
+    def _read(self, command: Command[T]) -> T:
+        assert self._reading is not None  # noqa: S101 - the callers have looked
+        with self._reading() as store:
+            found = command.run(store, self.clock())
+        return command.answer(found)
+
+    @override
+    def close(self) -> None:
+        super().close()
+        self._readers.shutdown(wait=False)

@@ -1,0 +1,216 @@
+"""Reads of an SQLite file take no lock: they wait for no writer, and no writer waits for them."""
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn import Gapless, Pipeline
+from inturn.cli import app
+from inturn.core.errors import NoSuchQueue, QueueError, StoreError, StoreUnavailable
+from inturn.database import Database
+from inturn.queue import QueueSettings, draft
+from inturn.store import limits
+from inturn.worker import Worker
+from waiting import DEADLINE_S
+
+READS: dict[str, Callable[[Database], Any]] = {
+    "depth": lambda db: db.queue("q", create=False).depth().messages,
+    "info": lambda db: db.queue("q", create=False).info().depth,
+    "peek": lambda db: [each.body for each in db.queue("q", create=False).peek()],
+    "peek in a group": lambda db: [each.body for each in db.queue("q", create=False).peek(group="a")],
+    "groups": lambda db: [each.group for each in db.queue("q", create=False).groups()],
+    "parked groups": lambda db: [each.group for each in db.queue("q", create=False).parked()],
+    "deferred": lambda db: [each.body for each in db.queue("q", create=False).deferred()],
+    "log": lambda db: [each.body for each in db.queue("q", create=False).log()],
+    "last revision": lambda db: db.queue("q", create=False).last_revision("a"),
+    "priority": lambda db: db.queue("q", create=False).priority("a"),
+    "position": lambda db: db.queue("q", create=False).reader("mirror").position(),
+    "place": lambda db: db.queue("q", create=False).reader("mirror").place(),
+    "queues": lambda db: db.queues(),
+    "pipelines": lambda db: db.pipelines(),
+    "figures": lambda db: [each.queue for each in db.figures().queues],
+    "states": lambda db: [each.state for each in db.pipeline("ledger").states()],
+    "explain": lambda db: db.pipeline("ledger").inspector.explain("z"),
+}
+
+
+def post(state: Any, message: Any) -> Any:
+    return {"balance": state.get("balance", 0) + message["amount"]}, []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A file with a queue, whose newest messages are in no index, and a pipeline."""
+    path = str(tmp_path / "shop.db")
+    line = Pipeline(name="ledger", group="account", order=Gapless("revision"), handler=post)
+    with inturn.open(path, durable=False) as db:
+        with Worker(line, db.queue("ledger")) as worker:
+            db.queue("ledger").send({"account": "z", "revision": 1, "amount": 5}, group="z")
+            worker.drain(DEADLINE_S)
+        queue = db.queue("q", QueueSettings(keep_for="1 day"))
+        queue.send_many([draft(number, group="ab"[number % 2]) for number in range(6)])
+        queue.park("b", reason="looked into")
+        queue.ack(queue.receive())
+    return path
+
+
+@pytest.fixture
+def db(path: str) -> Iterator[Database]:
+    with inturn.open(path, busy_s=0) as db:
+        yield db
+
+
+@pytest.fixture
+def locked(path: str) -> Iterator[None]:
+    """Another program holds the write lock."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("begin immediate")
+        yield
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_read_needs_no_lock(db: Database, path: str, name: str) -> None:
+    expected = READS[name](db)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("begin immediate")
+        with pytest.raises(StoreUnavailable):
+            db.queue("q", create=False).send(7)
+        assert READS[name](db) == expected
+
+
+def test_reads_answer_rightly(db: Database, locked: None) -> None:
+    found = {name: read(db) for name, read in READS.items()}
+    assert found | {"explain": "", "place": ""} == {
+        "depth": 5,
+        "info": 5,
+        "peek": [1, 2, 3, 4, 5],
+        "peek in a group": [2, 4],
+        "groups": ["b", "a"],
+        "parked groups": ["b"],
+        "deferred": [],
+        "log": [0, 1, 2, 3, 4, 5],
+        "last revision": 0,
+        "priority": 0,
+        "position": 0,
+        "place": "",
+        "queues": ["ledger", "q"],
+        "pipelines": ["ledger"],
+        "figures": ["ledger", "q"],
+        "states": [{"balance": 5}],
+        "explain": "",
+    }
+
+
+def test_a_task_reads_without_the_lock(db: Database, locked: None) -> None:
+    async def read() -> int:
+        return (await db.queue("q", create=False).depth.aio()).messages
+
+    assert asyncio.run(read()) == 5
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["explain", "#ledger", "z"],
+        ["parked", "list", "#ledger"],
+        ["states", "#ledger"],
+        ["outputs", "#ledger"],
+        ["rejected", "#ledger"],
+        ["pipelines", ""],
+        ["peek", "#q"],
+        ["peek", "#q", "--log"],
+        ["groups", "#q"],
+        ["queue", "show", "#q"],
+        ["queue", "list", ""],
+    ],
+    ids=" ".join,
+)
+def test_commands_that_look_need_no_lock(path: str, locked: None, command: list[str]) -> None:
+    done = CliRunner().invoke(app, [f"{path}{each}" if each in ("", "#q", "#ledger") else each for each in command])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_read_sees_what_its_process_has_sent(db: Database) -> None:
+    queue = db.queue("q", create=False)
+    for number in range(6, 9):
+        queue.send(number, group=f"new {number}")
+        assert [each.body for each in queue.peek(group=f"new {number}")] == [number]
+        assert queue.groups(f"new {number}")[0].depth == 1
+    assert queue.depth().messages == 8
+
+
+def test_a_read_sees_nothing_of_an_open_transaction(db: Database) -> None:
+    queue, seen = db.queue("q", create=False), []
+    with db.transaction() as tx:
+        queue.send("not yet", tx=tx)
+        reading = threading.Thread(target=lambda: seen.append(queue.depth().messages))
+        reading.start()
+        reading.join(DEADLINE_S)
+        assert seen == [5]
+        assert queue.depth(tx=tx).messages == 6
+        with pytest.raises(QueueError, match="give the verb"):
+            queue.depth()  # of which of the two?
+    assert queue.depth().messages == 6
+
+
+def test_connections_for_reading_are_few_and_closed_with_the_database(db: Database) -> None:
+    queue = db.queue("q", create=False)
+    gate = threading.Barrier(2 * limits.READERS, timeout=DEADLINE_S)
+
+    def read(_at: int) -> int:
+        with db.store.reads.begin():  # type: ignore[attr-defined]
+            gate.wait()
+        return queue.depth().messages
+
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda at=at: found.append(read(at))) for at in range(gate.parties)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(DEADLINE_S)
+    assert found == [5] * gate.parties
+    kept = list(db.store.reads._idle)  # type: ignore[attr-defined]
+    assert 1 <= len(kept) <= limits.READERS
+    db.close()
+    with pytest.raises(StoreError, match="the database is closed"):
+        queue.depth()
+    with pytest.raises(StoreError, match="the database is closed"):
+        asyncio.run(queue.depth.aio())
+    for each in kept:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            each.connection.execute("select 1")
+
+
+def test_a_read_that_fails_leaves_nothing_open(db: Database, path: str) -> None:
+    with pytest.raises(NoSuchQueue):
+        db.queue("absent", create=False)
+    db.queue("q", create=False).send(6)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        (busy, *_) = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+    assert not busy
+
+
+def test_a_replaced_file_is_not_read(db: Database, path: str) -> None:
+    queue = db.queue("q", create=False)
+    assert queue.depth().messages == 5
+    Path(path).rename(f"{path}-away")
+    with inturn.open(path) as other:
+        other.queue("q").send(json.dumps("of another file"))
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        queue.depth()
+
+
+def test_a_database_in_memory_is_read_in_its_only_connection() -> None:
+    with inturn.open(":memory:") as db:
+        db.queue("q").send("a")
+        assert db.queue("q").depth().messages == 1
+        assert asyncio.run(db.queue("q").peek.aio())[0].body == "a"
