@@ -198,6 +198,15 @@ def test_park_and_resume(queue: Queue, clock: Clock) -> None:
     assert [len(each.note) for each in queue.parked()] == [limits.ERROR_LENGTH]
 
 
+def test_a_message_without_a_group_that_is_fetched_is_listed_no_more_than_a_deferred_one(queue: Queue) -> None:
+    before = [each.group for each in queue.groups()]
+    sent = queue.send("alone")
+    (message,) = [each for each in queue.receive(10) if each.sequence_number == sent.sequence_number]
+    message.defer()
+    assert queue.fetch(message.sequence_number) is not None
+    assert [each.group for each in queue.groups()] == before
+
+
 def test_defer_and_fetch(queue: Queue) -> None:
     with begun(queue) as session:
         (first,) = session.receive()

@@ -19,8 +19,10 @@ from inturn.core.errors import NoSuchQueue, QueueError, StoreError, StoreUnavail
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
 from inturn.store import limits
+from inturn.store.commands import Read
+from inturn.store.sqlite import read_transactions
 from inturn.worker import Worker
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, until
 
 READS: dict[str, Callable[[Database], Any]] = {
     "depth": lambda db: db.queue("q", create=False).depth().messages,
@@ -41,6 +43,10 @@ READS: dict[str, Callable[[Database], Any]] = {
     "states": lambda db: [each.state for each in db.pipeline("ledger").states()],
     "explain": lambda db: db.pipeline("ledger").inspector.explain("z"),
 }
+
+
+def reads_of(db: Database) -> read_transactions.ReadTransactions:
+    return db.store.reads  # type: ignore[attr-defined,no-any-return]
 
 
 def post(state: Any, message: Any) -> Any:
@@ -162,32 +168,102 @@ def test_a_read_sees_nothing_of_an_open_transaction(db: Database) -> None:
     assert queue.depth().messages == 6
 
 
-def test_connections_for_reading_are_few_and_closed_with_the_database(db: Database) -> None:
+def test_as_many_threads_as_there_are_read_through_few_connections(db: Database) -> None:
     queue = db.queue("q", create=False)
-    gate = threading.Barrier(2 * limits.READERS, timeout=DEADLINE_S)
-
-    def read(_at: int) -> int:
-        with db.store.reads.begin():  # type: ignore[attr-defined]
-            gate.wait()
-        return queue.depth().messages
-
     found: list[int] = []
-    threads = [threading.Thread(target=lambda at=at: found.append(read(at))) for at in range(gate.parties)]
+    threads = [threading.Thread(target=lambda: found.append(queue.depth().messages)) for _ in range(50)]
     for each in threads:
         each.start()
     for each in threads:
         each.join(DEADLINE_S)
-    assert found == [5] * gate.parties
-    kept = list(db.store.reads._idle)  # type: ignore[attr-defined]
-    assert 1 <= len(kept) <= limits.READERS
-    db.close()
+    assert found == [5] * len(threads)
+    assert 1 <= len(reads_of(db)._idle) <= limits.READERS
+
+
+def test_the_end_of_a_database_waits_for_reads(path: str) -> None:
+    """The connection that writes is the last to be closed: it empties the log."""
+    begun, go_on = threading.Event(), threading.Event()
+    db = inturn.open(path)
+    queue = db.queue("q", create=False)
+    queue.send(6)
+
+    def slow(store: Any, _now_ms: int) -> int:
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return int(store.queues["q"].depth)
+
+    found: list[int] = []
+    reading = threading.Thread(target=lambda: found.append(db.writer.run(Read("q", slow))))
+    reading.start()
+    assert begun.wait(DEADLINE_S)
+    closing = threading.Thread(target=db.close)
+    closing.start()
+    until(lambda: reads_of(db)._is_closed)
+    assert closing.is_alive()
+    go_on.set()
+    for each in (reading, closing):
+        each.join(DEADLINE_S)
+    assert found == [6]
+    assert not Path(f"{path}-wal").exists()
+    assert not reads_of(db)._idle
     with pytest.raises(StoreError, match="the database is closed"):
         queue.depth()
     with pytest.raises(StoreError, match="the database is closed"):
         asyncio.run(queue.depth.aio())
-    for each in kept:
-        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-            each.connection.execute("select 1")
+
+
+def test_reads_make_way_for_a_log_that_has_grown(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read after the other leaves no moment in which the log can begin anew; it grew by 60 MB in a second."""
+    monkeypatch.setattr(limits, "WAL_BYTES", 1_000_000)
+    monkeypatch.setattr(limits, "MAKE_WAY_S", DEADLINE_S)
+    reads_of(db)._tolerated = limits.WAL_BYTES
+    db.store.connection.execute("pragma journal_size_limit = 1000000")  # type: ignore[attr-defined]
+    queue, log = db.queue("q", create=False), Path(f"{path}-wal")
+    with reads_of(db).begin():  # none can begin anew before its end
+        while log.stat().st_size < 8_000_000:
+            queue.send("x" * 500_000)
+    reading = threading.Thread(target=queue.depth)
+    reading.start()
+    while reading.is_alive():
+        queue.send("x")
+    assert log.stat().st_size < 2_000_000
+
+
+def test_a_log_that_stays_long_delays_reads_once(db: Database, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WAL_BYTES", 1_000_000)
+    monkeypatch.setattr(limits, "MAKE_WAY_S", 0.01)
+    queue, log = db.queue("q", create=False), Path(f"{path}-wal")
+    with reads_of(db).begin():
+        while log.stat().st_size < 4_000_000:
+            queue.send("x" * 500_000)
+        queue.depth()
+        assert reads_of(db)._tolerated > log.stat().st_size
+        queue.depth()
+
+
+def test_without_a_connection_for_it_a_read_is_one_of_the_writer(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a process has given up the right to open the file."""
+
+    def refuse(_path: str) -> None:
+        raise StoreError("the file cannot be opened")
+
+    monkeypatch.setattr(read_transactions, "connect_to_look", refuse)
+    assert db.queue("q", create=False).depth().messages == 5
+    assert asyncio.run(db.queue("q", create=False).depth.aio()).messages == 5
+
+
+@pytest.mark.parametrize("name", ["shop.db", "file:shop.db"])
+def test_another_working_directory_is_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with inturn.open(name) as db:
+        db.queue("q").send("a")
+        monkeypatch.chdir(tmp_path / "other")
+        assert db.queue("q").depth().messages == 1
+        db.backup(tmp_path / "copy.db")
+    assert (tmp_path / name).exists()
+    with inturn.open(tmp_path / "copy.db") as copy:
+        assert copy.queue("q").depth().messages == 1
 
 
 def test_a_read_that_fails_leaves_nothing_open(db: Database, path: str) -> None:

@@ -203,6 +203,7 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert "The first is refused: " in (said := command("explain", at, "well")[1])
     assert "DeliveryRefused: no account of this name. `inturn parked redeliver` tries again." in said
     assert [each.status for each in db.pipeline("ledger").failing()] == ["refused"] * 2
+    assert command("parked", "list", at, "--limit", "9" * 20)[0] == 2
     said = command("parked", "list", at, "--limit", "1")[1]
     assert "These are the first 1 of 2 groups and the first 1 of 2 failing deliveries; --limit shows more" in said
     assert command("parked", "redeliver", at) == (1, "InputError: name groups, or give --all")

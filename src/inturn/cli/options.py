@@ -23,7 +23,9 @@ StoreAt = Annotated[
 AsDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PipelineAt = Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")]
 GroupName = Annotated[str, typer.Argument(help="The group.")]
-Limit = Annotated[int | None, typer.Option(help=f"How many at most; default: all, of a table {TABLE_ROWS}.", min=1)]
+Limit = Annotated[
+    int | None, typer.Option(help=f"How many at most; default: all, of a table {TABLE_ROWS}.", min=1, max=10**9)
+]
 Delimiter = Annotated[str | None, typer.Option(help="CSV: what separates values; default: a comma.")]
 Quote = Annotated[
     str | None, typer.Option(help="CSV: what is around values; default: a double quote; '' is for files without.")

@@ -18,6 +18,10 @@ class NoRoom(StoreUnavailable):
     """A disk that is too full to send; operations that free space still work."""
 
 
+class NoReader(StoreError):
+    """A connection for reading that cannot be made; a read runs in a transaction of the writer then."""
+
+
 def closed() -> StoreError:
     """Return the error for the use of a database that was closed."""
     return StoreError("the database is closed; open it again with inturn.open")

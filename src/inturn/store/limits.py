@@ -29,7 +29,11 @@ STATEMENTS: Final = 256
 once."""
 
 READERS: Final = 4
-"""Number of connections for reading alone that are kept open to an SQLite file, and of reads of tasks at a time."""
+"""Number of reads of an SQLite file at a time, each on a connection of its own; further ones wait for one to end."""
+
+MAKE_WAY_S: Final = 0.25
+"""Time for which a read of an SQLite file waits while its log is longer than ``WAL_BYTES``, so that writers can begin
+the log anew; then again when it has grown by as much."""
 
 LIST_AT_ONCE: Final = 128
 """The least number of new messages examined together for their receivers, over PostgreSQL."""

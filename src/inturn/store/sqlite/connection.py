@@ -63,7 +63,8 @@ def connect(
     files = Files(path)
     try:
         connection = sqlite3.connect(
-            path,
+            # Absolute, since SQLite may take a name that begins with "file:" for a URI.
+            path if path in {"", ":memory:"} else str(Path(path).absolute()),
             timeout=busy_s,
             isolation_level=None,
             check_same_thread=False,

@@ -435,7 +435,7 @@ select sequence_number from inturn_ready where sequence_number > ?2 and sequence
 union
 select sequence_number from inturn_line where place > ?2 and place <= ?3 and grp is null
 union
-select sequence_number from inturn_hold where queue = ?1 and until_ms is not null and grp is null
+select sequence_number from inturn_hold where queue = ?1 and until_ms is not null and grp is null and deferred = 0
 order by sequence_number limit ?4;
 
 -- name: gate

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -48,7 +49,7 @@ class SqliteStore(SqliteQueues):
         opening = partial(connect, path, durable=durable, mode=mode, busy_s=busy_s)
         connection, self._files, is_full = _opened(opening, self._reserve)
         super().__init__(connection)
-        self._path = path
+        self._path, self._file = path, str(Path(path).absolute())  # the working directory may change
         self._waits = True
         self._transactions = 0
         self._room = DiskRoom(path)
@@ -200,7 +201,7 @@ class SqliteStore(SqliteQueues):
         """Copy the file while it is in use."""
         if self._path == ":memory:":
             raise InputError("a database in memory has no file to be copied")
-        backup(self._path, target)
+        backup(self._file, target)
 
     def clean(self) -> None:
         """Rewrite the file and empty its log, so that what was removed is gone from both.
@@ -209,7 +210,7 @@ class SqliteStore(SqliteQueues):
             StoreError: if others use the file for too long; nothing was lost.
         """
         if self._path != ":memory:":
-            clean(self._path)
+            clean(self._file)
 
     def close(self) -> None:
         """Close the file."""

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from inturn.core.override import override
 from inturn.store import limits
 from inturn.store.commands import Command
-from inturn.store.failures import closed
+from inturn.store.failures import NoReader, closed
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
 from inturn.store.writer.settings import WriterSettings, wall_clock_ms
@@ -35,7 +35,10 @@ class ReadingWriter(Writer):
         if not command.is_read or self._reading is None:
             return super().run(command)
         self._check_not_within()
-        return self._read(command)
+        try:
+            return self._read(command)
+        except NoReader:
+            return super().run(command)
 
     @override
     async def arun(self, command: Command[T]) -> T:
@@ -46,7 +49,10 @@ class ReadingWriter(Writer):
             reading = asyncio.get_running_loop().run_in_executor(self._readers, self._read, command)
         except RuntimeError as error:  # they are shut down
             raise closed() from error
-        return await reading
+        try:
+            return await reading
+        except NoReader:
+            return await super().arun(command)
 
     def _read(self, command: Command[T]) -> T:
         assert self._reading is not None  # noqa: S101 - the callers have looked
