@@ -4,13 +4,14 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
+from lost_commit import lose_commit
 from psycopg import sql
 
 import inturn
@@ -19,7 +20,6 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch, StoreUnava
 from inturn.database import Database, wall_clock_ms
 from inturn.queue import QueueSettings, draft
 from inturn.store import limits as store_limits
-from inturn.store.postgres import statements
 from threads import Running, together
 from waiting import DEADLINE_S, until
 
@@ -123,35 +123,6 @@ def test_a_transaction_that_is_cut_is_not_kept_and_who_did_it_is_told(
     assert [each.body for each in queue.receive(10)] == ["a"]
 
 
-def lose_commit(db: Database, monkeypatch: pytest.MonkeyPatch, before: Callable[[], None] | None = None) -> None:
-    """Lose the connection during the next commit: after the server has done it, or by what is done before."""
-    wire = db.store.wire  # type: ignore[attr-defined]
-    exchange, say = statements._exchange, wire.say
-    committing: list[str] = []
-
-    def saying(text: str) -> Any:
-        committing[:] = [text] if text == "commit" else []
-        if committing and before is not None:
-            monkeypatch.setattr(wire, "say", say)
-            before()
-        return say(text)
-
-    def lose(pg: Any) -> Any:
-        is_commit = bool(committing)
-        result = yield from exchange(pg)
-        if is_commit:
-            monkeypatch.setattr(statements, "_exchange", exchange)
-            monkeypatch.setattr(wire, "say", say)
-            pg.finish()
-            msg = "server closed the connection unexpectedly"
-            raise psycopg.OperationalError(msg)
-        return result
-
-    monkeypatch.setattr(wire, "say", saying)
-    if before is None:
-        monkeypatch.setattr(statements, "_exchange", lose)
-
-
 def test_a_command_whose_connection_is_lost_is_run_again(db: Database, beside: psycopg.Connection[Any]) -> None:
     queue, tries = db.queue("q"), [0]
 
@@ -196,11 +167,11 @@ def test_of_a_transaction_of_a_caller_too(
     assert [each.body for each in queue.peek()] == ["a"]
 
 
-@pytest.mark.parametrize("timeline", ["", "of another server"])
-def test_another_server_is_not_asked_of_a_commit(db: Database, monkeypatch: pytest.MonkeyPatch, timeline: str) -> None:
-    """It numbers its transactions by itself, as one does that was promoted before it had all of the log."""
+@pytest.mark.parametrize("changed", [{"timeline": ""}, {"timeline": "of another"}, {"processes": {"1@before"}}])
+def test_another_server_is_not_asked_of_a_commit(db: Database, monkeypatch: pytest.MonkeyPatch, changed: Any) -> None:
+    """It numbers its transactions by itself, as one does that was promoted before it had all of the log, or crashed."""
     queue = db.queue("q")
-    monkeypatch.setattr(db.store, "_timeline", timeline)
+    monkeypatch.setattr(db.store, "_run", db.store._run._replace(**changed))  # type: ignore[attr-defined]
     lose_commit(db, monkeypatch)
     with pytest.raises(StoreUnavailable, match="nobody knows whether it was done"):
         queue.send("a", dedup_id="1")

@@ -9,9 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from lost_commit import lose_commit
 
 import inturn
-from inturn.core.errors import LeaseExpired, StoreError
+from inturn.core.errors import LeaseExpired, StoreError, StoreUnavailable
 from inturn.queue import QueueSettings
 from postgres_started import crash, start
 from waiting import DEADLINE_S, is_running, until
@@ -95,3 +96,31 @@ def test_what_was_answered_is_there_when_the_server_is(server: Any, harm: Callab
     assert work.sent == list(range(len(work.sent)))
     assert work.done == sorted(set(work.done)), "done twice, or out of order"
     assert len(set(work.sent) - set(work.done)) <= 3, "lost: only an acknowledgement may be without its answer"
+
+
+def test_a_transaction_number_that_is_given_again_after_a_crash_proves_nothing(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what was not on the disk yet, the server does not know the number either, and gives it to another."""
+    with psycopg.connect(server.get_uri(), autocommit=True) as other:
+        other.execute("alter system set wal_writer_delay = '10s'")  # else it may be on the disk by then
+    crash(server)
+    found: list[str] = []
+    with inturn.open(server.get_uri()) as db:
+        queue = db.queue("q")
+
+        def crash_and_go_on() -> None:
+            (number,) = db.store.wire.noted.rows[0]  # type: ignore[attr-defined]
+            crash(server)
+            with psycopg.connect(server.get_uri(), autocommit=True) as other:
+                given = 0
+                while given < int(number):
+                    (given,) = other.execute("select pg_current_xact_id()::text::bigint").fetchone() or (0,)
+                found.extend(other.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchone() or ())
+
+        while "committed" not in found and len(found) < 10:
+            lose_commit(db, monkeypatch, crash_and_go_on)
+            with pytest.raises(StoreUnavailable, match="nobody knows whether it was done"):
+                queue.send("lost")
+        assert "committed" in found
+        assert not queue.peek()

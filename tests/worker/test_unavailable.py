@@ -191,7 +191,8 @@ def test_an_error_that_ends_it_is_logged_and_told(queue: Queue, log: Any, kind: 
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_under_them_loses_and_repeats_nothing(log: Any) -> None:
+def test_a_server_that_is_killed_under_them_loses_nothing(log: Any) -> None:
+    """Nobody knows of the commits that were under way. So what was received comes again when its lease is over."""
     with tempfile.TemporaryDirectory(prefix="inturn-postgres-", ignore_cleanup_errors=True) as directory:
         server = start(Path(directory) / "data")
         try:
@@ -205,8 +206,8 @@ def test_a_server_that_is_killed_under_them_loses_and_repeats_nothing(log: Any) 
 def _kill_and_count(server: Any) -> None:
     handled: list[Any] = []
     with inturn.open(server.get_uri()) as db:
-        ledgers = db.queue("ledgers", QueueSettings(visibility_timeout_s=600))
-        orders = db.queue("orders", QueueSettings(visibility_timeout_s=600))
+        ledgers = db.queue("ledgers", QueueSettings(visibility_timeout_s=5))
+        orders = db.queue("orders", QueueSettings(visibility_timeout_s=5))
         with Worker(ledger(), ledgers) as worker, Consumer(orders, lambda each: handled.append(each.body)) as consumer:
             for revision in range(1, 4):
                 for account in range(200):
@@ -215,5 +216,9 @@ def _kill_and_count(server: Any) -> None:
                 crash(server)
             worker.drain(DEADLINE_S)
             consumer.drain(DEADLINE_S)
-        assert worker.counts.applied == 600
-        assert sorted(handled) == sorted([account, revision] for account in range(200) for revision in range(1, 4))
+        counts = db.pipeline("ledger").counts()
+        assert counts is not None
+        assert counts.applied == 600
+        first = [each for number, each in enumerate(handled) if each not in handled[:number]]
+        for account in range(200):
+            assert [each for each in first if each[0] == account] == [[account, revision] for revision in (1, 2, 3)]

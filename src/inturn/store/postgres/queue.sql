@@ -872,9 +872,13 @@ select pg_current_xact_id()::text;
 -- name: transaction_status
 select pg_xact_status($1::text::xid8);
 
--- What numbers the transactions: the server's files, and their timeline, which a failover or a restore changes.
+-- What numbers the transactions: the server's files, their timeline, which a failover or a restore changes, and the
+-- start of the server. Its own processes are all other ones after a crash, after which numbers are given again.
 -- name: timeline
-select (pg_control_system()).system_identifier::text || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+select concat_ws('/', (pg_control_system()).system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
+                 extract(epoch from pg_postmaster_start_time())),
+       (select string_agg(concat_ws('@', pid, backend_start), ' ') from pg_stat_activity
+        where datid is null and usesysid is null);
 
 -- The tables' own identity, which their copies have too: two numbers of 64 bits.
 -- name: lineage

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -65,7 +65,7 @@ class PostgresStore(PostgresQueues):
         super().__init__(Wire(self._connection.pgconn), ends_spans=True)
         self.servers = PostgresServers(self.wire)
         self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
-        self._timeline = ""
+        self._run = _ServerRun("", frozenset())
         self._identify()
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
         self._is_lasting = self._lasts_next = False
@@ -148,9 +148,10 @@ class PostgresStore(PostgresQueues):
         self.identity = str(self.wire.one("here")[0])
         # It differs after a reconnect if a dump has replaced the tables.
         self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
-        self._timeline = ""  # unknown on a server that does not tell it
+        self._run = _ServerRun("", frozenset())  # unknown on a server that does not tell it
         with suppress(psycopg.Error):
-            self._timeline = str(self.wire.one("timeline")[0])
+            timeline, processes = self.wire.one("timeline")
+            self._run = _ServerRun(str(timeline), frozenset(str(processes or "").split()))
 
     def _look(self) -> None:
         if self._connection.closed:
@@ -224,14 +225,14 @@ class PostgresStore(PostgresQueues):
 
         Raises:
             StoreUnavailable: if the server cannot tell: it cannot be reached, still runs the transaction, is another
-                one, or was not asked for the transaction's id.
+                one, has crashed, or was not asked for the transaction's id.
         """
-        noted, timeline = self.wire.noted, self._timeline
+        noted, run = self.wire.noted, self._run
         status = ""
-        if noted is not None and noted.rows and timeline:
+        if noted is not None and noted.rows and run.timeline:
             with suppress(StoreError, psycopg.Error):
                 self._reconnect()
-                if self._timeline == timeline:
+                if self._run.goes_on(run):
                     status = self._status_of(noted.rows[0])
         if status not in ("committed", "aborted"):
             self._reset()
@@ -341,6 +342,24 @@ class PostgresStore(PostgresQueues):
         if self._listener is not None:
             self._listener.stop()
         self._connection.close()
+
+
+class _ServerRun(NamedTuple):
+    """A run of a server, in which no number of a transaction is given twice.
+
+    A crash ends it: the server gives numbers again of transactions of which nothing was on the disk.
+
+    Attributes:
+        timeline: what numbers the transactions; empty: unknown.
+        processes: the server's own processes, of which none outlives a crash.
+    """
+
+    timeline: str
+    processes: frozenset[str]
+
+    def goes_on(self, before: "_ServerRun") -> bool:
+        """Return whether this is certainly the run that was there before."""
+        return self.timeline == before.timeline and not self.processes.isdisjoint(before.processes)
 
 
 class _PostgresTransaction:
