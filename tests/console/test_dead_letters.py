@@ -1,5 +1,6 @@
 """Dead letters are summed up by why, chosen by patterns, and go back to their old place; contents can be searched."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,22 @@ def test_the_chosen_ones_go_back_to_their_old_place(letters: Shop) -> None:
     with inturn.open(letters.path) as db:
         bodies = [each.body["secret"] for each in db.queue("letters").peek()]
     assert bodies == ["s1", "s3", "s5"], "ahead of what was sent after them"
+
+
+@pytest.mark.parametrize("path", ["/dead/redrive", "/queue/redrive"])
+def test_those_that_came_after_the_page_was_made_stay(letters: Shop, path: str) -> None:
+    page = (
+        letters.page("/dead")
+        if path.startswith("/dead")
+        else letters.page("/queue", database=letters.path, queue="failed")
+    )
+    (last,) = re.findall(r'name="last" value="([^"]+)"', page)
+    with inturn.open(letters.path) as db:
+        (late,) = db.queue("letters").receive()
+        late.reject("TimeoutError: later")
+    form = {"database": letters.path, "queue": "failed", "last": last}
+    assert letters.browser.post(path, data={"token": letters.token(), **form}).status_code == 200
+    assert found(letters) == {"TimeoutError: later": 1}
 
 
 def test_a_search_within_contents_finds_each_kind(letters: Shop) -> None:

@@ -73,6 +73,7 @@ def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: s
         definitions=[f"{module}:{each}" for each in names.split()],
         action=DecisionAction.REPLACE,
         names=[group],
+        marks={},
         selection={},
         content={"amount": amount},
         sample=3,

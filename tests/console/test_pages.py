@@ -1,6 +1,7 @@
 """The pages say what the command line says, and their forms decide what it decides."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.testclient import TestClient
 
 import inturn
 from inturn.cli.places import look_into
-from inturn.console import console
+from inturn.console import console, pages
 from inturn.core.errors import InputError
 
 
@@ -76,6 +77,86 @@ def test_who_decides_second_is_told(shop: Shop) -> None:
     shop.send()
     assert "carried out" in shop.browser.get(first.url).text
     assert "Others were faster" in shop.browser.get(second.url).text
+
+
+def seen(shop: Shop, name: str, **fields: str) -> str:
+    """Return what a page shows: the hidden field of its form."""
+    (found,) = re.findall(r'name="seen" value="([^"]+)"', shop.page(f"/{name}", store=shop.store, **fields))
+    return str(found)
+
+
+def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> None:
+    shop.send(("eu-2", 2, -6))
+    shown = seen(shop, "group", group="eu-2")
+    assert shop.decide(group="eu-2", action="drop", by="bob", seen=shown).status_code == 200
+    shop.send()
+    assert seen(shop, "group", group="eu-2") != shown, "revision 2 fails now"
+    for action in ("drop", "resume", "give-up", "replace"):
+        answer = shop.decide(group="eu-2", action=action, by="ann", seen=shown, content='{"amount": 1}')
+        assert answer.status_code == 409
+        assert "Others were faster" in answer.text
+        assert "the group is at revision 2, which is not what was shown" in answer.text
+    with look_into(shop.store) as look:
+        assert look.undecided("eu-2") == []
+    assert shop.decide(group="eu-2", action="drop", seen=seen(shop, "group", group="eu-2")).status_code == 200
+
+
+def test_a_decision_is_about_the_content_that_the_page_has_shown(shop: Shop) -> None:
+    shown = seen(shop, "group", group="eu-2")
+    shop.decide(group="eu-2", action="replace", content='{"amount": -8}', by="bob", seen=shown)
+    shop.send()
+    assert shop.decide(group="eu-2", action="drop", by="ann", seen=shown).status_code == 409
+    with look_into(shop.store) as look:
+        assert look.held("eu-2")[0].content["amount"] == -8
+
+
+def test_a_message_that_comes_behind_moves_nothing(shop: Shop) -> None:
+    shown, missing = seen(shop, "group", group="eu-2"), seen(shop, "group", group="us-1")
+    shop.send(("eu-2", 2, 5), ("us-1", 3, 5))
+    assert shop.decide(group="eu-2", action="drop", seen=shown).status_code == 200
+    assert shop.decide(group="us-1", action="skip", seen=missing).status_code == 200
+
+
+def test_a_decision_about_many_is_about_the_list_that_was_shown(shop: Shop) -> None:
+    fields = {"action": "drop", "error": "ValueError*"}
+    shown = seen(shop, "preview", **fields)
+    shop.decide(group="eu-1", action="replace", content='{"amount": 5}', by="bob")
+    shop.send(("new-1", 1, -5))
+    answer = shop.decide(**fields, seen=shown)
+    assert "1 group was left out" in answer.text
+    shop.send()
+    with look_into(shop.store) as look:
+        assert {each.group: each.status for each in look.parked()} == {
+            "eu-1": "waiting",
+            "us-1": "waiting",
+            "new-1": "failed",
+        }, "eu-2 alone was dropped: eu-1 went on, and new-1 was not on the list"
+    answer = shop.decide(**fields, seen=shown)
+    assert (answer.status_code, "Others were faster" in answer.text) == (409, True)
+
+
+def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"action": "drop", "error": "ValueError*"}
+    shown = seen(shop, "preview", **fields)
+    assert shop.decide(action="resume", seen=shown).status_code == 409
+    assert shop.decide(action="drop", seen="unknown").status_code == 409
+    monkeypatch.setattr("inturn.console.shown._MOST_GROUPS", 3)
+    last = seen(shop, "preview", **fields)
+    answer = shop.decide(**fields, seen=shown)
+    assert (answer.status_code, "no longer kept; look again" in answer.text) == (409, True)
+    assert shop.decide(**fields, seen=last).status_code == 200
+
+
+def test_a_form_with_a_field_to_write_in_is_not_sent_by_enter() -> None:
+    forms = [
+        (path.name, form)
+        for path in Path(pages.__file__).parent.glob("*.j2")
+        for form in re.findall(r"<form method=.post.*?</form>", path.read_text(), re.DOTALL)
+        if re.search(r"<input (?!type=.hidden)|{{ (who|input)\(", form) and path.name != "login.html.j2"
+    ]
+    assert {name for name, _ in forms} >= {"group.html.j2", "preview.html.j2", "queue.html.j2", "sources.html.j2"}
+    for name, form in forms:
+        assert form.index("<button disabled hidden>") == form.index("<button"), f"{name}: the first button is pressed"
 
 
 @pytest.mark.parametrize(

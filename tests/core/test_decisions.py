@@ -167,6 +167,34 @@ def test_a_group_that_a_gap_parked_waits_anew_when_it_is_resumed() -> None:
     assert status(line.replay([], now=at(110), after=result)) is Status.GAP
 
 
+@pytest.mark.parametrize("action", [DecisionAction.RESUME, DecisionAction.GIVE_UP])
+def test_a_decision_about_a_gap_is_void_once_the_group_waits_for_another_revision(action: DecisionAction) -> None:
+    line = pipeline(on_gap=Wait("10 seconds", then="park"))
+    before = line.replay([], now=at(10), after=line.replay(revisions(1, 5), now=at(0)))
+    assert status(before) is Status.GAP
+    seen = {"epoch": 0, "turn": 2, "last": 4, "digest": None}
+    shorter = line.replay(revisions(4), now=at(11), after=before)
+    done(line, shorter, about(shorter, action, **seen))  # it still waits for revision 2
+    further = line.replay(revisions(2), now=at(11), after=before)
+    assert status(further) is Status.GAP
+    assert "the missing revisions are 3 to 4 of epoch 0" in void(line, further, about(further, action, **seen))
+    open_ = line.replay(revisions(3, 4), now=at(31), after=further)
+    assert status(open_) is Status.OPEN
+    assert void(line, open_, about(open_, action, **seen)).startswith("events have overtaken it")
+
+
+@every_grade
+def test_giving_up_is_void_if_another_message_is_at_the_head(order: Order) -> None:
+    line, before = failed(order, BAD)
+    seen = about(before, DecisionAction.GIVE_UP)
+    after = done(line, before, about(before, DecisionAction.REPLACE, new="mended"))
+    assert status(after) is Status.FAILED
+    assert "another message is at the group's head" in void(line, after, seen)
+    last = done(line, after, about(after, DecisionAction.REPLACE, new="mended"))
+    assert status(last) is Status.OPEN
+    assert "the group holds no message" in void(line, last, seen)
+
+
 @pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=["gapless", "monotone"])
 def test_a_resumed_group_goes_on_through_the_epochs_that_it_kept_back(order: Order) -> None:
     handler = Mended()

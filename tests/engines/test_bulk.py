@@ -129,6 +129,37 @@ def test_a_group_that_was_overtaken_is_void_and_the_others_are_not(store: Stored
     assert store.look().updated(second) == report, "a later view knows it too"
 
 
+def test_a_decision_is_about_the_revision_that_was_seen(store: StoredLedger) -> None:
+    first, second = PipelineResults(store.look()), PipelineResults(store.look())
+    assert second.drop("eu-1", by="bob").pending
+    store.receive(waiting(), [row("eu-1", 3, -1)])
+    assert store.look().held("eu-1")[0].turn == 3, "another message fails now"
+    first = PipelineResults(store.look())
+    for decide in (first.drop, first.resume, first.give_up):
+        report = decide("eu-1", by="ann", if_revision=1)
+        assert report.void == {"eu-1": "events have overtaken it: the group is at revision 3, not at revision 1"}
+        assert not report.pending
+    report = first.replace("eu-1", content={"amount": 1}, by="ann", if_epoch=1, if_revision=3)
+    assert report.void == {"eu-1": "events have overtaken it: the group is at revision 3, not at epoch 1"}
+    report = first.skip("gap", by="ann", if_revision=2)
+    assert report.void == {"gap": "events have overtaken it: the group waits for revision 1, not at revision 2"}
+    with pytest.raises(InputError, match="name that group alone"):
+        first.drop("eu-1", "us-1", by="ann", if_revision=3)
+    with pytest.raises(InputError, match="name that group alone"):
+        first.drop(all=True, by="ann", if_revision=3)
+    report = report_of(store, first.drop("eu-1", by="ann", if_revision=3), post)
+    assert report.done == ["eu-1"]
+
+
+def test_a_decision_that_is_not_taken_yet_is_void_if_the_group_moves_before(store: StoredLedger) -> None:
+    results = PipelineResults(store.look())
+    earlier, later = results.drop("us-1", by="bob"), results.give_up("us-1", by="ann")
+    report = report_of(store, later, post)
+    assert store.look().updated(earlier).done == ["us-1"]
+    assert report.void == {"us-1": "events have overtaken it: another message is at the group's head"}
+    assert statuses(store)["us-1"] == "failed"
+
+
 # -- the dry run ---------------------------------------------------------------------------------------------
 
 

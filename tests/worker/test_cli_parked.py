@@ -176,6 +176,23 @@ def test_a_decision_that_events_overtook_is_void(db: Database, at: str) -> None:
     assert [bool(void) for void in verdicts] == [True, False, True]
 
 
+def test_a_decision_says_at_which_revision_the_group_is_meant(db: Database, at: str) -> None:
+    take = ("--pipeline", "ledger.py:ledger")
+    for verb in ("drop", "resume", "give-up"):
+        code, said = command("parked", verb, at, "a", "--if-revision", 1, *take)
+        assert (code, "the group is at revision 2, not at revision 1" in said) == (1, True), said
+    code, said = command("parked", "replace", at, "a", "--content", "{}", "--if-revision", 2, "--if-epoch", 7, *take)
+    assert (code, "the group is at revision 2, not at epoch 7" in said) == (1, True), said
+    code, said = command("parked", "skip", at, "early", "--if-revision", 2, *take)
+    assert (code, "the group waits for revision 1, not at revision 2" in said) == (1, True), said
+    code, said = command("parked", "drop", at, "--all", "--if-revision", 2, *take)
+    assert (code, "name that group alone" in said) == (1, True), said
+    with db.transaction() as tx:
+        assert tx.execute("select count(*) from inturn_decision").fetchall() == [(0,)], "nothing was recorded"
+    code, said = command("parked", "drop", at, "a", "--if-revision", 2, *take)
+    assert (code, "drop: done." in said) == (0, True), said
+
+
 def test_why_outputs_are_not_delivered_is_explained(db: Database, at: str) -> None:
     tried = threading.Event()
 

@@ -16,6 +16,7 @@ from inturn.cli.options import TABLE_ROWS, AsJson, GroupName, Limit, StoreAt
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_json, say_json_array
 from inturn.core.errors import InputError
+from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
 from inturn.core.pipeline.selection import DecisionDraft, Selection, last_line, patterns
@@ -33,6 +34,10 @@ parked = Commands(help="Groups that are parked or wait: list, show, decide.", no
 By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
 Why = Annotated[str, typer.Option(help="Why, in words; kept with the decision.")]
 Revision = Annotated[int | None, typer.Option(help="The message that is meant; default: the first that is held.")]
+IfRevision = Annotated[
+    int | None, typer.Option(help="Only if the group is at this revision: of its first message, or the first missing.")
+]
+IfEpoch = Annotated[int | None, typer.Option(help="Only if the group is in this epoch.")]
 Id = Annotated[str | None, typer.Option("--id", help="The same by its deduplication id.")]
 Definition = Annotated[
     str | None, typer.Option("--pipeline", help="ledger.py:ledger; take the decision now, if nobody is running.")
@@ -155,6 +160,8 @@ def replace(
     content: Annotated[str, typer.Option(help="The new content as JSON, or @FILE; fields left out stay as they are.")],
     revision: Revision = None,
     id_: Id = None,
+    if_revision: IfRevision = None,
+    if_epoch: IfEpoch = None,
     by: By = "",
     why: Why = "",
     pipeline: Definition = None,
@@ -171,7 +178,8 @@ def replace(
     if not isinstance(new, dict):
         raise InputError(f"--content {text!r} is not an object with the message's fields")
     how = DecisionOptions(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
-    _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new)
+    seen = Seen(if_revision, if_epoch)
+    _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new, seen=seen)
 
 
 @parked.command()
@@ -183,6 +191,8 @@ def drop(
     group: GroupLike = None,
     revision: Revision = None,
     id_: Id = None,
+    if_revision: IfRevision = None,
+    if_epoch: IfEpoch = None,
     by: By = "",
     why: Why = "",
     pipeline: Definition = None,
@@ -196,13 +206,13 @@ def drop(
     how = DecisionOptions(
         by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
     )
-    which = Which(groups or [], every, error, group or [])
+    which, seen = Which(groups or [], every, error, group or []), Seen(if_revision, if_epoch)
     if which.name is not None:
-        _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_)
+        _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_, seen=seen)
     elif revision is not None or id_ is not None:
         raise InputError("--revision and --id mean one message; name its group alone, or leave them out")
     else:
-        _decide_about(store, DecisionAction.DROP, which, how)
+        _decide_about(store, DecisionAction.DROP, which, how, seen)
 
 
 def _simple(action: DecisionAction, text: str) -> None:
@@ -212,6 +222,8 @@ def _simple(action: DecisionAction, text: str) -> None:
         every: All = False,
         error: ErrorLike = None,
         group: GroupLike = None,
+        if_revision: IfRevision = None,
+        if_epoch: IfEpoch = None,
         by: By = "",
         why: Why = "",
         pipeline: Definition = None,
@@ -224,7 +236,8 @@ def _simple(action: DecisionAction, text: str) -> None:
         how = DecisionOptions(
             by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
         )
-        _decide_about(store, action, Which(groups or [], every, error, group or []), how)
+        which = Which(groups or [], every, error, group or [])
+        _decide_about(store, action, which, how, Seen(if_revision, if_epoch))
 
     parked.command(action.value, help=f"{text} For one group, or for many.")(command)
 
@@ -268,10 +281,12 @@ class Which(NamedTuple):
         return self.names[0] if len(self.names) == 1 and not (self.every or self.error or self.groups) else None
 
 
-def _decide_about(store: str, action: DecisionAction, which: Which, how: DecisionOptions) -> None:
+def _decide_about(store: str, action: DecisionAction, which: Which, how: DecisionOptions, seen: Seen) -> None:
     if which.name is not None:
-        _decide(store, which.name, action, how)
+        _decide(store, which.name, action, how, seen=seen)
         return
+    if seen != Seen():
+        raise InputError("--if-revision and --if-epoch say where one group is; name that group alone")
     if not (which.names or which.every or which.error is not None or which.groups):
         raise InputError("no group is selected; name groups, or give --group, --error or --all")
     selected = {"group": which.groups, "error": which.error, "all": which.every}

@@ -36,6 +36,7 @@ from inturn.console.reports import ReportFiles
 from inturn.console.request_body import check_origin, form_fields, json_fields, query_fields
 from inturn.console.roles import Person, Role
 from inturn.console.routes import ACTIONS, DECIDE, PAGES, TRY, ActionRoute, PageRoute
+from inturn.console.shown import ShownLists
 from inturn.console.taking import DecisionTaker
 from inturn.console.views import plain
 from inturn.core import limits
@@ -111,7 +112,7 @@ class _Console:
     ) -> None:
         self._taker = taker
         self._stores, self._definitions = tuple(stores), tuple(pipelines)
-        self._forms, self._rates = MessageForms(), QueueRates()
+        self._forms, self._rates, self._shown = MessageForms(), QueueRates(), ShownLists()
         self._forms.prepare(self._definitions)
         self._access = ConsoleAccess(config, folder, Person(by, Role.ADMIN, is_known=False))
         self._masks, self._log = MaskRules(config.mask), ActionsLog(config.log_file(folder))
@@ -252,7 +253,7 @@ class _Console:
         person: Person = request.state.person
         if self._is_masked(person) and fields.get("error"):
             raise RequestRefused("a viewer may not search in errors, which may quote masked fields", 403)
-        return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates)
+        return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates, self._shown)
 
     def _found(self, request: Request, page: PageRoute, fields: Mapping[str, str]) -> Any:
         found = page.view(self._asked(request, fields))

@@ -36,7 +36,10 @@ def dead_letters(fields: RequestFields) -> dict[str, Any]:
 
 
 def redrive(fields: RequestFields) -> dict[str, str]:
-    """Move the messages of a dead-letter queue that match back, each to the queue and the place that it came from."""
+    """Move the messages of a dead-letter queue that match back, each to the queue and the place that it came from.
+
+    With ``last`` those that came after it was shown stay.
+    """
     chosen, moved = matching(fields), 0
     with database(fields).open() as db:
         queue = db.queue(fields.need("queue"), create=False)
@@ -47,10 +50,12 @@ def redrive(fields: RequestFields) -> dict[str, str]:
 
 
 def matching(fields: RequestFields) -> Callable[[StoredMessage | Peeked], bool]:
-    """Return a function that says whether a message matches the patterns ``group`` and ``error`` of a request."""
-    group, error = fields.get("group"), fields.get("error")
+    """Return a function that says whether a message is up to ``last``, and matches the patterns of a request."""
+    group, error, last = fields.get("group"), fields.get("error"), fields.number("last", None)
 
     def is_chosen(message: StoredMessage | Peeked) -> bool:
+        if last is not None and message.sequence_number > last:
+            return False
         if group is not None and (message.group is None or not fnmatchcase(message.group, group)):
             return False
         return error is None or fnmatchcase(why(message), error)
@@ -77,6 +82,7 @@ def _of_database(db: Database, fields: RequestFields) -> list[dict[str, Any]]:
 
 def _of_queue(db: Database, name: str, feeds: list[str], fields: RequestFields) -> dict[str, Any]:
     queue, is_chosen = db.queue(name, create=False), matching(fields)
+    info = queue.info()
     reasons: Counter[tuple[str | None, str]] = Counter()
     shown: list[Peeked] = []
     after = looked_at = 0
@@ -89,7 +95,8 @@ def _of_queue(db: Database, name: str, feeds: list[str], fields: RequestFields) 
     return {
         "queue": name,
         "feeds": feeds,
-        "depth": queue.info().depth,
+        "depth": info.depth,
+        "last": info.last,
         "looked_at": looked_at,
         "matching": reasons.total(),
         "reasons": [{"came_from": came, "note": note, "messages": n} for (came, note), n in reasons.most_common(20)],

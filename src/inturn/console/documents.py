@@ -50,6 +50,7 @@ class GroupDocument(TypedDict):
     can_try: bool
     actions: list[str]
     unit: str
+    seen: str | None
 
 
 class PreviewDocument(TypedDict):
@@ -61,6 +62,7 @@ class PreviewDocument(TypedDict):
     count: int
     void: dict[str, str]
     can_try: bool
+    seen: str
     chosen: dict[str, str | None]
 
 
@@ -107,6 +109,7 @@ class DecidedDocument(TypedDict):
     pending: int
     void: dict[str, int]
     void_groups: list[VoidGroupDocument]
+    left: int
     is_followed: bool
     takes: str
 
@@ -180,6 +183,7 @@ class QueueDocument(TypedDict):
     database: str
     queue: str
     depth: dict[str, int]
+    last: int
     dead_letter: str | None
     dead_letters_of: list[str]
     groups: list[QueueGroupDocument]
@@ -203,6 +207,7 @@ class DeadQueueDocument(TypedDict):
     queue: str
     feeds: list[str]
     depth: int
+    last: int
     looked_at: int
     matching: int
     reasons: list[DeadReasonDocument]
@@ -347,6 +352,7 @@ class DecideDocument(TypedDict):
     first: str
     count: str
     group: NotRequired[str]
+    left: NotRequired[str]
 
 
 class DoneDocument(TypedDict):

@@ -14,7 +14,7 @@ import msgspec
 from inturn.console.isolation import isolate, limit_resources
 from inturn.console.places import StorePlace
 from inturn.core.errors import InturnError, StoreMismatch
-from inturn.core.pipeline.deciding import Decider
+from inturn.core.pipeline.deciding import Decider, Seen
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.dry_run import DryRunSummary
@@ -31,6 +31,7 @@ class DryRunRequest(msgspec.Struct, frozen=True):
         definitions: the places of pipelines, as they stand on the command line.
         action: the decision.
         names: the groups; none: those that ``selection`` selects.
+        marks: what the person saw of each group; see :class:`inturn.core.pipeline.deciding.Seen`.
         selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
         content: for ``replace``, the new content.
         sample: number of groups of each outcome that are shown in full.
@@ -41,6 +42,7 @@ class DryRunRequest(msgspec.Struct, frozen=True):
     definitions: list[str]
     action: DecisionAction
     names: list[str]
+    marks: dict[str, str]
     selection: dict[str, Any]
     content: dict[str, Any] | None
     sample: int
@@ -67,8 +69,9 @@ def answer(request: DryRunRequest) -> DryRunAnswer:
     """Run decisions dry; isolates this process."""
     try:
         with StorePlace(request.at, request.at).open() as look:
+            seen = {name: Seen(mark=mark) for name, mark in request.marks.items()}
             draft = look.draft(
-                request.action, *request.names, content=request.content, by="dry run", **request.selection
+                request.action, *request.names, content=request.content, seen=seen, by="dry run", **request.selection
             )
             isolate()
             total = len(draft.decisions) + len(draft.void)

@@ -9,6 +9,7 @@ from inturn.console.forms import MessageForms
 from inturn.console.places import StorePlace, place
 from inturn.console.rates import QueueRates
 from inturn.console.roles import Person
+from inturn.console.shown import ShownLists
 from inturn.core.errors import InputError
 
 N = TypeVar("N", int, None)
@@ -25,6 +26,7 @@ class RequestFields:
         definitions: the places of the pipelines that may be run dry.
         forms: the message types of these pipelines.
         rates: the rates of queues that earlier requests have found.
+        shown: the lists of groups that earlier requests have shown.
     """
 
     stores: tuple[str, ...]
@@ -33,6 +35,7 @@ class RequestFields:
     definitions: tuple[str, ...] = ()
     forms: MessageForms = field(default_factory=MessageForms)
     rates: QueueRates = field(default_factory=QueueRates)
+    shown: ShownLists = field(default_factory=ShownLists)
 
     def get(self, name: str) -> str | None:
         """Return a field; None if it is absent or empty."""

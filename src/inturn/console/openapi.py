@@ -15,6 +15,7 @@ _ERRORS: Final = {
 }
 _OF_POSTS: Final = {
     "408": "the body has not come in time",
+    "409": "what it is about has moved since it was shown",
     "413": "the request is too large",
     "415": "the body is not application/json",
 }

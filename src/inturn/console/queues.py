@@ -18,6 +18,9 @@ from inturn.queue.message import MessageProperties
 SHOWN: Final = 100
 """Number of groups and of messages on a page."""
 
+_GREATEST: Final = 2**63 - 1
+"""The greatest sequence number."""
+
 
 class QueueGroup(NamedTuple):
     """A group of a queue, as its page shows it.
@@ -108,7 +111,7 @@ def queue(fields: RequestFields) -> dict[str, Any]:
     after, group, log = fields.number("after", 0), fields.get("group"), fields.get("log") is not None
     with place.open() as db:
         found = db.queue(name, create=False)
-        depth, info = found.depth(), found.info()
+        info, depth = found.info(), found.depth()
         groups = found.groups(*([group] if group else []), limit=SHOWN)
         messages = (found.log if log else found.peek)(SHOWN, after=after, group=group)
         others = [each for each in db.queues() if each != name]
@@ -117,6 +120,7 @@ def queue(fields: RequestFields) -> dict[str, Any]:
         "database": place.title,
         "queue": name,
         "depth": depth._asdict(),
+        "last": info.last,
         "dead_letter": info.settings.dead_letter,
         "dead_letters_of": feeds,
         "groups": [group_row(each) for each in groups],
@@ -143,10 +147,13 @@ def send(fields: RequestFields) -> dict[str, str]:
 
 
 def redrive(fields: RequestFields) -> dict[str, str]:
-    """Move messages of a dead-letter queue back, each to its old place."""
+    """Move messages of a dead-letter queue back, each to its old place; with ``last`` those that came later stay."""
+    last = fields.number("last", _GREATEST)
     with database(fields).open() as db:
         at, moved = _queue(db, fields), 0
-        while part := at.redrive(limits.READ_MESSAGES, to=fields.get("to")):
+        while part := at.redrive(
+            limits.READ_MESSAGES, to=fields.get("to"), where=lambda each: each.sequence_number <= last
+        ):
             moved += part
     return _back(fields) | {"done": f"{moved:,} messages were moved back"}
 

@@ -1,6 +1,6 @@
 """Refusals of requests, and the HTTP status of each error."""
 
-from inturn.core.errors import InputError, StoreError
+from inturn.core.errors import GroupMoved, InputError, StoreError
 
 
 class RequestRefused(InputError):
@@ -20,4 +20,6 @@ def status_of(error: Exception) -> int:
     """Return the HTTP status of an error."""
     if isinstance(error, RequestRefused):
         return error.status
+    if isinstance(error, GroupMoved):
+        return 409
     return 503 if isinstance(error, StoreError | OSError) else 400

@@ -85,11 +85,17 @@ _DECISION: Final = (
     _STORE,
     RouteField("action", "resume, drop, skip, replace or give-up.", is_needed=True),
     *_SELECTION,
+    RouteField(
+        "seen", "What was shown, as /api/group and /api/preview name it: refused with 409 if all of it has moved since."
+    ),
     RouteField("content", "For replace, the new content: a JSON object. Fields that it omits stay."),
     RouteField("why", "Why, in words; kept with the decision."),
     RouteField("by", "Who decides, where nobody is logged in."),
 )
 
+_LAST: Final = RouteField(
+    "last", "Messages up to this sequence number alone: ``last`` of what was shown.", is_number=True
+)
 _DEAD: Final = (
     RouteField("group", "A shell pattern of groups."),
     RouteField("error", "A shell pattern of why they are there; not for viewers with masks."),
@@ -116,6 +122,7 @@ PAGES: Final = (
             RouteField("first", "The name of the first decision.", is_needed=True),
             RouteField("count", "The number of decisions.", is_number=True),
             RouteField("group", "The group, if it is one."),
+            RouteField("left", "The number of groups that were shown and left out.", is_number=True),
         ),
     ),
     PageRoute("queues", queues.queues),
@@ -158,9 +165,12 @@ ACTIONS: Final = (
         ),
     ),
     ActionRoute(
-        "/queue/redrive", queues.redrive, "queue", (_DATABASE, _QUEUE, RouteField("to", "The queue that takes all."))
+        "/queue/redrive",
+        queues.redrive,
+        "queue",
+        (_DATABASE, _QUEUE, _LAST, RouteField("to", "The queue that takes all.")),
     ),
-    ActionRoute("/dead/redrive", dead_letters.redrive, "dead", (_DATABASE, _QUEUE, *_DEAD)),
+    ActionRoute("/dead/redrive", dead_letters.redrive, "dead", (_DATABASE, _QUEUE, _LAST, *_DEAD)),
     ActionRoute("/queue/resume", queues.resume, "queue", (_DATABASE, _QUEUE, _GROUP)),
     ActionRoute(
         "/queue/purge",

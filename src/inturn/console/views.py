@@ -4,7 +4,7 @@ import dataclasses
 import datetime as dt
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from inturn.console.differences import differences
 from inturn.console.dry_run import MOST, dry_run
@@ -16,7 +16,8 @@ from inturn.console.places import StorePlace, answered, found
 from inturn.console.roles import Role
 from inturn.console.stuck import StuckGroups, stuck
 from inturn.console.time_line import time_line
-from inturn.core.errors import InputError
+from inturn.core.errors import GroupMoved, InputError
+from inturn.core.pipeline.deciding import Seen, mark_of
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import HeldStatus
 from inturn.core.pipeline.selection import patterns
@@ -71,6 +72,8 @@ def group(fields: RequestFields) -> dict[str, Any]:
             "can_try": bool(fields.definitions),
             "actions": actions,
             "unit": look.unit,
+            # A viewer, who may not see all of the message, gets no digest of it either.
+            "seen": mark_of(look.subject(status, held)) if fields.person.may(Role.OPERATOR) else None,
         }
 
 
@@ -88,8 +91,9 @@ def preview(fields: RequestFields) -> dict[str, Any]:
         InputError: if there is no such action, or nothing is selected.
     """
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
+    chosen = _Chosen.of(fields, place, action)
     with place.open() as look:
-        draft = look.draft(action, *_names(fields), **_selection(fields), by="")
+        draft = look.draft(action, *chosen.names, **chosen.selection, by="")
     return {
         "store": place.title,
         "action": action,
@@ -97,7 +101,8 @@ def preview(fields: RequestFields) -> dict[str, Any]:
         "count": len(draft.decisions),
         "void": draft.void,
         "can_try": bool(fields.definitions),
-        "chosen": {name: fields.get(name) for name in ("group", "like", "error", "all")},
+        "seen": fields.shown.keep(place.title, action, draft.marks),
+        "chosen": {name: fields.get(name) for name in ("like", "error", "all")},
     }
 
 
@@ -111,27 +116,28 @@ def attempt(fields: RequestFields) -> dict[str, Any]:
         raise InputError("a dry run needs the handler: start the console with --pipeline module:name")
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
     content = _content(fields) if action is DecisionAction.REPLACE else None
-    names = _names(fields)
+    chosen = _Chosen.of(fields, place, action)
     request = DryRunRequest(
         at=place.at,
         definitions=list(fields.definitions),
         action=action,
-        names=names,
-        selection=_selection(fields),
+        names=chosen.names,
+        marks=chosen.marks,
+        selection=chosen.selection,
         content=content,
         sample=SAMPLE,
         most=MOST,
     )
     answer = dry_run(request)
     old: Any = None
-    if content is not None:
+    if content is not None and chosen.names:
         with place.open() as look:
-            head = look.heads(names).get(names[0])
+            head = look.heads(chosen.names).get(chosen.names[0])
             old = None if head is None else head.content
     return {
         "store": place.title,
         "action": action,
-        "group": names[0] if names else None,
+        "group": fields.fields.get("group"),
         "changes": [] if content is None or old is None else differences(old, {**old, **content}),
         "content": content,
         "groups": answer.groups,
@@ -140,7 +146,7 @@ def attempt(fields: RequestFields) -> dict[str, Any]:
         "error": answer.error,
         "why": fields.get("why"),
         "by": fields.get("by"),
-        "chosen": {name: fields.get(name) for name in ("like", "error", "all")},
+        "chosen": {name: fields.get(name) for name in ("like", "error", "all", "seen")},
     }
 
 
@@ -149,23 +155,25 @@ def decide(fields: RequestFields) -> dict[str, str]:
 
     Raises:
         InputError: if the person is not named, the content is not a JSON object, or nothing can be decided.
+        GroupMoved: if no group is where it was shown.
     """
     by = fields.person.name if fields.person.is_known else fields.get("by") or fields.person.name
     if not by:
         raise InputError("who decides? Fill in your name; it is kept with the decision")
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
-    content = _content(fields) if action is DecisionAction.REPLACE else None
+    content, why = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
+    chosen = _Chosen.of(fields, place, action)
     with place.open() as look:
-        draft = look.draft(
-            action, *_names(fields), content=content, **_selection(fields), by=by, why=fields.get("why") or ""
-        )
+        draft = look.draft(action, *chosen.names, content=content, seen=chosen.seen, **chosen.selection, by=by, why=why)
         if not draft.decisions:
-            raise InputError("; ".join(draft.void.values()) or "no group is selected any more: others were faster")
+            why_not = "; ".join([*draft.void.values()][:SAMPLE])
+            error = GroupMoved if chosen.marks else InputError
+            raise error(why_not or "no group is selected any more: others were faster")
         report = look.record(draft)
     (group, name), *others = report.pending.items()
-    if others:
-        return {"store": place.title, "action": action.value, "first": name, "count": str(1 + len(others))}
-    return {"store": place.title, "action": action.value, "first": name, "count": "1", "group": group}
+    recorded = {"store": place.title, "action": action.value, "first": name, "count": str(1 + len(others))}
+    recorded |= {"left": str(len(draft.void))} if draft.void and chosen.marks else {}
+    return recorded if others else recorded | {"group": group}
 
 
 def decided(fields: RequestFields) -> dict[str, Any]:
@@ -195,6 +203,7 @@ def decided(fields: RequestFields) -> dict[str, Any]:
         "pending": len(names) - len(verdicts),
         "void": dict(voids.most_common(SAMPLE)),
         "void_groups": [{"group": groups[name], "why": verdicts[name]} for name in late if name in groups],
+        "left": fields.number("left", 0),
         "is_followed": is_followed,
         "takes": takes,
     }
@@ -215,16 +224,39 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _names(fields: RequestFields) -> list[str]:
-    """Return the one group that is named, or none."""
-    return [fields.need("group")] if "group" in fields.fields else []
+class _Chosen(NamedTuple):
+    """The groups that a request chooses: by name, by a list that was shown, or by patterns.
 
+    Attributes:
+        names: their names; none: those that ``selection`` selects.
+        marks: what the person saw of those that were shown.
+        selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
+    """
 
-def _selection(fields: RequestFields) -> dict[str, Any]:
-    """Return the patterns that select groups, where none is named."""
-    if "group" in fields.fields:
-        return {}
-    return {"group": fields.get("like"), "error": fields.get("error"), "all": fields.get("all") == "1"}
+    names: list[str]
+    marks: dict[str, str]
+    selection: dict[str, Any]
+
+    @property
+    def seen(self) -> dict[str, Seen]:
+        return {name: Seen(mark=mark) for name, mark in self.marks.items()}
+
+    @classmethod
+    def of(cls, fields: RequestFields, place: StorePlace, action: DecisionAction) -> "_Chosen":
+        """Return what a request chooses.
+
+        Raises:
+            GroupMoved: if the list that was shown is no longer kept.
+        """
+        seen = fields.get("seen")
+        if "group" in fields.fields:
+            name = fields.need("group")
+            return cls([name], {} if seen is None else {name: seen}, {})
+        if seen is not None:
+            marks = dict(fields.shown.marks(seen, place.title, action))
+            return cls(list(marks), marks, {})
+        patterns = {"group": fields.get("like"), "error": fields.get("error"), "all": fields.get("all") == "1"}
+        return cls([], {}, patterns)
 
 
 def _content(fields: RequestFields) -> dict[str, Any]:

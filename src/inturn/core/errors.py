@@ -5,6 +5,7 @@ InturnError
 ├── PipelineError      the definition contradicts itself; raised when the pipeline is defined
 ├── InputError         the data does not fit the pipeline: a missing column, a wrong type
 │   ├── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
+│   ├── GroupMoved     a decision is about a group that has moved since the person saw it
 │   └── ValueRefused   a value would not come back unchanged; in a state or an output it parks the group
 ├── HandlerError       the handler returned what its caller cannot use, such as no (state, outputs)
 ├── StateError         a state cannot be stored, or the state type changed in a way that loses data
@@ -57,6 +58,10 @@ class InvalidMessage(InputError):
 
 class ValueRefused(InputError):
     """A value in a body, a state or an output that would not come back unchanged; the text names its path and type."""
+
+
+class GroupMoved(InputError):
+    """A decision about a group that is no longer where the person saw it; nothing was recorded."""
 
 
 class HandlerError(InturnError):

@@ -155,6 +155,68 @@ def test_a_field_has_the_input_of_its_type(bank: Bank, page: Page) -> None:
         ]
 
 
+def test_who_has_not_seen_that_another_message_fails_now_does_not_drop_it(bank: Bank, page: Page) -> None:
+    bank.send(("acct-1600", 1, -1), ("acct-1600", 2, -2))
+    bank.work()
+    with bank.served() as address:
+        other = page.context.new_page()
+        for each in (page, other):
+            each.goto(address)
+            each.get_by_role("link", name="acct-1600").click()
+        page.get_by_label("Why").fill("it is a copy")  # what is written stays, and so does what the form is about
+        other.get_by_role("button", name="Drop", exact=True).click()
+        expect(other.get_by_role("heading", name="Drop: recorded")).to_be_visible()
+        bank.work()
+        expect(page.locator("#standing .line")).to_contain_text("revision 2")
+        page.get_by_role("button", name="Drop", exact=True).click()
+        expect(page.get_by_role("heading", name="Others were faster")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text("the group is at revision 2, which is not what was shown")
+        page.get_by_role("link", name="where acct-1600 is now").click()
+        expect(page.get_by_role("group", name="Content of revision 2")).to_be_visible()
+        page.get_by_role("button", name="Drop", exact=True).click()
+        bank.work()
+        expect(page.get_by_role("heading", name="Drop: carried out")).to_be_visible()
+
+
+def test_a_list_that_was_shown_is_what_is_decided(bank: Bank, page: Page) -> None:
+    bank.send(("acct-1601", 1, -1), ("acct-1602", 1, -1))
+    bank.work()
+    with bank.served() as address:
+        page.goto(address)
+        page.get_by_role("row", name="amount -1 is below zero").first.get_by_role("link", name="drop …").click()
+        expect(page.get_by_role("heading", name="Drop 2 groups?")).to_be_visible()
+        bank.send(("acct-1603", 1, -1))
+        bank.work()
+        page.get_by_role("button", name="try drop").click()
+        expect(page.get_by_role("status").first).to_contain_text("2 groups: 2 open. Nothing was written.")
+        page.get_by_role("button", name="Drop 2 groups").click()
+        expect(page.get_by_role("heading", name="Drop: 2 groups")).to_be_visible()
+        bank.work()
+        page.goto(address)
+        expect(page.get_by_role("link", name="acct-1603")).to_be_visible()
+        expect(page.get_by_role("link", name="acct-1601")).to_be_hidden()
+
+
+def test_enter_in_a_field_does_nothing(bank: Bank, page: Page) -> None:
+    with bank.served() as address:
+        page.goto(address)
+        page.get_by_role("link", name="acct-1402").click()
+        at_group = page.url
+        for label in ("Why", "amount", "Your name"):
+            page.get_by_label(label).press("Enter")
+        assert page.url == at_group
+        page.goto(f"{address}/queues")
+        page.get_by_role("link", name="letters", exact=True).click()
+        at_queue = page.url
+        page.get_by_label("Body, as JSON").fill("1")
+        page.get_by_role("region", name="Send").get_by_label("Group").press("Enter")
+        page.get_by_label("The queue's name, to be sure").fill("letters")
+        page.get_by_label("The queue's name, to be sure").press("Enter")
+        page.reload()
+        assert page.url == at_queue
+        expect(page.locator("#live")).to_contain_text("3 messages: ")
+
+
 def test_without_scripts_the_pages_work(bank: Bank, started_chromium: Browser) -> None:
     page = started_chromium.new_context(java_script_enabled=False).new_page()
     with bank.served(pipelines=[]) as address:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 from inturn.console.picture import picture
 from inturn.console.rates import lines
 from inturn.console.roles import Person, Role
-from inturn.core.errors import StoreError
+from inturn.core.errors import GroupMoved, StoreError
 from inturn.core.pipeline.selection import last_line
 from inturn.core.texts import shown, visible
 from inturn.core.words import counted, time_of, when
@@ -116,6 +116,7 @@ class ConsolePages:
             retries=retries,
             text=str(error),
             away=is_away,
+            moved=getattr(request.state, "fields", {}) if isinstance(error, GroupMoved) else None,
         )
 
     def link(self, request: Request, to: str, **fields: object) -> str:

@@ -1,38 +1,108 @@
 """Decisions about groups in their present state, one group or many at once, the same over every store."""
 
 import datetime as dt
+import hashlib
 import json
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, Required, TypedDict, Unpack
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import GroupMoved, InputError
 from inturn.core.identity import canonical
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
 from inturn.core.pipeline.selection import SELECTED, DecisionDraft, DecisionReport, Selection, patterns
+from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.core.values.instant import instant_us
 
+_MARK: Final = 32
+"""Number of hexadecimal digits of a subject's mark."""
+_OF_GROUP: Final = frozenset({DecisionAction.RESUME, DecisionAction.GIVE_UP})
+"""The actions about a group as a whole: they are about whatever keeps it."""
 
-class Asked(TypedDict, total=False):
-    """Options of a decision about several groups.
+
+class AskedOfOne(TypedDict, total=False):
+    """Options of a decision about one group.
 
     Attributes:
         by: name of the person who decides.
         why: reason, in words.
+        if_revision: revision at which the person saw the group: of its first held message, or the first that is
+            missing. The decision is void if the group is elsewhere. Orders without revisions: ``turn`` of the message.
+        if_epoch: the same of the epoch.
+    """
+
+    by: Required[str]
+    why: str
+    if_revision: int | None
+    if_epoch: int | None
+
+
+class Asked(AskedOfOne, total=False):
+    """Options of a decision about several groups; ``if_revision`` and ``if_epoch`` are for one that is named.
+
+    Attributes:
         group: shell pattern of groups, or several of which one must match.
         error: shell pattern of the last line of the group's error.
         all: whether all groups are meant to which the action applies.
     """
 
-    by: Required[str]
-    why: str
     group: str | Iterable[str] | None
     error: str | None
     all: bool
+
+
+class Subject(NamedTuple):
+    """The message or the gap that keeps a group: what a decision about it is about.
+
+    Attributes:
+        epoch: its epoch.
+        turn: turn of the message, or the first missing revision.
+        words: the place of the group, in words.
+        head: the message; None: it is a gap.
+    """
+
+    epoch: int
+    turn: int
+    words: str
+    head: HeldStatus | None
+
+    @property
+    def mark(self) -> str:
+        """A text that changes as soon as another message, another content of it, or another gap keeps the group."""
+        head = None if self.head is None else (self.head.digest, self.head.content)
+        return hashlib.sha256(repr((self.epoch, self.turn, head)).encode()).hexdigest()[:_MARK]
+
+
+class Seen(NamedTuple):
+    """The place at which a person saw a group; None: any.
+
+    Attributes:
+        revision: see :class:`AskedOfOne`.
+        epoch: the same.
+        mark: the mark of its subject; see :func:`mark_of`.
+    """
+
+    revision: int | None = None
+    epoch: int | None = None
+    mark: str | None = None
+
+    def check(self, subject: Subject | None) -> None:
+        """Check that a group with this subject has not moved.
+
+        Raises:
+            GroupMoved: if it has.
+        """
+        now = "nothing keeps the group" if subject is None else subject.words
+        if self.revision is not None and (subject is None or self.revision != subject.turn):
+            raise GroupMoved(f"events have overtaken it: {now}, not at revision {self.revision}")
+        if self.epoch is not None and (subject is None or self.epoch != subject.epoch):
+            raise GroupMoved(f"events have overtaken it: {now}, not at epoch {self.epoch}")
+        if self.mark is not None and self.mark != mark_of(subject):
+            raise GroupMoved(f"events have overtaken it: {now}, which is not what was shown")
 
 
 class Decider(Inspector):
@@ -68,35 +138,50 @@ class Decider(Inspector):
         action: DecisionAction,
         *names: str,
         content: dict[str, Any] | None = None,
+        seen: Mapping[str, Seen] | None = None,
         **asked: Unpack[Asked],
     ) -> DecisionDraft:
         """Prepare decisions about the named or selected groups, and record none.
 
+        Args:
+            action: kind of decision.
+            names: the groups; without any, ``asked`` selects them.
+            content: for ``replace``, the new content.
+            seen: where the person saw each group; one that has moved since is left out.
+            asked: see :class:`Asked`.
+
         Raises:
-            InputError: if nothing selects a group.
+            InputError: if nothing selects a group, or ``if_revision`` or ``if_epoch`` is given for several.
         """
         selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
+        place = Seen(asked.get("if_revision"), asked.get("if_epoch"))
+        if len(names) != 1 and place != Seen():
+            raise InputError("if_revision and if_epoch say where one group is; name that group alone")
         groups, void = self._selected(action, selection)
         batch, at_us = uuid.uuid4().hex, _now_us()
         decisions: list[Decision] = []
+        marks: dict[str, str] = {}
         heads: Mapping[str, HeldStatus] = {}
         for number, group in enumerate(groups):
-            if number % limits.DECIDED_AT_ONCE == 0 and action is not DecisionAction.GIVE_UP:
+            if number % limits.DECIDED_AT_ONCE == 0:
                 heads = self.heads([each.group for each in groups[number : number + limits.DECIDED_AT_ONCE]])
             held = [heads[group.group]] if group.group in heads else []
+            subject = self.subject(group, held)
             try:
-                seen = self._seen(action, group, held, content)
+                (seen or {}).get(group.group, place).check(subject)
+                about = self._about(action, group, held, content)
             except InputError as error:
                 void[group.group] = str(error)
                 continue
-            seen |= {
+            about |= {
                 "id": f"{batch}.{len(decisions):06d}",
                 "at_us": at_us,
                 "by": asked["by"],
                 "why": asked.get("why", ""),
             }
-            decisions.append(Decision(action=action, group=group.group, **seen))
-        return DecisionDraft(action, decisions, void)
+            decisions.append(Decision(action=action, group=group.group, **about))
+            marks[group.group] = mark_of(subject)
+        return DecisionDraft(action, decisions, void, marks)
 
     def _selected(self, action: DecisionAction, selection: Selection) -> tuple[list[GroupStatus], dict[str, str]]:
         """Return the selected groups, and the named ones that do not exist, with the reason."""
@@ -141,6 +226,7 @@ class Decider(Inspector):
         revision: int | None = None,
         message_id: str | None = None,
         new: dict[str, Any] | None = None,
+        seen: Seen = Seen(),  # noqa: B008 - it does not change
     ) -> Decision:
         """Return a decision about a group in its present state; it is void if events overtake it.
 
@@ -152,14 +238,25 @@ class Decider(Inspector):
             revision: revision of the message; default is the first that the group holds.
             message_id: id of the message, where the order has no revisions.
             new: for ``replace``, the new content; omitted fields stay as they are.
+            seen: where the person saw the group.
 
         Raises:
             InputError: if the group is not known, holds no such message, or has no gap to skip.
+            GroupMoved: if the group is not where the person saw it.
         """
-        seen = self._seen(action, self.group(name), self.held(name), new, revision, message_id)
-        return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=_now_us(), why=why, **seen)
+        group, held = self.group(name), self.held(name)
+        seen.check(self.subject(group, held))
+        about = self._about(action, group, held, new, revision, message_id)
+        return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=_now_us(), why=why, **about)
 
-    def _seen(
+    def subject(self, group: GroupStatus, held: list[HeldStatus]) -> Subject | None:
+        """Return what keeps a group: the message at which its handler failed, or its gap; None: nothing does."""
+        if group.status == Status.FAILED and held:
+            return Subject(held[0].epoch, held[0].turn, f"the group is at {self.place(held[0])}", held[0])
+        gap = self.gap(group, held)
+        return gap and Subject(group.epoch or 0, gap[0], f"the group waits for revision {gap[0]}", None)
+
+    def _about(
         self,
         action: DecisionAction,
         group: GroupStatus,
@@ -173,24 +270,24 @@ class Decider(Inspector):
         Raises:
             InputError: if the group holds no such message, or has no gap to skip.
         """
-        if action is DecisionAction.GIVE_UP:
-            return {}
-        if action is DecisionAction.SKIP:
-            gap = self.gap(group, held)
-            if gap is None:
-                raise InputError(f"group {group.group!r} has no gap; it is {group.status}")
+        gap, is_failed = self.gap(group, held), group.status == Status.FAILED
+        if action is DecisionAction.SKIP and gap is None:
+            raise InputError(f"group {group.group!r} has no gap; it is {group.status}")
+        if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
             return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1]}
+        if action is DecisionAction.GIVE_UP and not is_failed:
+            return {}
         for each in held:
             if revision in (None, each.turn) and message_id in (None, each.id):
                 break
         else:
             msg = f"group {group.group!r} holds no such message; it holds "
             raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
-        seen: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
-        if action is DecisionAction.RESUME:
-            return seen
+        about: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
+        if action in _OF_GROUP:
+            return about
         old = json.loads(canonical(each.content))
-        return seen | {"old": old} | ({} if new is None else {"new": {**old, **new}})
+        return about | {"old": old} | ({} if new is None else {"new": {**old, **new}})
 
 
 class GroupDecisions:
@@ -231,15 +328,18 @@ class GroupDecisions:
         """Reject what each group holds and all that comes later; see :meth:`resume`."""
         return self.inspector.record(self.inspector.draft(DecisionAction.GIVE_UP, *names, **asked))
 
-    def replace(self, name: str, *, content: dict[str, Any], by: str, why: str = "") -> DecisionReport:
+    def replace(self, name: str, *, content: dict[str, Any], **asked: Unpack[AskedOfOne]) -> DecisionReport:
         """Give the first held message of a group other content; fields that ``content`` omits stay as they are."""
-        return self.inspector.record(
-            self.inspector.draft(DecisionAction.REPLACE, name, content=content, by=by, why=why)
-        )
+        return self.inspector.record(self.inspector.draft(DecisionAction.REPLACE, name, content=content, **asked))
 
     def updated(self, report: DecisionReport) -> DecisionReport:
         """Return a report with what has become of its decisions by now."""
         return self.inspector.updated(report)
+
+
+def mark_of(subject: Subject | None) -> str:
+    """Return the mark of a group's subject, or of a group that nothing keeps."""
+    return "-" if subject is None else subject.mark
 
 
 def _now_us() -> int:

@@ -1,8 +1,8 @@
 """Decisions of people about a waiting or parked group, and their effect on the group.
 
 A person decides from an earlier view of the group; the decision is applied later, at the beginning of a step. So it
-names its subject, and is void if events have overtaken it. The module is separate from the timeline because messages
-never need it.
+names its subject, the message or the gap that the person saw, and is void if events have overtaken it. The module is
+separate from the timeline because messages never need it.
 """
 
 from collections.abc import Callable
@@ -57,10 +57,10 @@ class Decision:
         at_us: time of the decision, in microseconds since 1970.
         why: reason, in words.
         epoch: epoch of the message or gap in question, as the person saw it.
-        turn: replace, drop: the held message's turn; skip: the first missing revision.
-        last: skip: the last missing revision.
-        message_id: replace, drop: the held message's deduplication id.
-        digest: replace, drop: the hexadecimal digest of the message; resume: that of the head of a failed group.
+        turn: the held message's turn; of a gap, the first missing revision.
+        last: the last missing revision of a gap; None: the subject is a message.
+        message_id: the held message's deduplication id.
+        digest: the hexadecimal digest of the held message. Without it and ``last`` a ``give-up`` is never void.
         old: replace, drop: the old content.
         new: replace: the new content; fields that it leaves out stay as they are.
 
@@ -130,8 +130,8 @@ def _resume(group: Group, decision: Decision) -> str | None:
     line = group.timeline
     if line.parked is None:
         return _overtaken("the group is not parked")
-    if line.parked is Status.FAILED and decision.digest not in (None, line.head().digest.hex()):
-        return _overtaken("another message is at the group's head")
+    if (moved := _moved(line, decision)) is not None:
+        return moved
     if line.parked is Status.GAP:
         for entry in line.held.values():
             entry.since_us = group.now_us
@@ -187,21 +187,46 @@ def _skip(group: Group, decision: Decision) -> str | None:
         return f"{type(line.order).__name__} cannot tell a gap, so there is none to skip"
     if line.parked is Status.FAILED:
         return "the group does not wait for a missing revision: its handler raised"
-    gaps = line.gaps()
-    if not gaps:
+    gap = _gap(line)
+    if gap is None:
         return _overtaken("no revision is missing")
-    first, last, _ = gaps[0]
-    if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, first, last):
-        return _overtaken(f"the missing revisions are {first} to {last} of epoch {line.epoch or 0}")
-    line.skip(first, last)
+    if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, *gap):
+        return _overtaken(_missing(line, gap))
+    line.skip(*gap)
     group.go_on()
     return None
 
 
-def _give_up(group: Group, decision: Decision) -> None:
+def _give_up(group: Group, decision: Decision) -> str | None:
+    if (moved := _moved(group.timeline, decision)) is not None:
+        return moved
     why = _words("given up", decision)
     for entry in group.timeline.give_up(why):
         group.journal.reject(group.name, entry, "given up", why)
+    return None
+
+
+def _moved(line: Timeline, decision: Decision) -> str | None:
+    """Return why a group no longer is where the person saw it; None: it is, or the decision does not say where."""
+    if decision.last is not None:
+        gap = None if line.parked is Status.FAILED else _gap(line)
+        if gap is None:
+            return _overtaken("the group does not wait for a missing revision")
+        # A gap that has become shorter from its end is the same one: the group waits for the same revision.
+        return None if (decision.epoch, decision.turn) == (line.epoch or 0, gap[0]) else _overtaken(_missing(line, gap))
+    if decision.digest is None or (line.held and decision.digest == line.head().digest.hex()):
+        return None
+    return _overtaken("another message is at the group's head" if line.held else "the group holds no message")
+
+
+def _gap(line: Timeline) -> tuple[int, int] | None:
+    """Return the first and the last revision that are missing in front of what the group holds."""
+    gaps = line.gaps()
+    return gaps[0][:2] if gaps else None
+
+
+def _missing(line: Timeline, gap: tuple[int, int]) -> str:
+    return f"the missing revisions are {gap[0]} to {gap[1]} of epoch {line.epoch or 0}"
 
 
 _RULES: Final[dict[DecisionAction, Callable[[Group, Decision], str | None]]] = {

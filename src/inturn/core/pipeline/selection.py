@@ -71,11 +71,13 @@ class DecisionDraft:
         action: the kind of decision.
         decisions: one decision for each group.
         void: groups about which nothing can be decided, and why.
+        marks: what each decision saw: the mark of its group's subject.
     """
 
     action: DecisionAction
     decisions: Sequence[Decision]
     void: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
