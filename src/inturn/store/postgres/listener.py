@@ -3,7 +3,7 @@
 A notification takes a lock, shared by all databases of the server, until its transaction ends. So it is not part of
 the transaction that it announces, but a separate statement after the commit, which writes nothing to the disk. Only on
 a caller's connection it is part of the caller's transaction. A lost notification costs a delay of
-``limits.LISTEN_POLL_S``, but no message.
+``store_limits.LISTEN_POLL_S``, but no message.
 """
 
 import select
@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from inturn.core.errors import StoreError
-from inturn.store import limits
+from inturn.store import limits as store_limits
 from inturn.store.postgres.connection import plainly
 from inturn.store.threads import started
 
@@ -59,7 +59,7 @@ class Listener:
             if select.select([self._woken], [], [], pause_s)[0]:
                 self._woken.close()
                 return
-            pause_s = min(2 * pause_s, limits.RECONNECT_S)
+            pause_s = min(2 * pause_s, store_limits.RECONNECT_S)
 
     def _listen(self, connection: "psycopg.Connection[Any]") -> bool:
         """Handle notifications until the thread is stopped; raise if the connection is lost."""
@@ -73,4 +73,4 @@ class Listener:
                 is_news |= not self._is_own(notification.be_pid)
             if is_news:
                 self._heard()
-                time.sleep(limits.LISTEN_PAUSE_S)
+                time.sleep(store_limits.LISTEN_PAUSE_S)

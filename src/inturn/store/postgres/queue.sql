@@ -874,7 +874,7 @@ select pg_xact_status($1::text::xid8);
 
 -- What numbers the transactions: the server's files, their timeline, which a failover or a restore changes, and the
 -- start of the server. Its own processes are all other ones after a crash, after which numbers are given again.
--- name: timeline
+-- name: server_run
 select concat_ws('/', (pg_control_system()).system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
                  extract(epoch from pg_postmaster_start_time())),
        (select string_agg(concat_ws('@', pid, backend_start), ' ') from pg_stat_activity

@@ -9,7 +9,7 @@ from inturn.core.queue import delivery, sessions
 from inturn.core.queue.delivery import DeliveryState, Taking
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest, StoredMessage, first_number
 from inturn.core.queue.sessions import OPEN, GroupLock
-from inturn.store import limits
+from inturn.store import limits as store_limits
 from inturn.store.postgres.clock_skew import PostgresFutureSpans
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import Held, PostgresMessages, Row, entry_of, hides, hold_of
@@ -110,7 +110,7 @@ class PostgresReceives(PostgresStatements):
     ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
         """Yield the groups that can be received, in the order of the line: place, group, first messages."""
         end = first_number(queue.number + 1)
-        chunk = max(receivers * most, limits.LIST_AT_ONCE)
+        chunk = max(receivers * most, store_limits.LIST_AT_ONCE)
         begin = (lock.ready_from or 0) if lock.left is None else lock.left + 1
         after, count = lock.line, receivers * most + 1  # one more shows whether there are more
         listing = self._ready.list_later(queue, lock, chunk) if lock.ran_out else None

@@ -150,7 +150,7 @@ class PostgresStore(PostgresQueues):
         self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
         self._run = _ServerRun("", frozenset())  # unknown on a server that does not tell it
         with suppress(psycopg.Error):
-            timeline, processes = self.wire.one("timeline")
+            timeline, processes = self.wire.one("server_run")
             self._run = _ServerRun(str(timeline), frozenset(str(processes or "").split()))
 
     def _look(self) -> None:

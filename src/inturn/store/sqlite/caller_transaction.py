@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from inturn.core.errors import InputError, StoreConflict, StoreUnavailable
@@ -150,10 +150,6 @@ class _CallerQueues(SqliteQueues):
     def __init__(self, connection: sqlite3.Connection, room: DiskRoom) -> None:
         super().__init__(connection, _QueriedIndex)
         self._room = room
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Return an empty context: the transaction is the caller's."""
-        return nullcontext()
 
     def look(self, store: SqliteQueues) -> None:
         """Read the queues; numbers are given in the store's incarnation, unless the file was restored since."""

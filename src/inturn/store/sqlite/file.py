@@ -23,7 +23,7 @@ from typing import Final
 
 from inturn.core.errors import InputError, StoreError
 from inturn.core.queue.messages import Draft
-from inturn.store import limits
+from inturn.store import limits as store_limits
 from inturn.store.failures import NoRoom
 
 OWNER_ONLY: Final = 0o600
@@ -192,15 +192,16 @@ class Reserve:
 
     def _look(self, sending: int, connection: sqlite3.Connection) -> None:
         """Measure how much may be sent until the next look, and grow the reserve as needed."""
-        self._allowed, self._until = 0, time.monotonic() + limits.RESERVE_LOOK_S
+        self._allowed, self._until = 0, time.monotonic() + store_limits.RESERVE_LOOK_S
         grows, within = self._asked(connection)
-        needed = max(0, grows) + 2 * sending + limits.RESERVE_BYTES // 2  # more than this send, so that looks are rare
-        wanted = limits.RESERVE_BYTES * (1 + min(needed, limits.RESERVE_MAX_BYTES) // limits.RESERVE_BYTES)
+        part, most = store_limits.RESERVE_BYTES, store_limits.RESERVE_MAX_BYTES
+        needed = max(0, grows) + 2 * sending + part // 2  # more than this send, so that looks are rare
+        wanted = part * (1 + min(needed, most) // part)
         is_whole = _size(self._name) >= wanted or self._grow(wanted)
-        has_room = is_whole and (needed <= limits.RESERVE_MAX_BYTES or self._free() >= needed)
+        has_room = is_whole and (needed <= most or self._free() >= needed)
         if has_room:
-            self._allowed = sending + limits.RESERVE_BYTES // 4
-        elif grows > 0 or within < 2 * sending + limits.RESERVE_BYTES:
+            self._allowed = sending + part // 4
+        elif grows > 0 or within < 2 * sending + part:
             raise NoRoom(
                 f"{self._path}: the disk is full: nothing is sent until there is room again; what was sent before can "
                 "be received and acknowledged"
@@ -224,8 +225,8 @@ class Reserve:
 
     def shrink(self) -> None:
         """Reduce the reserve after the last connection has closed the database."""
-        if self._is_kept and not Path(self._log).exists() and _size(self._name) > limits.RESERVE_CLOSED_BYTES:
-            os.truncate(self._name, limits.RESERVE_CLOSED_BYTES)
+        if self._is_kept and not Path(self._log).exists() and _size(self._name) > store_limits.RESERVE_CLOSED_BYTES:
+            os.truncate(self._name, store_limits.RESERVE_CLOSED_BYTES)
 
     def _free(self) -> int:
         if not hasattr(os, "statvfs"):  # Windows

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from inturn.core.queue import back_pressure
@@ -82,6 +83,10 @@ class SqliteQueues:
         self.sources: Final = SqlSources(statements.read, statements.do)
         self.erasure: Final = SqlErasure(statements.read, statements.do, self.kept.remove)
         self.servers: Final = SqliteServers(self)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return an empty context: whoever made this object has begun the transaction, and ends it."""
+        return nullcontext()
 
     def refresh(self) -> bool:
         """Read what others have changed, at the beginning of a transaction; return whether anything was."""

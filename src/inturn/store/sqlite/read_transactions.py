@@ -11,22 +11,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from inturn.core.errors import StoreError
-from inturn.store import limits
+from inturn.store import limits as store_limits
 from inturn.store.failures import NoReader, closed
 from inturn.store.sqlite.connection import connect_to_look, store_error
 from inturn.store.sqlite.queues import SqliteQueues
-
-
-class _ReadQueues(SqliteQueues):
-    """Queues as seen by a transaction for reading alone."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Return an empty context: the transaction is open."""
-        return nullcontext()
 
 
 class ReadTransactions:
@@ -41,13 +33,13 @@ class ReadTransactions:
         self._path, self._check = path, check
         self._file = str(Path(path).absolute())  # the working directory may change
         self._log = Path(f"{self._file}-wal")
-        self._free = threading.BoundedSemaphore(limits.READERS)
-        self._idle: list[_ReadQueues] = []
-        self._tolerated = limits.WAL_BYTES  # the size of the log for which reads make no way
+        self._free = threading.BoundedSemaphore(store_limits.READERS)
+        self._idle: list[SqliteQueues] = []
+        self._tolerated = store_limits.WAL_BYTES  # the size of the log for which reads make no way
         self._is_closed = False
 
     @contextmanager
-    def begin(self) -> Iterator[_ReadQueues]:
+    def begin(self) -> Iterator[SqliteQueues]:
         """Begin a transaction that sees the queues as of its beginning; if there are too many, wait for one to end.
 
         Raises:
@@ -71,14 +63,14 @@ class ReadTransactions:
                 raise
             self._idle.append(queues)
 
-    def _connected(self) -> _ReadQueues:
+    def _connected(self) -> SqliteQueues:
         if self._is_closed:
             raise closed()
         self._check()
         if self._idle:
             return self._idle.pop()
         try:
-            return _ReadQueues(connect_to_look(self._file))
+            return SqliteQueues(connect_to_look(self._file))
         except (StoreError, OSError) as error:
             raise NoReader(f"{self._path} cannot be opened again: {error}") from error
 
@@ -86,13 +78,13 @@ class ReadTransactions:
         """Wait while the log is long, so that writers can begin it anew; not for longer than for a short time."""
         until = 0.0
         while (size := self._log_bytes()) > self._tolerated:
-            until = until or time.monotonic() + limits.MAKE_WAY_S
+            until = until or time.monotonic() + store_limits.MAKE_WAY_S
             if time.monotonic() > until:
-                self._tolerated = size + limits.WAL_BYTES  # nobody writes, or another program reads for long
+                self._tolerated = size + store_limits.WAL_BYTES  # nobody writes, or another program reads for long
                 return
-            time.sleep(limits.MAKE_WAY_S / 50)
-        if size <= limits.WAL_BYTES:
-            self._tolerated = limits.WAL_BYTES
+            time.sleep(store_limits.MAKE_WAY_S / 50)
+        if size <= store_limits.WAL_BYTES:
+            self._tolerated = store_limits.WAL_BYTES
 
     def _log_bytes(self) -> int:
         try:
@@ -103,8 +95,8 @@ class ReadTransactions:
     def close(self) -> None:
         """Wait for the reads that have begun, and close the connections."""
         self._is_closed = True
-        for _ in range(limits.READERS):
+        for _ in range(store_limits.READERS):
             self._free.acquire()
         while self._idle:
             self._idle.pop().connection.close()
-        self._free.release(limits.READERS)
+        self._free.release(store_limits.READERS)

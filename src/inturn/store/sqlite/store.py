@@ -64,6 +64,7 @@ class SqliteStore(SqliteQueues):
         """Return whether this is the identity of this file, which another store may have opened."""
         return identity == self.identity
 
+    @override
     def transaction(self) -> "_SqliteTransaction":
         """Return a transaction for ``with``: committed at the end of the block, rolled back if it raises."""
         return self._transaction

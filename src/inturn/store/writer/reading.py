@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from inturn.core.override import override
-from inturn.store import limits
+from inturn.store import limits as store_limits
 from inturn.store.commands import Command
 from inturn.store.failures import NoReader, closed
 from inturn.store.protocols import Store
@@ -28,7 +28,7 @@ class ReadingWriter(Writer):
     def __init__(self, store: Store, clock: Callable[[], int] = wall_clock_ms, settings: WriterSettings | None = None):
         super().__init__(store, clock, settings)
         self._reading: Final = None if settings is None else settings.reading
-        self._readers: Final = ThreadPoolExecutor(limits.READERS, thread_name_prefix="inturn-reader")
+        self._readers: Final = ThreadPoolExecutor(store_limits.READERS, thread_name_prefix="inturn-reader")
 
     @override
     def run(self, command: Command[T]) -> T:

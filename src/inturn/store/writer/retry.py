@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from inturn.core.errors import StoreError
-from inturn.store import limits
+from inturn.store import limits as store_limits
 from inturn.store.commands import Command, Outcome
 from inturn.store.execution import execute
 from inturn.store.failures import Busy, NoRoom, RunAgain
@@ -64,7 +64,7 @@ def until_no_conflict(act: Callable[[], T]) -> T:
             return act()
         except RunAgain:
             tries += 1
-            if tries == limits.RUN_AGAIN:
+            if tries == store_limits.RUN_AGAIN:
                 raise
             # random, so that the same transactions do not conflict again
             time.sleep(random.uniform(0, 0.001 * 2 ** min(tries, 6)))  # noqa: S311
