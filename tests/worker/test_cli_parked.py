@@ -16,7 +16,6 @@ from inturn.cli import app
 from inturn.core.errors import DeliveryRefused, InputError, StoreError
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import GroupStatus
-from inturn.core.pipeline.selection import Selection
 from inturn.database import Database
 from inturn.queue import Queue
 from inturn.results.inspection import DatabaseInspector
@@ -243,10 +242,10 @@ def test_the_states_of_few_groups_are_read_at_a_time(db: Database, monkeypatch: 
             seen.append(len(names))
             return super().statuses(names)
 
-    every = Selection((), is_all=True)
-    found, total = Counted(db, "ledger").longest_waits(every, 3)
+    look = Counted(db, "ledger")
+    found, total = look.longest_waits(look.briefs(), 3)
     assert (len([*found]), total, seen) == (3, 9, [2, 1])
-    found, total = Counted(db, "ledger").longest_waits(every)
+    found, total = look.longest_waits(look.briefs())
     waits = [each.oldest for each in found if each.oldest]
     assert (waits, total) == (sorted(waits), 9)
     assert len(waits) == 9

@@ -14,7 +14,7 @@ from inturn.cli.decisions import DecisionOptions, decide_many, show_dry_run, tak
 from inturn.cli.errors import Commands
 from inturn.cli.options import TABLE_ROWS, AsJson, GroupName, Limit, StoreAt
 from inturn.cli.places import look_into
-from inturn.cli.texts import cell, line, plain_console, say, say_json, say_json_array
+from inturn.cli.texts import cell, line, plain_console, say, say_cut, say_json, say_json_array
 from inturn.core.errors import InputError
 from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
@@ -70,7 +70,8 @@ def list_(
     with look_into(store) as look:
         for path, why in look.strays():
             say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
-        found, total = look.longest_waits(selection, most)
+        chosen = (each for each in look.briefs() if selection.matches(each.group, each.error or None))
+        found, total = look.longest_waits(chosen, most)
         failing = (each for each in look.failing() if selection.matches(each.group, each.error))
         first_failing = islice(failing, most)
         if as_json:
@@ -85,7 +86,7 @@ def _say_left(most: int, left: "Mapping[str, int]") -> None:
     """Say how many are not shown, of each kind."""
     parts = [f"the first {most:,} of {most + count:,} {what}" for what, count in left.items() if count > 0]
     if parts:
-        say(f"These are {' and '.join(parts)}; --limit shows more, --json all.", err=True)
+        say_cut(" and ".join(parts))
 
 
 def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", counts: "Counts | None") -> None:

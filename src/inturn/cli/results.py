@@ -15,7 +15,7 @@ from rich.text import Text
 from inturn.cli.errors import needed
 from inturn.cli.options import TABLE_ROWS, AsJson, DatabaseAt, Limit, StoreAt
 from inturn.cli.places import look_into, opened, parts
-from inturn.cli.texts import cell, json_line, plain_console, say, say_json
+from inturn.cli.texts import cell, json_line, plain_console, say, say_cut, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -196,7 +196,7 @@ def _show(table: ResultTable[Any], limit: int) -> None:
         shown_as.add_row(*(_cell(row[name]) for name in names))
     plain_console().print(shown_as)
     if len(rows) > limit:
-        say(f"These are the first {limit:,}; --limit shows more, --json all.", err=True)
+        say_cut(f"the first {limit:,}")
 
 
 def _cell(value: Any) -> Text:

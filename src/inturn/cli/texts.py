@@ -54,6 +54,11 @@ def say_json_array(items: Iterable[Any], **how: Any) -> None:
     typer.echo("[]" if before == "[" else "]")
 
 
+def say_cut(what: str) -> None:
+    """Print that a table is not all: ``what`` says which rows it has."""
+    say(f"These are {what}; --limit shows more, --json all.", err=True)
+
+
 def json_line(document: Any, **how: Any) -> str:
     """Return one line of JSON; non-printable characters are escaped, so that every parser restores the text."""
     text = json.dumps(document, ensure_ascii=False, **how)

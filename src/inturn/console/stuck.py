@@ -1,7 +1,6 @@
 """Groups that do not go on, summed up by their reason: what a person looks at first."""
 
 import datetime as dt
-import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -82,26 +81,24 @@ def stuck(look: Inspector, title: str, *, group: Sequence[str] = (), error: str 
     is_any = not group and error is None
     chosen = (each for each in look.briefs() if is_any or selection.matches(each.group, each.error or None))
     reasons: dict[tuple[str, str], StuckReason] = {}
-    names = [name for _, name in heapq.nsmallest(SHOWN, _summed(chosen, reasons))]
-    statuses = {each.group: each for each in look.unsettled(names)}
-    oldest = [statuses[name] for name in names if name in statuses]
+    oldest, _ = look.longest_waits(_summed(chosen, reasons), SHOWN)
     order = sorted(reasons.values(), key=lambda each: (not each.needs_decision, -each.groups, each.error))
     failing = [FailingOutput(each.group, last_line(each.error)) for each in look.failing()]
-    return StuckGroups(title, order, oldest, failing)
+    return StuckGroups(title, order, list(oldest), failing)
 
 
-def _summed(groups: Iterable[GroupBrief], reasons: dict[tuple[str, str], StuckReason]) -> Iterator[tuple[int, str]]:
-    """Add groups to the reasons, and yield since when each waits, with its name."""
+def _summed(groups: Iterable[GroupBrief], reasons: dict[tuple[str, str], StuckReason]) -> Iterator[GroupBrief]:
+    """Add groups to the reasons, and yield them."""
     oldest: dict[tuple[str, str], int] = {}
-    for name, status, error, held, oldest_us in groups:
-        key = status, error
+    for each in groups:
+        key = each.status, each.error
         reason = reasons.get(key)
         if reason is None:
             reason = reasons[key] = StuckReason(*key)
         reason.groups += 1
-        reason.held += held
-        since_us = _LATEST if oldest_us is None else oldest_us
+        reason.held += each.held
+        since_us = _LATEST if each.oldest_us is None else each.oldest_us
         oldest[key] = min(since_us, oldest.get(key, _LATEST))
-        yield since_us, name
+        yield each
     for key, since_us in oldest.items():
         reasons[key].oldest = None if since_us == _LATEST else time_of(since_us)

@@ -4,6 +4,7 @@ It needs neither Spark nor the user's code. A store supplies its data through :c
 """
 
 import datetime as dt
+import heapq
 import json
 import math
 from abc import ABC, abstractmethod
@@ -207,25 +208,26 @@ class Inspector(ABC):
         selection = Selection((), patterns(group), error, is_all=True)
         return (each for each in self.unsettled() if selection.matches(each.group, each.error))
 
-    def longest_waits(self, selection: Selection, limit: int | None = None) -> tuple[Iterator[GroupStatus], int]:
-        """Return the same groups, those that have waited the longest first, and the number of them all.
-
-        The names of all are in memory, the states of ``limits.RESULT_ROWS`` at a time.
+    def longest_waits(
+        self, chosen: Iterable[GroupBrief], limit: int | None = None
+    ) -> tuple[Iterator[GroupStatus], int]:
+        """Return groups, the longest wait first, and their number; states are read ``limits.RESULT_ROWS`` at a time.
 
         Args:
-            selection: the groups that are meant.
+            chosen: some of :meth:`briefs`.
             limit: how many groups at most; the number counts the others too. None: all.
         """
-        chosen = (each for each in self.briefs() if selection.matches(each.group, each.error or None))
         never = math.inf  # holds nothing, so it is last
-        ranked = sorted((never if each.oldest_us is None else each.oldest_us, each.group) for each in chosen)
-        return self._in_order([group for _, group in ranked[:limit]]), len(ranked)
+        waits = [(never if each.oldest_us is None else each.oldest_us, each.group) for each in chosen]
+        first = sorted(waits) if limit is None else heapq.nsmallest(limit, waits)
+        return self._in_order([group for _, group in first]), len(waits)
 
     def _in_order(self, names: Sequence[str]) -> Iterator[GroupStatus]:
         """Yield the status of those of the groups that are not open, in the order of the names."""
+        is_one = len(names) <= limits.RESULT_ROWS  # of several, each would pass over all that is not open on Spark
         for first in range(0, len(names), limits.RESULT_ROWS):
             part = names[first : first + limits.RESULT_ROWS]
-            found = self.statuses(part)
+            found = {each.group: each for each in self.unsettled(part)} if is_one else self.statuses(part)
             yield from (found[each] for each in part if each in found and found[each].status != Status.OPEN)
 
     @abstractmethod
