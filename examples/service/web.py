@@ -16,7 +16,6 @@ from pydantic import BaseModel, Field
 
 import inturn
 import inturn.telemetry
-from inturn.core.errors import InputError
 from inturn.idempotency import IdempotencyMiddleware, KeyedRequest
 from inturn.idempotency.asgi import StoredResponse
 from inturn.idempotency.fastapi import requires_key
@@ -67,7 +66,7 @@ def account(account: str) -> dict[str, int]:
     """Return the balance, as far as the worker has come."""
     try:
         found: dict[str, int] = db.pipeline("ledger").state(account)
-    except InputError as error:
+    except KeyError as error:  # no message of it has been applied yet
         raise HTTPException(404, f"there is no account {account!r}") from error
     return found
 

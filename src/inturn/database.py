@@ -206,10 +206,10 @@ class Database:
     def pipeline(self, name: str) -> PipelineResults:
         """Return the results of a pipeline: states, outputs, rejected messages, parked groups and counts.
 
-        Raises:
-            StoreError: if no worker has run such a pipeline over this database; :meth:`pipelines` has their names.
+        A pipeline that no worker has run over this database yet has none; :meth:`pipelines` has the names of those that
+        have.
         """
-        return PipelineResults(DatabaseInspector(self, name))
+        return PipelineResults(DatabaseInspector(self, name, must_exist=False))
 
     @operation
     def pipelines(self) -> Command[list[str]]:

@@ -57,6 +57,15 @@ def left(folder: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.thorough
+def test_a_database_that_is_not_there_yet_is_made_with_the_queue(folder: Path) -> None:
+    (folder / "shop.db").unlink()
+    process = start(folder, "--until-empty")
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "There was no database shop.db; it was made, with payments.\n")
+    assert left(folder) == (0, 0)
+
+
+@pytest.mark.thorough
 def test_it_ends_when_the_queue_is_empty_and_says_what_it_did(folder: Path) -> None:
     send(folder, "a", "b", "bad")
     options = ["--until-empty", "--retries", "1", "--backoff", "1 millisecond", "--group-rate-limit", "100/second"]

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 import inturn
 from inturn.cli import app
 from inturn.core import limits
-from inturn.core.errors import InputError, SetupError, StateError, StoreError
+from inturn.core.errors import InputError, NoSuchGroup, SetupError, StateError
+from inturn.core.pipeline.journal import Counts
 from inturn.database import Database
 from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
@@ -218,11 +219,38 @@ def test_the_pipelines_of_a_database_are_listed(at: str) -> None:
     path = at.removesuffix("#ledger")
     with inturn.open(path) as db:
         assert db.pipelines() == ["ledger"]
-        with pytest.raises(StoreError, match="there is no pipeline 'other'; there are: ledger"):
-            db.pipeline("other")
     numbers = {"groups": 3, "waiting": 1, "parked": 1, "held": 2, "outputs": 4}
     assert json.loads(command("pipelines", path, "--json").stdout) == [{"pipeline": "ledger", **numbers}]
     assert command("pipelines", path).stdout.splitlines()[1].split() == ["ledger", "3", "1", "1", "2", "4"]
+
+
+def test_a_pipeline_that_has_not_run_yet_has_no_results(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for target in (str(tmp_path / "new.db"), request.getfixturevalue("postgres_url")):
+        with inturn.open(target, durable=False) as db:
+            results = db.pipeline("ledger")
+            tables = (results.states, results.parked, results.outputs, results.rejected, results.failing)
+            assert [list(table()) for table in tables] == [[], [], [], [], []]
+            assert results.states().arrow().num_rows == 0
+            assert (results.counts(), results.redeliver()) == (Counts(), 0)
+            assert results.resume(all=True, by="ann").pending == {}
+            assert results.drop("a", by="ann").void == {"a": "pipeline 'ledger' has no group 'a'"}
+            with pytest.raises(NoSuchGroup):
+                results.state("a")
+            db.queue("q").send({"account": "a", "n": 1, "amount": 3}, group="a")
+            inturn.work(LEDGER, db.queue("q"), until="empty")
+            assert results.state("a", Account).balance == 3
+            assert [each["revision"] for each in results.states().arrow().to_pylist()] == [1]
+        said = command("states", f"{target}#other").stderr
+        assert "there is no pipeline 'other'; there are: ledger" in said, "a command was given a name that is wrong"
+
+
+def test_a_group_that_is_not_there_is_a_key_error(results: PipelineResults) -> None:
+    for ask in (results.group, results.state, lambda name: list(results.states(name)), results.inspector.explain):
+        with pytest.raises(KeyError) as told:
+            ask("nobody")
+        assert isinstance(told.value, NoSuchGroup)
+        assert str(told.value).endswith("has no group 'nobody'"), "without the quotes of a KeyError"
+    assert list(results.outputs("nobody")) == list(results.rejected("nobody")) == []
 
 
 def test_outputs_are_those_that_are_not_delivered_and_failing_groups_are_listed(at: str) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,31 @@ def is_gone(group: int) -> bool:
 
 
 ONE = ("app.py:ledger", "--queue", "shop.db#payments", "--deliver", "app.py:post")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, processes: int) -> None:
+    options = ("--queue", "new.db#payments", "--deliver", "#credits", "--processes", processes, "--until-empty")
+    done = ran(folder, "app.py:ledger", *options, "--health", f"127.0.0.1:{free_port()}")
+    assert done.returncode == 0
+    assert done.stdout == "ledger over payments: 0 received, 0 applied, 0 duplicate, 0 rejected\n"
+    assert done.stderr == "There was no database new.db; it was made, with payments, credits.\n"
+    with inturn.open(folder / "new.db") as db:
+        assert sorted(db.queues()) == ["credits", "payments"]
+    done = ran(folder, "app.py:ledger", "--queue", "new.db#paymnts", "--until-empty")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "NoSuchQueue: there is no queue 'paymnts'; there are: credits, payments\n",
+    )
+
+
+@pytest.mark.thorough
+def test_tables_that_are_not_there_yet_are_made_with_the_queue(folder: Path, empty_postgres_url: str) -> None:
+    done = ran(folder, "app.py:ledger", "--queue", f"{empty_postgres_url}#payments", "--until-empty")
+    assert (done.returncode, "it was made, with payments." in done.stderr) == (0, True), done.stderr
+    with inturn.open(empty_postgres_url) as db:
+        assert db.queues() == ["payments"]
 
 
 @pytest.mark.thorough
@@ -330,8 +356,8 @@ def _fail(argument: Any, uplink: Uplink) -> None:
 def _one_fails(place: str, uplink: Uplink) -> None:
     stop = threading.Event()
     uplink.watch(dict, stop.set)
-    if not (first := Path(place, "first")).exists():
-        first.touch()
+    with suppress(FileExistsError):
+        Path(place, "first").touch(exist_ok=False)  # of two that look at once, one makes it
         raise InputError("wrong")
     stop.wait(60)
     time.sleep(0.5)

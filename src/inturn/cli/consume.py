@@ -8,7 +8,7 @@ import typer
 
 from inturn.cli.metrics import metrics_page
 from inturn.cli.options import AsDocument
-from inturn.cli.places import opened, split
+from inturn.cli.places import make_absent, opened, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.errors import InputError
@@ -44,6 +44,7 @@ def consume(
     from inturn.worker.signals import stopped_by
 
     path, name = split(queue)
+    make_absent(path, [name])
     with ExitStack() as stack:
         db = stack.enter_context(opened(path))
         consumer = Consumer(

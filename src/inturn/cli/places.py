@@ -8,11 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inturn.cli.texts import line, say
 from inturn.core.address import checked_target, is_address, shown
-from inturn.core.errors import InputError, InturnError, StoreError
+from inturn.core.errors import InputError, InturnError, NoSuchDatabase, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from inturn.core.pipeline.deciding import Decider
     from inturn.database import Database
@@ -67,9 +68,30 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
         if "://" in path or Path(path).is_file():
             raise
         made = f"'inturn queue create {shown(path)}#NAME' makes one"
-        raise StoreError(f"{error}; {_near(path)}. {made}") from error
+        raise type(error)(f"{error}; {_near(path)}. {made}") from error
     with db:
         yield db
+
+
+def make_absent(path: str, queues: "Iterable[str]") -> None:
+    """Make a database that is not there yet, with these queues, and say so: what sends to them may start later.
+
+    In a database that is there nothing is made: a queue that it lacks is more likely a slip of the pen.
+
+    Raises:
+        StoreError: if it cannot be made.
+    """
+    from inturn.database import open as open_database
+
+    if "://" not in path and Path(path).exists():
+        return
+    with suppress(NoSuchDatabase), opened(path):
+        return
+    made = list(dict.fromkeys(queues))
+    with open_database(path) as db:
+        for name in made:
+            db.queue(name)
+    say(f"There was no database {shown(path)}; it was made, with {', '.join(map(line, made))}.", err=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 from inturn.cli.deliveries import AnyDelivery, DeliveryTable
 from inturn.cli.errors import needed
 from inturn.cli.metrics import metrics_page
-from inturn.cli.places import opened, parts, split
+from inturn.cli.places import make_absent, opened, parts, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
@@ -155,6 +155,8 @@ def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
     from inturn.worker.signals import stopped_by
 
     configure(config.log_level, json_lines=config.log_json)
+    for path, queues in _queues(config).items():
+        make_absent(path, queues)
     with ExitStack() as stack:
         service: Any
         run: Callable[[], None]
@@ -222,6 +224,18 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
                 deliver = load_deliver(each.deliver, modules)
             jobs.append(Job(load(each.pipeline, modules), queue, deliver, each.concurrency, shown(path)))
         yield Service(jobs, grace_s=config.grace_s)
+
+
+def _queues(config: WorkConfig) -> dict[str, list[str]]:
+    """Return the queues that the pipelines receive from and deliver to, by database."""
+    found: dict[str, list[str]] = {}
+    for each in config.pipelines:
+        path, name = split(each.queue)
+        found.setdefault(path, []).append(name)
+        if isinstance(each.deliver, str) and _names_queue(each.deliver):
+            to_path, to = parts(each.deliver)
+            found.setdefault(to_path or path, []).append(to)
+    return found
 
 
 def _names_queue(deliver: str | None) -> bool:

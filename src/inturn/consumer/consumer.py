@@ -25,6 +25,7 @@ from inturn.core.override import override
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.messages import Delivery
 from inturn.core.rate import Rate, RateLimits
+from inturn.core.source_lines import keep_source_lines
 from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.queue import Queue
@@ -132,6 +133,7 @@ class Consumer(BackgroundLoop):
         super().__init__("consumer", queue.name, grace_s, on_error)
         self.counts = ConsumedCounts()
         self._queue, self._concurrency = queue, concurrency
+        keep_source_lines(handler)
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
         self._rounds = Rounds(queue, retry, then, rates)

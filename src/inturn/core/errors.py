@@ -5,12 +5,14 @@ InturnError
 ├── PipelineError      the definition contradicts itself; raised when the pipeline is defined
 ├── InputError         the data does not fit the pipeline: a missing column, a wrong type
 │   ├── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
+│   ├── NoSuchGroup    there is no group of this name; also a KeyError
 │   ├── GroupMoved     a decision is about a group that has moved since the person saw it
 │   └── ValueRefused   a value would not come back unchanged; in a state or an output it parks the group
 ├── HandlerError       the handler returned what its caller cannot use, such as no (state, outputs)
 ├── StateError         a state cannot be stored, or the state type changed in a way that loses data
 ├── GapError           a gap outlived its wait and the policy says then="fail"
 ├── StoreError         the store cannot be used
+│   ├── NoSuchDatabase there is no database of this name or address, or it has no tables of inturn yet
 │   ├── StoreUnavailable  not now: its connection is lost, a lock is held for too long, its disk is full
 │   ├── StoreConflict  another writer committed this step first; nothing of ours was written
 │   └── StoreMismatch  the store is of another pipeline, a newer inturn, or another history than remembered
@@ -60,6 +62,13 @@ class ValueRefused(InputError):
     """A value in a body, a state or an output that would not come back unchanged; the text names its path and type."""
 
 
+class NoSuchGroup(InputError, KeyError):
+    """A name of which a pipeline has no group."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError would quote it
+
+
 class GroupMoved(InputError):
     """A decision about a group that is no longer where the person saw it; nothing was recorded."""
 
@@ -78,6 +87,10 @@ class GapError(InturnError):
 
 class StoreError(InturnError):
     """A store that cannot be used."""
+
+
+class NoSuchDatabase(StoreError):
+    """A database that does not exist, or, in PostgreSQL, in which nobody has made inturn's tables yet."""
 
 
 class StoreUnavailable(StoreError):

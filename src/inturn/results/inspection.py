@@ -60,21 +60,26 @@ class OpenDatabase(Protocol):
 class DatabaseInspector(Decider):
     """Inspection of a pipeline in a database, as of now.
 
-    With ``owns`` the database is closed with this object.
+    Args:
+        db: the database.
+        name: the pipeline.
+        owns: whether the database is closed with this object.
+        must_exist: whether a pipeline that has not run yet is an error; else it has no groups.
 
     Raises:
-        StoreError: if there is no such pipeline.
+        StoreError: if there is no such pipeline, and ``must_exist``.
     """
 
     unit = "turn"
     takes = "a worker takes it as soon as one runs"
 
-    def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False) -> None:
-        self.db, self._name, self._owns = db, name, owns
+    def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False, must_exist: bool = True) -> None:
+        self.db, self._name, self._owns, self._must_exist = db, name, owns, must_exist
         self.pipeline = name
         self.title = f"pipeline {name!r}"
-        about = self.about().about
-        self.order, self.policy = StoredOrder.of(about["order"]), about["policy"]
+        self._is_known = False
+        self.order, self.policy = StoredOrder.of(""), ""
+        self.about()
 
     @override
     def __exit__(self, *_: object) -> None:
@@ -246,8 +251,13 @@ class DatabaseInspector(Decider):
 
     def _info(self, kept: PipelineStore) -> PipelineInfo:
         info = kept.info(self._name)
+        if info is None and not self._must_exist:
+            return PipelineInfo(0, self._name)  # of which nothing is stored
         if info is None:
             raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
+        if not self._is_known:
+            self.order, self.policy = StoredOrder.of(info.about["order"]), info.about["policy"]
+            self._is_known = True
         return info
 
 

@@ -24,21 +24,26 @@ _FAILING = columns_of(group=str, status=str, outputs=int, attempts=int, error=st
 class PipelineResults(GroupDecisions):
     """The results of one pipeline, and decisions about its groups; ``db.pipeline("ledger")`` returns them.
 
-    Each call reads what is stored at that time. The definition of the pipeline is not needed.
+    Each call reads what is stored at that time: before the pipeline has run for the first time, nothing. The definition
+    of the pipeline is not needed. What is about one group by its name raises NoSuchGroup, which is also a KeyError, if
+    there is none; the outputs and rejected messages of such a group are none.
     """
 
     def __init__(self, inspector: Decider) -> None:
         super().__init__(inspector)
-        order = inspector.order
         self._groups = {
             **columns_of(group=str, status=str),
-            "epoch": ResultColumn(int, lambda row: row.epoch if order.has_epoch else None),
-            "revision": ResultColumn(int, lambda row: row.reached if order.grade.has_revisions else None),
+            "epoch": ResultColumn(int, lambda row: row.epoch if inspector.order.has_epoch else None),
+            "revision": ResultColumn(int, lambda row: row.reached if inspector.order.grade.has_revisions else None),
             **columns_of(held=int, oldest=dt.datetime, deadline=dt.datetime, error=str, state=Json),
         }
 
     def states(self, group: str | None = None) -> ResultTable[GroupStatus]:
-        """Return all groups, or one, each with its status, the number of messages that it holds, and its state."""
+        """Return all groups, or one, each with its status, the number of messages that it holds, and its state.
+
+        Raises:
+            NoSuchGroup: if there is no such group, when the table is read.
+        """
         rows = self.inspector.groups if group is None else lambda: iter([self.group(group)])
         return ResultTable(self._groups, rows)
 
@@ -55,7 +60,7 @@ class PipelineResults(GroupDecisions):
         """Return one group.
 
         Raises:
-            InputError: if there is no such group.
+            NoSuchGroup: if there is no such group.
         """
         return self.inspector.group(group)
 
@@ -73,7 +78,7 @@ class PipelineResults(GroupDecisions):
             type: the pipeline's state type, to which the state is converted; None: JSON values.
 
         Raises:
-            InputError: if there is no such group.
+            NoSuchGroup: if there is no such group.
             StateError: if the state is not of the type.
         """
         state = self.group(group).state

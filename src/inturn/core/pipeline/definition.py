@@ -13,6 +13,7 @@ from inturn.core.identity import TimelineEntry, effect_id, field_names
 from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
 from inturn.core.pipeline.order import Order, Retry, Wait
 from inturn.core.pipeline.type_variables import MessageT, OutputT, StateT
+from inturn.core.source_lines import keep_source_lines
 from inturn.core.texts import name_fault, storable
 from inturn.core.values import path
 from inturn.core.values.construct import error_text
@@ -77,6 +78,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         self._check_names()
         self._check_order()
         self._check_fields()
+        keep_source_lines(self.handler)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the data to pickle: the definition, without the values computed from it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.errors import NoSuchGroup
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
@@ -246,12 +246,12 @@ class Inspector(ABC):
         """Return the status of one group.
 
         Raises:
-            InputError: if the store does not know it.
+            NoSuchGroup: if the store does not know it.
         """
         checked_text("group", name)
         found = self.statuses([name]).get(name)
         if found is None:
-            raise InputError(f"{self.title} has no group {name!r}")
+            raise NoSuchGroup(f"{self.title} has no group {name!r}")
         return found
 
     @abstractmethod
@@ -310,11 +310,11 @@ class Inspector(ABC):
         """Return a group's status in plain words, with the reason and the start of its wait, or why it has no state.
 
         Raises:
-            InputError: if no message of the group was ever taken in or rejected.
+            NoSuchGroup: if no message of the group was ever taken in or rejected.
         """
         try:
             group = self.group(name)
-        except InputError:
+        except NoSuchGroup:
             refused = self.refused(name)
             if refused is None:
                 raise

@@ -19,7 +19,7 @@ from typing import Any, Final
 import psycopg
 
 from inturn.core import limits
-from inturn.core.errors import StoreError, StoreMismatch
+from inturn.core.errors import NoSuchDatabase, StoreError, StoreMismatch
 from inturn.store import limits as store_limits
 
 _MIGRATING: Final = int.from_bytes(b"inturn", "big")
@@ -42,8 +42,9 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
         create: whether to create the tables if there are none.
 
     Raises:
-        StoreError: if there are no tables and ``create`` is false, if the search_path names no existing schema, or if
-            the migrations fail ``store_limits.MIGRATION_TRIES`` times because of deadlocks.
+        NoSuchDatabase: if there are no tables, and ``create`` is false.
+        StoreError: if the search_path names no existing schema, or the migrations fail ``store_limits.MIGRATION_TRIES``
+            times because of deadlocks.
         StoreMismatch: if a newer version of inturn has changed the tables so that this one cannot use them.
     """
     for _ in range(store_limits.MIGRATION_TRIES):
@@ -52,7 +53,7 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
         if version >= KNOWN:
             return
         if not version and not create:
-            raise StoreError(_NONE)
+            raise NoSuchDatabase(_NONE)
         try:
             with connection.transaction():
                 connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
@@ -90,12 +91,12 @@ def check_there(connection: "psycopg.Connection[Any]") -> None:
     """Check that the tables can be read without a migration.
 
     Raises:
-        StoreError: if there are no tables.
+        NoSuchDatabase: if there are no tables.
         StoreMismatch: if they are those of another version.
     """
     version, readable_from = _versions(connection)
     if not version:
-        raise StoreError(_NONE)
+        raise NoSuchDatabase(_NONE)
     check(readable_from, version)
     if version < KNOWN:
         raise StoreMismatch(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from inturn.core import limits
-from inturn.core.errors import InputError, StoreError, StoreMismatch, StoreUnavailable
+from inturn.core.errors import InputError, NoSuchDatabase, StoreError, StoreMismatch, StoreUnavailable
 from inturn.json_form import of_message_pack
 from inturn.store import limits as store_limits
 from inturn.store.sqlite.file import OWNER_ONLY, Files, make
@@ -122,11 +122,12 @@ def connect_to_look(path: str) -> sqlite3.Connection:
     """Open a file that has queues, read-only: nothing is created, written or locked.
 
     Raises:
+        NoSuchDatabase: if there is no such file.
         StoreError: if the file has no queues or is no database.
         StoreMismatch: if a newer version of inturn wrote it.
     """
     if not Path(path).is_file():
-        raise StoreError(f"there is no database {path!r}")
+        raise NoSuchDatabase(f"there is no database {path!r}")
     try:
         connection = sqlite3.connect(
             f"{Path(path).absolute().as_uri()}?mode=ro",
