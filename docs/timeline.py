@@ -91,7 +91,12 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
                 event = each.value
                 if each is DecisionAction.RESUME:
                     mended.append(True)
-                decide(group, _decision(each, group), lambda entry, new: replace(entry, message=new["content"]))
+                decide(
+                    group,
+                    _decision(each, group),
+                    lambda entry, new: replace(entry, message=new["content"]),
+                    lambda entry: {"content": entry.message},
+                )
             else:
                 content, revision, epoch = each
                 entry = TimelineEntry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)

@@ -110,6 +110,67 @@ def test_a_decision_is_about_the_content_that_the_page_has_shown(shop: Shop) -> 
         assert look.held("eu-2")[0].content["amount"] == -8
 
 
+def test_a_replacement_that_is_not_taken_yet_is_not_decided_about_unseen(shop: Shop) -> None:
+    shown = seen(shop, "group", group="eu-2")
+    shop.decide(group="eu-2", action="replace", content='{"amount": -8}', by="bob", seen=shown)
+    answer = shop.decide(group="eu-2", action="drop", by="ann", seen=shown)
+    assert answer.status_code == 200, "it is recorded, since nothing has moved yet"
+    shop.send()
+    assert "the message has other content now" in shop.browser.get(answer.url).text
+    with look_into(shop.store) as look:
+        assert look.held("eu-2")[0].content["amount"] == -8
+
+
+def test_a_refusal_for_another_reason_is_not_that_others_were_faster(shop: Shop) -> None:
+    shown = seen(shop, "group", group="eu-2")
+    answer = shop.decide(group="eu-2", action="skip", seen=shown)
+    assert (answer.status_code, "has no gap; it is failed" in answer.text) == (400, True)
+    assert "Others were faster" not in answer.text
+    fields = {"store": shop.store, "action": "drop", "group": "eu-2"}
+    preview = shop.browser.get("/api/preview", params=fields).json()
+    assert preview["seen"] == shown, "of one group it is the same as on the group's page"
+    assert shop.browser.post("/api/decide", json={**fields, "by": "ann", "seen": shown}).status_code == 200
+    empty = seen_of_none(shop)
+    answer = shop.decide(action="drop", error="KeyError*", seen=empty)
+    assert (answer.status_code, "no group was on the list" in answer.text) == (409, True)
+
+
+def seen_of_none(shop: Shop) -> str:
+    fields = {"store": shop.store, "action": "drop", "error": "KeyError*"}
+    return str(shop.browser.get("/api/preview", params=fields).json()["seen"])
+
+
+def test_a_group_that_waits_for_time_alone_is_given_up_as_it_was_shown(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    order = inturn.Timestamp("at", lateness="5 minutes")
+
+    def apply(state: Any, message: Any) -> tuple[Any, list[Any]]:
+        if message["amount"] < 0:
+            raise ValueError("below zero")
+        return state, []
+
+    times = inturn.Pipeline(name="ledger", group="account", id="id", order=order, handler=apply)
+
+    def send(hour: int, amount: int = 1) -> None:
+        with inturn.open(shop.path) as db:
+            message = {"account": "g", "id": f"{hour}", "at": f"2026-01-01T{hour:02d}:00:00Z", "amount": amount}
+            db.queue("payments").send(message, group="g")
+            inturn.work(times, db.queue("payments"), until="empty")
+
+    def decide(shown: str) -> int:
+        fields = {"store": shop.store, "group": "g", "action": "give-up", "by": "ann", "seen": shown}
+        return shop.browser.post("/api/decide", json=fields).status_code
+
+    with shop.browser:
+        send(0)
+        first = seen(shop, "group", group="g")
+        send(1, -1)
+        assert seen(shop, "group", group="g") == first, "another message is held; it waits as before"
+        send(2)
+        assert decide(first) == 409, "now it has failed"
+        assert decide(seen(shop, "group", group="g")) == 200
+
+
 def test_a_message_that_comes_behind_moves_nothing(shop: Shop) -> None:
     shown, missing = seen(shop, "group", group="eu-2"), seen(shop, "group", group="us-1")
     shop.send(("eu-2", 2, 5), ("us-1", 3, 5))

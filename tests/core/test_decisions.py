@@ -183,6 +183,36 @@ def test_a_decision_about_a_gap_is_void_once_the_group_waits_for_another_revisio
     assert void(line, open_, about(open_, action, **seen)).startswith("events have overtaken it")
 
 
+@pytest.mark.parametrize("action", [DecisionAction.RESUME, DecisionAction.GIVE_UP])
+def test_a_decision_of_an_older_version_about_a_gap_names_what_is_held_behind_it(action: DecisionAction) -> None:
+    line = pipeline(on_gap=Wait("10 seconds", then="park"))
+    before = line.replay([], now=at(10), after=line.replay(revisions(1, 5), now=at(0)))
+    seen = {"last": None, "old": None, **names(before.timelines["a"].head(), None)}
+    done(line, line.replay(revisions(4), now=at(11), after=before), about(before, action, **seen))
+    filled = line.replay(revisions(2, 3, 4), now=at(11), after=before)
+    assert void(line, filled, about(before, action, **seen)).startswith("events have overtaken it")
+
+
+@every_grade
+@pytest.mark.parametrize("action", [DecisionAction.DROP, DecisionAction.REPLACE, DecisionAction.GIVE_UP])
+def test_a_decision_about_content_that_another_has_replaced_is_void(order: Order, action: DecisionAction) -> None:
+    """Each saw the same message; the first decision was not taken yet when the second was recorded."""
+    line, before = failed(order)
+    first = about(before, DecisionAction.REPLACE, new=[BAD, "again"], id="1")
+    second = about(before, action, new="mine", id="2")
+
+    def fails(state: list[Any], message: Message) -> tuple[list[Any], list[Any]]:
+        if BAD in message["v"]:
+            raise ValueError(BAD)
+        return [*state, message["v"]], [message["v"]]
+
+    line = pipeline(order, handler=fails)
+    result = take(line, before, first, second)
+    assert result.verdicts == {"1": None, "2": "events have overtaken it: the message has other content now"}
+    assert (status(result), [each.message["v"] for each in result.held]) == (Status.FAILED, [[BAD, "again"]])
+    assert done(line, result, about(result, action, new="mine", id="3")).verdicts == {"3": None}
+
+
 @every_grade
 def test_giving_up_is_void_if_another_message_is_at_the_head(order: Order) -> None:
     line, before = failed(order, BAD)
@@ -320,7 +350,7 @@ def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order)
     def remake(entry: TimelineEntry, new: Message) -> TimelineEntry:
         return TimelineEntry(turn=99, digest=b"", message=new, epoch=9, id="other", since_us=1, ref="there")
 
-    assert decide(group, given, remake) is None
+    assert decide(group, given, remake, lambda entry: entry.message) is None
     assert held.head() == dataclasses.replace(head, message=given.new, ref="there")
 
 

@@ -1,8 +1,10 @@
 """Decisions about many groups at once, and their dry runs: the same over both databases and on Spark."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from stores import KINDS, InDatabase, OnSpark, StoredLedger, ledger, mended, pos
 from inturn import Monotone, Pipeline
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision, DecisionAction, shortened
 from inturn.core.pipeline.dry_run import DryRun, DryRunSummary
 from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.selection import DecisionReport
@@ -149,6 +151,43 @@ def test_a_decision_is_about_the_revision_that_was_seen(store: StoredLedger) -> 
         first.drop(all=True, by="ann", if_revision=3)
     report = report_of(store, first.drop("eu-1", by="ann", if_revision=3), post)
     assert report.done == ["eu-1"]
+
+
+def test_of_two_who_replace_the_same_content_the_second_changes_nothing(store: StoredLedger) -> None:
+    results = PipelineResults(store.look())
+    first = results.replace("us-1", content={"amount": -8}, by="bob")
+    second = results.drop("us-1", by="ann")
+    third = results.replace("us-1", content={"amount": 3}, by="cleo")
+    store.settle(waiting(post))
+    look = store.look()
+    assert look.updated(first).done == ["us-1"]
+    for late in (second, third):
+        assert look.updated(late).void == {"us-1": "events have overtaken it: the message has other content now"}
+    (head, _) = look.held("us-1")
+    assert head.content == row("us-1", 1, -8)
+    again = PipelineResults(look).replace("us-1", content={"amount": 3}, by="cleo", if_digest=head.digest)
+    assert report_of(store, again, post).done == ["us-1"]
+    assert PipelineResults(look).drop("us-1", by="ann", if_digest="0" * 64).pending == {}
+
+
+def test_a_group_that_goes_on_while_it_is_read_is_not_given_up(store: StoredLedger) -> None:
+    """Groups are read first, and then what they hold."""
+    look = store.look()
+
+    def went_on(names: Any) -> dict[str, Any]:
+        return {}
+
+    look.heads = went_on  # type: ignore[method-assign]
+    report = PipelineResults(look).give_up("gap", "early", by="ann")
+    assert (report.pending, sorted(report.void)) == ({}, ["early", "gap"])
+    assert "went on while it was read" in report.void["gap"]
+
+
+def test_the_place_of_a_group_is_a_number_or_a_digest(store: StoredLedger) -> None:
+    results = PipelineResults(store.look())
+    for name, value in (("if_revision", "1"), ("if_epoch", 0.5), ("if_digest", 7)):
+        with pytest.raises(InputError, match=f"{name} is "):
+            results.drop("eu-1", by="ann", **{name: value})  # type: ignore[arg-type]
 
 
 def test_a_decision_that_is_not_taken_yet_is_void_if_the_group_moves_before(store: StoredLedger) -> None:
@@ -420,11 +459,18 @@ def test_a_crash_before_a_file_is_filed_away_does_not_take_it_twice(on_spark: On
     assert new_files(on_spark) == []
 
 
-def test_the_plan_of_a_step_leaves_old_contents_out(on_spark: OnSpark) -> None:
+def test_the_plan_of_a_step_has_long_contents_as_digests(on_spark: OnSpark) -> None:
+    """It is sent to every task."""
     look = on_spark.look()
-    PipelineResults(look).drop("a", "b", by="ann")
+    (drop,) = look.draft(DecisionAction.DROP, "a", by="ann").decisions
+    look.decide(replace(drop, old={**(drop.old or {}), "note": "long " * 100}))
+    PipelineResults(look).drop("b", by="ann")
     PipelineResults(look).replace("c", content={"amount": 3}, by="ann")
     every = on_spark.bench.store.undecided(None).values()
     assert all(each.old for each in every)
     plan = Stepper(ledger(), on_spark.at, alone=True).plan(None, None, final=False)
-    assert {each.group: each.old is not None for each in plan.decisions.values()} == {"a": False, "b": False, "c": True}
+    old = {each.group: each.old for each in plan.decisions.values()}
+    assert {name: each and each["amount"] for name, each in old.items()} == {"a": -1, "b": -1, "c": -1}
+    assert old["a"] is not None
+    assert re.fullmatch("sha256:[0-9a-f]{64}", old["a"]["note"])
+    assert shortened(old["a"]) == old["a"]

@@ -17,7 +17,7 @@ from type_table import AS_TEXT, CARRIED, INVALID, KEYS, REFUSED, Kind, there_are
 
 from inturn import Arrival, Gapless, Pipeline, Timestamp
 from inturn.core.errors import InputError
-from inturn.spark import batch, read, stream
+from inturn.spark import batch, read, settle, store, stream
 
 JSON = msgspec.json.Encoder()
 Row = dict[str, Any]
@@ -50,6 +50,21 @@ def test_a_stream_goes_on_behind_them(spark: SparkSession, tmp_path: Path) -> No
     query.awaitTermination()
     (steps,) = read(spark, store, "steps").selectExpr("sum(received)", "sum(rejected)").collect()
     assert tuple(steps) == (len(groups) + GOOD, sum(value is INVALID for *_, value in groups.values()))
+
+
+def test_a_decision_about_a_message_of_every_type_knows_its_content_again(spark: SparkSession, tmp_path: Path) -> None:
+    df, groups = frame(spark, [CARRIED[name] for name in there_are(CARRIED)])
+
+    def fail(state: Row, message: Row) -> Any:
+        raise ValueError("as ever")
+
+    failing = Pipeline(name="failing", group="g", order=Gapless("r"), handler=fail)
+    batch(failing, df, store=tmp_path)
+    report = store(tmp_path).drop(all=True, by="ann")
+    assert len(report.pending) > len(groups) / 2
+    settle(failing, store=tmp_path)
+    report = store(tmp_path).updated(report)
+    assert (report.void, report.pending) == ({}, {})
 
 
 def nested(depth: int) -> st.SearchStrategy[Kind]:

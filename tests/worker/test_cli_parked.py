@@ -188,7 +188,10 @@ def test_a_decision_says_at_which_revision_the_group_is_meant(db: Database, at: 
     assert (code, "name that group alone" in said) == (1, True), said
     with db.transaction() as tx:
         assert tx.execute("select count(*) from inturn_decision").fetchall() == [(0,)], "nothing was recorded"
-    code, said = command("parked", "drop", at, "a", "--if-revision", 2, *take)
+    code, said = command("parked", "drop", at, "a", "--if-digest", "0" * 64, *take)
+    assert (code, "the group is at revision 2, not at the message 000" in said) == (1, True), said
+    digest = json.loads(command("parked", "show", at, "a", "--json")[1])["messages"][0]["digest"]
+    code, said = command("parked", "drop", at, "a", "--if-revision", 2, "--if-digest", digest, *take)
     assert (code, "drop: done." in said) == (0, True), said
 
 

@@ -35,9 +35,13 @@ By = Annotated[str, typer.Option(help="Who decides; default: the user who is log
 Why = Annotated[str, typer.Option(help="Why, in words; kept with the decision.")]
 Revision = Annotated[int | None, typer.Option(help="The message that is meant; default: the first that is held.")]
 IfRevision = Annotated[
-    int | None, typer.Option(help="Only if the group is at this revision: of its first message, or the first missing.")
+    int | None,
+    typer.Option(help="Only if the group is at this revision: the one that failed, or the first that is missing."),
 ]
-IfEpoch = Annotated[int | None, typer.Option(help="Only if the group is in this epoch.")]
+IfEpoch = Annotated[int | None, typer.Option(help="Only if that revision is of this epoch.")]
+IfDigest = Annotated[
+    str | None, typer.Option(help="Only if it failed at the message of this digest; see parked show --json.")
+]
 Id = Annotated[str | None, typer.Option("--id", help="The same by its deduplication id.")]
 Definition = Annotated[
     str | None, typer.Option("--pipeline", help="ledger.py:ledger; take the decision now, if nobody is running.")
@@ -163,6 +167,7 @@ def replace(
     id_: Id = None,
     if_revision: IfRevision = None,
     if_epoch: IfEpoch = None,
+    if_digest: IfDigest = None,
     by: By = "",
     why: Why = "",
     pipeline: Definition = None,
@@ -179,7 +184,7 @@ def replace(
     if not isinstance(new, dict):
         raise InputError(f"--content {text!r} is not an object with the message's fields")
     how = DecisionOptions(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
-    seen = Seen(if_revision, if_epoch)
+    seen = Seen(if_revision, if_epoch, if_digest)
     _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new, seen=seen)
 
 
@@ -194,6 +199,7 @@ def drop(
     id_: Id = None,
     if_revision: IfRevision = None,
     if_epoch: IfEpoch = None,
+    if_digest: IfDigest = None,
     by: By = "",
     why: Why = "",
     pipeline: Definition = None,
@@ -207,7 +213,7 @@ def drop(
     how = DecisionOptions(
         by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
     )
-    which, seen = Which(groups or [], every, error, group or []), Seen(if_revision, if_epoch)
+    which, seen = Which(groups or [], every, error, group or []), Seen(if_revision, if_epoch, if_digest)
     if which.name is not None:
         _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_, seen=seen)
     elif revision is not None or id_ is not None:
@@ -225,6 +231,7 @@ def _simple(action: DecisionAction, text: str) -> None:
         group: GroupLike = None,
         if_revision: IfRevision = None,
         if_epoch: IfEpoch = None,
+        if_digest: IfDigest = None,
         by: By = "",
         why: Why = "",
         pipeline: Definition = None,
@@ -238,7 +245,7 @@ def _simple(action: DecisionAction, text: str) -> None:
             by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
         )
         which = Which(groups or [], every, error, group or [])
-        _decide_about(store, action, which, how, Seen(if_revision, if_epoch))
+        _decide_about(store, action, which, how, Seen(if_revision, if_epoch, if_digest))
 
     parked.command(action.value, help=f"{text} For one group, or for many.")(command)
 
@@ -287,7 +294,7 @@ def _decide_about(store: str, action: DecisionAction, which: Which, how: Decisio
         _decide(store, which.name, action, how, seen=seen)
         return
     if seen != Seen():
-        raise InputError("--if-revision and --if-epoch say where one group is; name that group alone")
+        raise InputError("--if-revision and its like say where one group is; name that group alone")
     if not (which.names or which.every or which.error is not None or which.groups):
         raise InputError("no group is selected; name groups, or give --group, --error or --all")
     selected = {"group": which.groups, "error": which.error, "all": which.every}

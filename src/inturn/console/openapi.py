@@ -15,10 +15,11 @@ _ERRORS: Final = {
 }
 _OF_POSTS: Final = {
     "408": "the body has not come in time",
-    "409": "what it is about has moved since it was shown",
     "413": "the request is too large",
     "415": "the body is not application/json",
 }
+
+_IF_SEEN: Final = {"409": "what it is about has moved since it was shown"}
 
 
 def document(*, has_log_in: bool = True) -> dict[str, Any]:
@@ -78,11 +79,12 @@ def _read(route: PageRoute, found: dict[str, Any], error: dict[str, Any]) -> dic
 def _write(
     route: PageRoute | ActionRoute, summary: str, found: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
+    is_seen = any(each.name == "seen" for each in route.fields)
     return {
         "operationId": f"post_{route.path.strip('/').replace('/', '_')}",
         "summary": summary,
         "requestBody": {"required": True, "content": {"application/json": {"schema": _body(route.fields)}}},
-        "responses": _responses(found, error, _ERRORS | _OF_POSTS),
+        "responses": _responses(found, error, _ERRORS | _OF_POSTS | (_IF_SEEN if is_seen else {})),
     }
 
 

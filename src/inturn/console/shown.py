@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from inturn.core.errors import GroupMoved
+from inturn.console.refusal import RequestRefused
 
 _MOST_GROUPS: Final = 200_000
 """Number of groups that all kept lists may have together; the last list is kept, whatever its length."""
@@ -47,12 +47,11 @@ class ShownLists:
         """Return the groups of a list, with what each was seen at.
 
         Raises:
-            GroupMoved: if there is no such list of this store and action, or it is no longer kept.
+            RequestRefused: if there is no such list of this store and action, or it is no longer kept.
         """
         with self._mutex:
             found = self._lists.get(name)
         if found is None or (found.store, found.action) != (store, action):
-            raise GroupMoved(
-                "the list of groups that was shown is no longer kept; look again, and decide about what is there"
-            )
+            told = "the list of groups that was shown is no longer kept; look again, and decide about what is there"
+            raise RequestRefused(told, 409)
         return found.marks

@@ -13,14 +13,16 @@ from inturn.console.fields import RequestFields
 from inturn.console.forms import FormField, edited, form
 from inturn.console.json_texts import json_value
 from inturn.console.places import StorePlace, answered, found
+from inturn.console.refusal import RequestRefused
 from inturn.console.roles import Role
 from inturn.console.stuck import StuckGroups, stuck
 from inturn.console.time_line import time_line
 from inturn.core.errors import GroupMoved, InputError
-from inturn.core.pipeline.deciding import Seen, mark_of
+from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import HeldStatus
-from inturn.core.pipeline.selection import patterns
+from inturn.core.pipeline.selection import DecisionDraft, patterns
+from inturn.core.texts import shown
 
 SAMPLE: Final = 10
 """Number of groups that the preview of a decision about many names."""
@@ -73,7 +75,7 @@ def group(fields: RequestFields) -> dict[str, Any]:
             "actions": actions,
             "unit": look.unit,
             # A viewer, who may not see all of the message, gets no digest of it either.
-            "seen": mark_of(look.subject(status, held)) if fields.person.may(Role.OPERATOR) else None,
+            "seen": look.subject(status, held).mark if fields.person.may(Role.OPERATOR) else None,
         }
 
 
@@ -91,9 +93,10 @@ def preview(fields: RequestFields) -> dict[str, Any]:
         InputError: if there is no such action, or nothing is selected.
     """
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
-    chosen = _Chosen.of(fields, place, action)
+    names, group = _names(fields), fields.fields.get("group")
     with place.open() as look:
-        draft = look.draft(action, *chosen.names, **chosen.selection, by="")
+        draft = look.draft(action, *names, **_selection(fields), by="")
+    seen = fields.shown.keep(place.title, action, draft.marks) if group is None else draft.marks.get(group, "")
     return {
         "store": place.title,
         "action": action,
@@ -101,8 +104,8 @@ def preview(fields: RequestFields) -> dict[str, Any]:
         "count": len(draft.decisions),
         "void": draft.void,
         "can_try": bool(fields.definitions),
-        "seen": fields.shown.keep(place.title, action, draft.marks),
-        "chosen": {name: fields.get(name) for name in ("like", "error", "all")},
+        "seen": seen,
+        "chosen": {name: fields.get(name) for name in ("group", "like", "error", "all")},
     }
 
 
@@ -166,13 +169,11 @@ def decide(fields: RequestFields) -> dict[str, str]:
     with place.open() as look:
         draft = look.draft(action, *chosen.names, content=content, seen=chosen.seen, **chosen.selection, by=by, why=why)
         if not draft.decisions:
-            why_not = "; ".join([*draft.void.values()][:SAMPLE])
-            error = GroupMoved if chosen.marks else InputError
-            raise error(why_not or "no group is selected any more: others were faster")
+            raise _refusal(draft)
         report = look.record(draft)
     (group, name), *others = report.pending.items()
     recorded = {"store": place.title, "action": action.value, "first": name, "count": str(1 + len(others))}
-    recorded |= {"left": str(len(draft.void))} if draft.void and chosen.marks else {}
+    recorded |= {"left": str(len(draft.moved))} if draft.moved else {}
     return recorded if others else recorded | {"group": group}
 
 
@@ -224,6 +225,26 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
+def _refusal(draft: DecisionDraft) -> InputError:
+    """Return why nothing was decided."""
+    told = [why if group in why else f"{shown(group)}: {why}" for group, why in [*draft.void.items()][:SAMPLE]]
+    more = f"; and so on for {len(draft.void) - SAMPLE:,} more" if len(draft.void) > SAMPLE else ""
+    kind = GroupMoved if draft.moved else InputError
+    return kind("; ".join(told) + more or "no group is selected any more: others were faster")
+
+
+def _names(fields: RequestFields) -> list[str]:
+    """Return the one group that is named, or none."""
+    return [fields.need("group")] if "group" in fields.fields else []
+
+
+def _selection(fields: RequestFields) -> dict[str, Any]:
+    """Return the patterns that select groups, where none is named."""
+    if "group" in fields.fields:
+        return {}
+    return {"group": fields.get("like"), "error": fields.get("error"), "all": fields.get("all") == "1"}
+
+
 class _Chosen(NamedTuple):
     """The groups that a request chooses: by name, by a list that was shown, or by patterns.
 
@@ -246,17 +267,15 @@ class _Chosen(NamedTuple):
         """Return what a request chooses.
 
         Raises:
-            GroupMoved: if the list that was shown is no longer kept.
+            RequestRefused: if the list that was shown is no longer kept, or was empty.
         """
-        seen = fields.get("seen")
-        if "group" in fields.fields:
-            name = fields.need("group")
-            return cls([name], {} if seen is None else {name: seen}, {})
-        if seen is not None:
-            marks = dict(fields.shown.marks(seen, place.title, action))
-            return cls(list(marks), marks, {})
-        patterns = {"group": fields.get("like"), "error": fields.get("error"), "all": fields.get("all") == "1"}
-        return cls([], {}, patterns)
+        seen, names = fields.get("seen"), _names(fields)
+        if seen is None or names:
+            return cls(names, {} if seen is None else dict.fromkeys(names, seen), _selection(fields))
+        marks = dict(fields.shown.marks(seen, place.title, action))
+        if not marks:
+            raise RequestRefused("no group was on the list that was shown", 409)
+        return cls(list(marks), marks, {})
 
 
 def _content(fields: RequestFields) -> dict[str, Any]:

@@ -202,13 +202,18 @@ class MessageDecoder:
             raise StateError(msg) from error
         return TimelineEntry(held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content)
 
+    def held_content(self, entry: TimelineEntry) -> dict[str, Any]:
+        """Return the content of a held message, as a person is shown it."""
+        content: dict[str, Any] = msgspec.json.decode(self.text(entry))
+        return content
+
     def remade(self, entry: TimelineEntry, new: dict[str, Any]) -> TimelineEntry:
         """Replace content of a held message; its place, id and digest stay.
 
         Raises:
             InputError: if the new content does not fit.
         """
-        content = {**msgspec.json.decode(self.text(entry)), **new}
+        content = {**self.held_content(entry), **new}
         made = remake(self._pipeline, entry, new)  # for its checks
         try:
             made.message, made.ref = self.message(content), msgspec.json.encode(content).decode()

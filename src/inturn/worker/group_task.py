@@ -168,7 +168,7 @@ class GroupRunner:
         group = Group(turn.group, line, fold, journal, turn.now_us)
         for each in turn.decisions:
             decision = msgspec.json.decode(each.decision, type=Decision)
-            verdicts[each.name] = decide(group, decision, self.reader.remade) or ""
+            verdicts[each.name] = decide(group, decision, self.reader.remade, self.reader.held_content) or ""
         for entry in entries:
             group.offer(entry)
         group.finish()

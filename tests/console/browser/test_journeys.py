@@ -7,6 +7,7 @@ import pytest
 from bank import ERROR, STUCK, Bank
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+import inturn
 from inturn.console import Account, ConsoleConfig, Role
 from inturn.worker.inspection import look
 
@@ -195,6 +196,19 @@ def test_a_list_that_was_shown_is_what_is_decided(bank: Bank, page: Page) -> Non
         page.goto(address)
         expect(page.get_by_role("link", name="acct-1603")).to_be_visible()
         expect(page.get_by_role("link", name="acct-1601")).to_be_hidden()
+
+
+def test_what_the_page_has_shown_since_it_was_loaded_goes_back_too(bank: Bank, page: Page) -> None:
+    with bank.served() as address:
+        page.goto(f"{address}/queues")
+        page.get_by_role("link", name="letters-failed", exact=True).last.click()
+        expect(page.locator("#live")).to_contain_text("3 messages: ")
+        with inturn.open(bank.at) as db:
+            (late,) = db.queue("letters").receive()
+            late.reject("no address")
+        expect(page.locator("#live")).to_contain_text("4 messages: ")
+        page.get_by_role("button", name="Redrive all").click()
+        expect(page.locator("#live")).to_contain_text("0 messages: ")
 
 
 def test_enter_in_a_field_does_nothing(bank: Bank, page: Page) -> None:

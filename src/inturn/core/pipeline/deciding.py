@@ -27,22 +27,26 @@ _OF_GROUP: Final = frozenset({DecisionAction.RESUME, DecisionAction.GIVE_UP})
 class AskedOfOne(TypedDict, total=False):
     """Options of a decision about one group.
 
+    With the last three it is void unless the group is where the person saw it: at the message at which its handler
+    failed, or at the first revision that is missing.
+
     Attributes:
         by: name of the person who decides.
         why: reason, in words.
-        if_revision: revision at which the person saw the group: of its first held message, or the first that is
-            missing. The decision is void if the group is elsewhere. Orders without revisions: ``turn`` of the message.
-        if_epoch: the same of the epoch.
+        if_revision: revision of that message, or the missing one; of an order without revisions, the message's turn.
+        if_epoch: its epoch.
+        if_digest: digest of that message, as a held message has it.
     """
 
     by: Required[str]
     why: str
     if_revision: int | None
     if_epoch: int | None
+    if_digest: str | None
 
 
 class Asked(AskedOfOne, total=False):
-    """Options of a decision about several groups; ``if_revision`` and ``if_epoch`` are for one that is named.
+    """Options of a decision about several groups; ``if_revision`` and its like are for one that is named.
 
     Attributes:
         group: shell pattern of groups, or several of which one must match.
@@ -56,25 +60,28 @@ class Asked(AskedOfOne, total=False):
 
 
 class Subject(NamedTuple):
-    """The message or the gap that keeps a group: what a decision about it is about.
+    """The subject of a decision about a group: the message or the gap that keeps it, or the group as a whole.
 
     Attributes:
-        epoch: its epoch.
+        group: name of the group.
+        words: where the group is, in words.
         turn: turn of the message, or the first missing revision.
-        words: the place of the group, in words.
-        head: the message; None: it is a gap.
+        epoch: its epoch.
+        head: the message; None: it is not one.
     """
 
-    epoch: int
-    turn: int
+    group: str
     words: str
-    head: HeldStatus | None
+    turn: int | None = None
+    epoch: int | None = None
+    head: HeldStatus | None = None
 
     @property
     def mark(self) -> str:
         """A text that changes as soon as another message, another content of it, or another gap keeps the group."""
         head = None if self.head is None else (self.head.digest, self.head.content)
-        return hashlib.sha256(repr((self.epoch, self.turn, head)).encode()).hexdigest()[:_MARK]
+        where = self.words if self.turn is None else (self.turn, self.epoch)
+        return hashlib.sha256(repr((self.group, where, head)).encode()).hexdigest()[:_MARK]
 
 
 class Seen(NamedTuple):
@@ -83,26 +90,43 @@ class Seen(NamedTuple):
     Attributes:
         revision: see :class:`AskedOfOne`.
         epoch: the same.
-        mark: the mark of its subject; see :func:`mark_of`.
+        digest: the same.
+        mark: the mark of its subject.
     """
 
     revision: int | None = None
     epoch: int | None = None
+    digest: str | None = None
     mark: str | None = None
 
-    def check(self, subject: Subject | None) -> None:
+    @classmethod
+    def of(cls, asked: AskedOfOne) -> "Seen":
+        """Return the place that options name.
+
+        Raises:
+            InputError: if one is of another type.
+        """
+        for name, kind in (("if_revision", int), ("if_epoch", int), ("if_digest", str)):
+            if not isinstance(value := asked.get(name), kind | None):
+                raise InputError(f"{name} is {value!r}; expected {'a whole number' if kind is int else 'a text'}")
+        return cls(asked.get("if_revision"), asked.get("if_epoch"), asked.get("if_digest"))
+
+    def check(self, subject: Subject) -> None:
         """Check that a group with this subject has not moved.
 
         Raises:
             GroupMoved: if it has.
         """
-        now = "nothing keeps the group" if subject is None else subject.words
-        if self.revision is not None and (subject is None or self.revision != subject.turn):
-            raise GroupMoved(f"events have overtaken it: {now}, not at revision {self.revision}")
-        if self.epoch is not None and (subject is None or self.epoch != subject.epoch):
-            raise GroupMoved(f"events have overtaken it: {now}, not at epoch {self.epoch}")
-        if self.mark is not None and self.mark != mark_of(subject):
-            raise GroupMoved(f"events have overtaken it: {now}, which is not what was shown")
+        digest = None if subject.head is None else subject.head.digest
+        for what, wanted, found in (
+            ("revision", self.revision, subject.turn),
+            ("epoch", self.epoch, subject.epoch),
+            ("the message", self.digest, digest),
+        ):
+            if wanted not in (None, found):
+                raise GroupMoved(f"events have overtaken it: {subject.words}, not at {what} {wanted}")
+        if self.mark not in (None, subject.mark):
+            raise GroupMoved(f"events have overtaken it: {subject.words}, which is not what was shown")
 
 
 class Decider(Inspector):
@@ -151,16 +175,17 @@ class Decider(Inspector):
             asked: see :class:`Asked`.
 
         Raises:
-            InputError: if nothing selects a group, or ``if_revision`` or ``if_epoch`` is given for several.
+            InputError: if nothing selects a group, or ``if_revision`` or its like is given for several.
         """
         selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
-        place = Seen(asked.get("if_revision"), asked.get("if_epoch"))
+        place = Seen.of(asked)
         if len(names) != 1 and place != Seen():
-            raise InputError("if_revision and if_epoch say where one group is; name that group alone")
+            raise InputError("if_revision and its like say where one group is; name that group alone")
         groups, void = self._selected(action, selection)
         batch, at_us = uuid.uuid4().hex, _now_us()
         decisions: list[Decision] = []
         marks: dict[str, str] = {}
+        moved: list[str] = []
         heads: Mapping[str, HeldStatus] = {}
         for number, group in enumerate(groups):
             if number % limits.DECIDED_AT_ONCE == 0:
@@ -172,6 +197,7 @@ class Decider(Inspector):
                 about = self._about(action, group, held, content)
             except InputError as error:
                 void[group.group] = str(error)
+                moved += [group.group] if isinstance(error, GroupMoved) else []
                 continue
             about |= {
                 "id": f"{batch}.{len(decisions):06d}",
@@ -180,8 +206,8 @@ class Decider(Inspector):
                 "why": asked.get("why", ""),
             }
             decisions.append(Decision(action=action, group=group.group, **about))
-            marks[group.group] = mark_of(subject)
-        return DecisionDraft(action, decisions, void, marks)
+            marks[group.group] = subject.mark
+        return DecisionDraft(action, decisions, void, marks, moved)
 
     def _selected(self, action: DecisionAction, selection: Selection) -> tuple[list[GroupStatus], dict[str, str]]:
         """Return the selected groups, and the named ones that do not exist, with the reason."""
@@ -249,12 +275,14 @@ class Decider(Inspector):
         about = self._about(action, group, held, new, revision, message_id)
         return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=_now_us(), why=why, **about)
 
-    def subject(self, group: GroupStatus, held: list[HeldStatus]) -> Subject | None:
-        """Return what keeps a group: the message at which its handler failed, or its gap; None: nothing does."""
+    def subject(self, group: GroupStatus, held: list[HeldStatus]) -> Subject:
+        """Return what keeps a group: the message at which its handler failed, or its gap; else the group as a whole."""
         if group.status == Status.FAILED and held:
-            return Subject(held[0].epoch, held[0].turn, f"the group is at {self.place(held[0])}", held[0])
-        gap = self.gap(group, held)
-        return gap and Subject(group.epoch or 0, gap[0], f"the group waits for revision {gap[0]}", None)
+            head = held[0]
+            return Subject(group.group, f"the group is at {self.place(head)}", head.turn, head.epoch, head)
+        if (gap := self.gap(group, held)) is not None:
+            return Subject(group.group, f"the group waits for revision {gap[0]}", gap[0], group.epoch or 0)
+        return Subject(group.group, f"the group is {group.status}")
 
     def _about(
         self,
@@ -269,13 +297,17 @@ class Decider(Inspector):
 
         Raises:
             InputError: if the group holds no such message, or has no gap to skip.
+            GroupMoved: if the group moved while it was read.
         """
         gap, is_failed = self.gap(group, held), group.status == Status.FAILED
         if action is DecisionAction.SKIP and gap is None:
             raise InputError(f"group {group.group!r} has no gap; it is {group.status}")
         if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
-            return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1]}
+            # Older versions, which do not look at the gap, are told what is held behind it.
+            return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1], "digest": held[0].digest}
         if action is DecisionAction.GIVE_UP and not is_failed:
+            if group.status == Status.GAP or (group.status == Status.WAITING and self.order.grade.has_gaps):
+                raise GroupMoved(f"group {group.group!r} went on while it was read; decide again")
             return {}
         for each in held:
             if revision in (None, each.turn) and message_id in (None, each.id):
@@ -284,7 +316,7 @@ class Decider(Inspector):
             msg = f"group {group.group!r} holds no such message; it holds "
             raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
         about: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
-        if action in _OF_GROUP:
+        if action is DecisionAction.RESUME:
             return about
         old = json.loads(canonical(each.content))
         return about | {"old": old} | ({} if new is None else {"new": {**old, **new}})
@@ -335,11 +367,6 @@ class GroupDecisions:
     def updated(self, report: DecisionReport) -> DecisionReport:
         """Return a report with what has become of its decisions by now."""
         return self.inspector.updated(report)
-
-
-def mark_of(subject: Subject | None) -> str:
-    """Return the mark of a group's subject, or of a group that nothing keeps."""
-    return "-" if subject is None else subject.mark
 
 
 def _now_us() -> int:

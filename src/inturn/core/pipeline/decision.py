@@ -5,13 +5,15 @@ names its subject, the message or the gap that the person saw, and is void if ev
 separate from the timeline because messages never need it.
 """
 
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from inturn.core.errors import InputError
-from inturn.core.identity import TimelineEntry
+from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.texts import checked_text, note, storable, unholdable
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
 """A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
 fit."""
+HeldContent: TypeAlias = Callable[[TimelineEntry], Mapping[str, Any]]
+"""A function that returns the content of a held message as a person is shown it."""
+
+_SHORT: Final = 80
+"""Number of characters of a value that is not replaced by its digest, which has 73 as JSON."""
 
 
 class DecisionAction(StrEnum):
@@ -60,8 +67,9 @@ class Decision:
         turn: the held message's turn; of a gap, the first missing revision.
         last: the last missing revision of a gap; None: the subject is a message.
         message_id: the held message's deduplication id.
-        digest: the hexadecimal digest of the held message. Without it and ``last`` a ``give-up`` is never void.
-        old: replace, drop: the old content.
+        digest: the hexadecimal digest of the group's first held message, or of the one in question. Without it and
+            ``last`` a ``give-up`` is never void.
+        old: the content of that message, of which a replacement changes neither place nor digest.
         new: replace: the new content; fields that it leaves out stay as they are.
 
     Raises:
@@ -97,7 +105,7 @@ class Decision:
             raise InputError(msg)
 
 
-def decide(group: Group, decision: Decision, remake: Remake) -> str | None:
+def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldContent) -> str | None:
     """Apply a decision about a group, and the messages that it releases; call it before the step's messages.
 
     Args:
@@ -105,6 +113,7 @@ def decide(group: Group, decision: Decision, remake: Remake) -> str | None:
         decision: decision of a person.
         remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn, id
             and digest stay, so that a copy of the old content is a duplicate and no conflict.
+        held_content: returns the content of a held message.
 
     Returns:
         None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
@@ -112,6 +121,8 @@ def decide(group: Group, decision: Decision, remake: Remake) -> str | None:
     """
     if group.timeline.parked is Status.GIVEN_UP:
         return _overtaken("the group was given up")
+    if (changed := _changed(group.timeline, decision, held_content)) is not None:
+        return changed
     if decision.action is DecisionAction.REPLACE:
         return _replace(group, decision, remake)
     return _RULES[decision.action](group, decision)
@@ -206,6 +217,36 @@ def _give_up(group: Group, decision: Decision) -> str | None:
     return None
 
 
+def _changed(line: Timeline, decision: Decision, held_content: HeldContent) -> str | None:
+    """Return why the message of a decision is not what the person saw: another decision has replaced its content."""
+    entry = None if decision.old is None or decision.last is not None else _named(line, decision)
+    if entry is None or isinstance(entry, str):  # of what is not held the rules say so
+        return None
+    try:
+        now, seen = shortened(held_content(entry)), shortened(decision.old or {})
+    except InputError:  # a message of a type that has no canonical form
+        return None
+    if all(now.get(name, value) == value for name, value in seen.items()):  # a field may have come since
+        return None
+    return _overtaken("the message has other content now")
+
+
+def shortened(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return content for a comparison: in JSON values, long ones as digests. What is short already stays as it is.
+
+    Raises:
+        InputError: if a value has no canonical form.
+    """
+    return {name: _short(value) for name, value in content.items()}
+
+
+def _short(value: Any) -> Any:
+    # A decision is kept as JSON, in which there is no NaN.
+    plain = json.loads(canonical(value), parse_constant=lambda _name: None)
+    text = canonical(plain)
+    return plain if len(text) <= _SHORT else f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
 def _moved(line: Timeline, decision: Decision) -> str | None:
     """Return why a group no longer is where the person saw it; None: it is, or the decision does not say where."""
     if decision.last is not None:
@@ -214,7 +255,11 @@ def _moved(line: Timeline, decision: Decision) -> str | None:
             return _overtaken("the group does not wait for a missing revision")
         # A gap that has become shorter from its end is the same one: the group waits for the same revision.
         return None if (decision.epoch, decision.turn) == (line.epoch or 0, gap[0]) else _overtaken(_missing(line, gap))
-    if decision.digest is None or (line.held and decision.digest == line.head().digest.hex()):
+    if decision.digest is None:
+        return None
+    # Decisions of older versions name the first message that is held behind a gap, before which others may have come.
+    held = line.held.values() if line.parked is Status.GAP else [line.head()] if line.held else []
+    if any(decision.digest == each.digest.hex() for each in held):
         return None
     return _overtaken("another message is at the group's head" if line.held else "the group holds no message")
 

@@ -174,7 +174,12 @@ def replay(
 def _decide(group: Group | None, decision: Decision) -> str | None:
     if group is None:
         return f"group {decision.group!r} is not known"
-    return decide(group, decision, partial(remake, group.pipeline))
+    return decide(group, decision, partial(remake, group.pipeline), partial(_held_content, group.pipeline))
+
+
+def _held_content(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    return content
 
 
 def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:
@@ -183,7 +188,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     Raises:
         InputError: if the message has no such field, or if its type refuses the new content.
     """
-    own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    own = _held_content(pipeline, entry)
     arrival = {pipeline.arrival} - own.keys()  # kept beside a message whose type has no such field
     new = {name: value for name, value in new.items() if name not in arrival}
     for name in new.keys() - own.keys():

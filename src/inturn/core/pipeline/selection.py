@@ -72,12 +72,14 @@ class DecisionDraft:
         decisions: one decision for each group.
         void: groups about which nothing can be decided, and why.
         marks: what each decision saw: the mark of its group's subject.
+        moved: those of ``void`` that are no longer where the person saw them.
     """
 
     action: DecisionAction
     decisions: Sequence[Decision]
     void: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
+    moved: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

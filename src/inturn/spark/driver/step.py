@@ -13,7 +13,7 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InturnError
 from inturn.core.pipeline import versions
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision, DecisionAction, shortened
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts
@@ -370,8 +370,10 @@ class Stepper:
 
 
 def brief(decision: Decision) -> Decision:
-    """Return a decision for the plan, which is sent to every task: of the old content only a replacement needs it."""
-    return decision if decision.action is DecisionAction.REPLACE else replace(decision, old=None)
+    """Return a decision for the plan, which is sent to every task: only a replacement needs the old content in full."""
+    if decision.action is DecisionAction.REPLACE or decision.old is None:
+        return decision
+    return replace(decision, old=shortened(decision.old))
 
 
 def _total(results: list[SliceResult]) -> Counts:

@@ -47,6 +47,12 @@ class Decisions:
         return self._by_group.pop(group, []) if self._by_group else []
 
 
+def held_content(entry: TimelineEntry) -> dict[str, Any]:
+    """Return the content of a held message, as a person is shown it."""
+    content: dict[str, Any] = entry.ref[0].slice(entry.ref[1], 1).to_pylist(maps_as_pydicts="strict")[0]
+    return content
+
+
 def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) -> TimelineEntry:
     """Return a held message with other content. It keeps its place, id and digest, so that its copies are recognised.
 
@@ -59,7 +65,7 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
         raise InputError(f"the message has no field {unknown[0]!r}; it has {', '.join(schema.names)}")
     try:
         row = entry.ref[0].slice(entry.ref[1], 1)
-        before = json.loads(canonical(row.to_pylist(maps_as_pydicts="strict")[0]))
+        before = json.loads(canonical(held_content(entry)))
         for name in (name for name, value in content.items() if value != before[name]):
             at = schema.get_field_index(name)
             row = row.set_column(at, schema.field(at), _array(content[name], schema.field(at).type))

@@ -25,7 +25,7 @@ from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import HASH
 from inturn.spark.executor.chunk import Chunk, Flags, last_run
 from inturn.spark.executor.consecutive import ConsecutiveRuns
-from inturn.spark.executor.decisions import Decisions, remade
+from inturn.spark.executor.decisions import Decisions, held_content, remade
 from inturn.spark.executor.fast_path import VectorizedGroups
 from inturn.spark.executor.invalid import ValidRows
 from inturn.spark.executor.placement import sort_keys
@@ -145,7 +145,7 @@ class Kernel:
         opened = OpenGroup(hash_, record, name, line, fold, self.journal, self._plan.now_us)
         for named, decision in self._decisions.about(name) if record is not None else ():
             opened.decided = opened.changed = True
-            self._decisions.verdicts[named] = decide(opened, decision, partial(remade, self._pipeline))
+            self._decisions.verdicts[named] = decide(opened, decision, partial(remade, self._pipeline), held_content)
         return opened
 
     def _visit(self, records: dict[str, EarlierGroup], below: int | None) -> None:
