@@ -94,7 +94,7 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
                 decide(
                     group,
                     _decision(each, group),
-                    lambda entry, new: replace(entry, message=new["content"]),
+                    lambda entry, new: replace(entry, message=new.get("content", entry.message)),
                     lambda entry: {"content": entry.message},
                 )
             else:
@@ -135,7 +135,7 @@ def _decision(action: DecisionAction, group: Group) -> Decision:
     head = line.head() if line.held else None
     gap = line.gaps()[:1] if isinstance(line, GaplessTimeline) else []
     first, last = gap[0][:2] if gap and action is DecisionAction.SKIP else (head and head.turn, None)
-    old = {"group": group.name, "revision": first, "epoch": line.epoch}
+    old = {"group": group.name, "revision": first, "epoch": line.epoch, "content": head and head.message}
     new = {**old, "content": "good"}
     epoch = line.epoch or 0
     return Decision(

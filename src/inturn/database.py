@@ -21,6 +21,7 @@ from inturn.core import limits
 from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
 from inturn.core.queue.messages import QueueInfo, QueueSettings, checked_name
+from inturn.core.texts import checked_text
 from inturn.idempotency.keys import DatabaseKeys
 from inturn.queue.operation import operation
 from inturn.queue.queue import Queue, check_dead_letter
@@ -209,7 +210,7 @@ class Database:
         A pipeline that no worker has run over this database yet has none; :meth:`pipelines` has the names of those that
         have.
         """
-        return PipelineResults(DatabaseInspector(self, name, must_exist=False))
+        return PipelineResults(DatabaseInspector(self, checked_text("pipeline", name), must_exist=False))
 
     @operation
     def pipelines(self) -> Command[list[str]]:

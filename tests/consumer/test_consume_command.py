@@ -61,7 +61,7 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queue(folder: Path) -
     (folder / "shop.db").unlink()
     process = start(folder, "--until-empty")
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "There was no database shop.db; it was made, with payments.\n")
+    assert (process.returncode, said) == (0, "shop.db had no queues yet; made payments.\n")
     assert left(folder) == (0, 0)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime as dt
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -213,6 +214,67 @@ def test_a_decision_about_content_that_another_has_replaced_is_void(order: Order
     assert done(line, result, about(result, action, new="mine", id="3")).verdicts == {"3": None}
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "is_same"),
+    [
+        ({"v": 1}, {"v": 1}, True),
+        ({"v": 1}, {"v": 1.0}, True),  # of a column that has become one of floats
+        ({"v": 1}, {"v": True}, False),
+        ({"v": {"k": 0}}, {"v": {"k": False}}, False),
+        ({}, {"v": None}, True),  # of a column that has come since
+        ({}, {"v": 5}, False),
+        ({"v": 1, "w": 2}, {"v": 1}, True),  # of a column that is gone
+        ({"v": None}, {"v": math.nan}, True),  # JSON has no NaN
+        ({"v": [None, 1]}, {"v": [math.inf, 1]}, True),
+        ({"v": "long " * 50}, {"v": "long " * 50}, True),
+        ({"v": "long " * 50}, {"v": "long " * 50 + "!"}, False),
+        ({"v": [1.5] * 50}, {"v": [1.5] * 50}, True),
+        ({"v": [1] * 50}, {"v": [1.0] * 50}, True),
+        ({"v": dt.date(2026, 1, 2)}, {"v": "2026-01-02"}, True),
+    ],
+)
+def test_content_is_the_same_by_its_values(was: Message, now: Message, is_same: bool) -> None:
+    line, before = failed(Monotone("r"))
+    held = before.timelines["a"]
+    group = Group("a", held, Fold(line, line.state), Journal(), now_us=7)
+    head = held.head()
+    about_it = {"epoch": 0, "turn": head.turn, "digest": head.digest.hex(), "old": was}
+    drop = Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, **about_it)
+    why = decide(group, drop, lambda entry, new: entry, lambda entry: now)
+    assert why == (None if is_same else "events have overtaken it: the message has other content now")
+
+
+def test_a_handler_that_changes_its_message_makes_no_decision_void() -> None:
+    def apply(state: list[Any], message: Message) -> tuple[list[Any], list[Any]]:
+        message["v"] = f"{message['v']}!"
+        raise ValueError("as ever")
+
+    line = pipeline(Monotone("r"), handler=apply)
+    before = line.replay(history("x"))
+    old = before.timelines["a"].head().message | {"v": "x"}
+    drop = about(before, DecisionAction.DROP, old=old, id="2")
+    assert take(line, before, about(before, DecisionAction.RESUME, id="1"), drop).verdicts == {"1": None, "2": None}
+    replaced = take(line, before, about(before, DecisionAction.REPLACE, new="y", old=old, id="1"), drop)
+    assert replaced.verdicts["2"] == "events have overtaken it: the message has other content now"
+
+
+def test_only_the_fields_that_were_changed_are_replaced() -> None:
+    line, before = failed(Monotone("r"))
+    group = Group("a", before.timelines["a"], Fold(line, line.state), Journal(), now_us=7)
+    given: list[Message] = []
+
+    def remake(entry: TimelineEntry, new: Message) -> TimelineEntry:
+        given.append(new)
+        return entry
+
+    old = before.timelines["a"].head().message | {"unknown to the type": 1, "nan": None, "flag": 0}
+    decision = about(before, DecisionAction.REPLACE, old=old, new=None)
+    decision = dataclasses.replace(decision, new={**old, "v": "mended", "flag": False})
+    assert decide(group, decision, remake, lambda entry: None) is None
+    assert given == [{"v": "mended", "flag": False}]
+    assert given[0]["flag"] is False
+
+
 @every_grade
 def test_giving_up_is_void_if_another_message_is_at_the_head(order: Order) -> None:
     line, before = failed(order, BAD)
@@ -348,7 +410,8 @@ def test_nothing_but_the_content_is_taken_from_what_was_made_again(order: Order)
     given, head = about(before, DecisionAction.REPLACE, new=BAD), held.head()
 
     def remake(entry: TimelineEntry, new: Message) -> TimelineEntry:
-        return TimelineEntry(turn=99, digest=b"", message=new, epoch=9, id="other", since_us=1, ref="there")
+        message = {**entry.message, **new}
+        return TimelineEntry(turn=99, digest=b"", message=message, epoch=9, id="other", since_us=1, ref="there")
 
     assert decide(group, given, remake, lambda entry: entry.message) is None
     assert held.head() == dataclasses.replace(head, message=given.new, ref="there")

@@ -1,6 +1,10 @@
 """A traceback shows a handler's lines as they were when it was loaded, however its file has changed since."""
 
+import dataclasses
 import functools
+import importlib
+import inspect
+import linecache
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,12 +44,60 @@ def test_a_handler_that_was_changed_is_shown_as_it_ran(tmp_path: Path, handler: 
     assert 'raise ValueError("it failed again")' in shown(new.handler), "what is loaded anew is shown anew"
 
 
+def test_what_is_loaded_again_spoils_nothing(tmp_path: Path) -> None:
+    """Neither the lines of the old handler nor what others read of the file."""
+    file = tmp_path / "ledger_loaded_twice.py"
+    file.write_text(HANDLER.replace("HERE", "apply"))
+    old = load(f"{file}:ledger")
+    file.write_text("# mended\n" * 3 + file.read_text().replace("it failed", "it failed again"))
+    new = load(f"{file}:ledger")
+    dataclasses.replace(old, name="other")
+    assert 'raise ValueError("it failed")' in shown(old.handler)
+    assert 'raise ValueError("it failed again")' in shown(new.handler)
+    assert "it failed again" in inspect.getsource(new.handler)
+    assert linecache.getline(str(file), 1) == "# mended\n"
+
+
+def test_a_module_that_is_reloaded_shows_its_new_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "ledger_reloaded.py"
+    file.write_text(HANDLER.replace("HERE", "apply"))
+    module = importlib.import_module("ledger_reloaded")
+    file.write_text("# mended\n" * 30 + file.read_text().replace("it failed", "it failed again"))
+    importlib.reload(module)
+    assert 'raise ValueError("it failed again")' in shown(module.apply)
+    assert "it failed again" in inspect.getsource(module.apply)
+
+
+def test_the_causes_of_an_error_are_shown_as_they_ran_too(tmp_path: Path) -> None:
+    file = tmp_path / "ledger_with_a_cause.py"
+    file.write_text(HANDLER.replace("HERE", "apply"))
+    ledger = load(f"{file}:ledger")
+    file.write_text("# mended\n" * 3 + file.read_text())
+
+    def outer(state: Any, message: Any) -> Any:
+        try:
+            ledger.handler(state, message)
+        except ValueError as error:
+            raise ValueError("it failed outside") from error
+
+    assert 'raise ValueError("it failed")' in shown(outer)
+
+
 def test_handlers_without_a_file_are_taken_as_they_are() -> None:
     class Handler:
         def __call__(self, state: Any, message: Any) -> Any:
             return state, []
 
-    for handler in (divmod, functools.partial(divmod), Handler()):
+    class Endless(Handler):
+        def __getattr__(self, name: str) -> Any:
+            return self
+
+    def loop(state: Any, message: Any) -> Any:
+        return state, []
+
+    loop.__wrapped__ = loop  # type: ignore[attr-defined]
+    for handler in (divmod, functools.partial(divmod), Handler(), Endless(), loop):
         inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=handler)
 
 

@@ -1,5 +1,6 @@
 """The results of a pipeline are the same rows in SQLite, in PostgreSQL and in a store on Spark."""
 
+import copy
 import datetime as dt
 import json
 import sys
@@ -228,6 +229,13 @@ def test_a_pipeline_that_has_not_run_yet_has_no_results(tmp_path: Path, request:
     for target in (str(tmp_path / "new.db"), request.getfixturevalue("postgres_url")):
         with inturn.open(target, durable=False) as db:
             results = db.pipeline("ledger")
+            for wrong in (5, None):
+                with pytest.raises(InputError):
+                    db.pipeline(wrong)  # type: ignore[arg-type]
+            assert list(inturn.dry_run(LEDGER, results, "resume", all=True)) == []
+            assert [each.void for each in inturn.dry_run(LEDGER, results, "drop", "a")] == [
+                "pipeline 'ledger' has no group 'a'"
+            ]
             tables = (results.states, results.parked, results.outputs, results.rejected, results.failing)
             assert [list(table()) for table in tables] == [[], [], [], [], []]
             assert results.states().arrow().num_rows == 0
@@ -250,6 +258,7 @@ def test_a_group_that_is_not_there_is_a_key_error(results: PipelineResults) -> N
             ask("nobody")
         assert isinstance(told.value, NoSuchGroup)
         assert str(told.value).endswith("has no group 'nobody'"), "without the quotes of a KeyError"
+    assert (str(NoSuchGroup()), str(copy.copy(NoSuchGroup("x")))) == ("", "x")
     assert list(results.outputs("nobody")) == list(results.rejected("nobody")) == []
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from shop import SHOPS, Shop
 
+import inturn
 from hostile import HOSTILE
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InvalidMessage, PipelineError
@@ -182,6 +183,42 @@ def test_what_a_record_within_or_a_default_raises_is_the_messages_fault(
     texts = sorted(detail for _, detail in rejected)
     assert any("LookupError: bad" in each for each in texts)
     assert any("RuntimeError: no luck today" in each for each in texts)
+
+
+def test_a_body_that_is_nested_deeply_is_applied_or_invalid() -> None:
+    """How deep it may be depends on how deep Python is already."""
+    ledger = Pipeline(name="p", group="g", order=Gapless("r"), handler=lambda state, message: (state, []))
+    depths = range(100, 1200, 100)
+    with inturn.open(":memory:") as db:
+        queue = db.queue("q")
+        for depth in depths:
+            queue.send(f'{{"g": "a{depth}", "r": 1, "v": {"[" * depth}{"]" * depth}}}', group=f"a{depth}")
+        counts = inturn.work(ledger, queue, until="empty")
+    assert counts.applied + counts.rejected["invalid"] == len(depths)
+    assert counts.applied > 2
+
+
+def test_what_the_type_does_not_know_stays_when_the_message_is_replaced() -> None:
+    @dataclass
+    class Amount:
+        g: str
+        r: int
+        v: int
+
+    def apply(state: Any, message: Amount) -> tuple[Any, list[Any]]:
+        if message.v < 0:
+            raise ValueError("below zero")
+        return message.v, []
+
+    ledger = Pipeline(name="p", group="g", order=Gapless("r"), handler=apply, message=Amount, state=int)
+    with inturn.open(":memory:") as db:
+        queue = db.queue("q")
+        queue.send({"g": "a", "r": 1, "v": -1, "unknown": 3}, group="a")
+        inturn.work(ledger, queue, until="empty")
+        results = db.pipeline("p")
+        report = results.replace("a", content={"v": 2}, by="ann")
+        inturn.work(ledger, queue, until="empty")
+        assert (results.updated(report).void, results.state("a")) == ({}, 2)
 
 
 def test_a_replacement_that_its_type_refuses_is_void(tmp_path: Path) -> None:

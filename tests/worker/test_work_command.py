@@ -101,9 +101,11 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, 
     done = ran(folder, "app.py:ledger", *options, "--health", f"127.0.0.1:{free_port()}")
     assert done.returncode == 0
     assert done.stdout == "ledger over payments: 0 received, 0 applied, 0 duplicate, 0 rejected\n"
-    assert done.stderr == "There was no database new.db; it was made, with payments, credits.\n"
+    assert done.stderr == "new.db had no queues yet; made payments, credits.\n"
     with inturn.open(folder / "new.db") as db:
         assert sorted(db.queues()) == ["credits", "payments"]
+    done = ran(folder, "app.py:ledger", "--queue", "other.db#payments", "--until-empty", "--log-json")
+    assert all(json.loads(line) for line in done.stderr.splitlines()), "lines of JSON alone"
     done = ran(folder, "app.py:ledger", "--queue", "new.db#paymnts", "--until-empty")
     assert (done.returncode, done.stderr) == (
         1,
@@ -112,9 +114,37 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, 
 
 
 @pytest.mark.thorough
+def test_what_is_wrong_is_told_before_a_database_is_made(folder: Path) -> None:
+    new = ("--queue", "new.db#payments", "--until-empty")
+    for words in (("app.py:none", *new), ("app.py:ledger", *new, "--deliver", "app.py:none"), ("none.py:x", *new)):
+        assert ran(folder, *words).returncode == 1
+    assert not (folder / "new.db").exists()
+    assert ran(folder, "app.py:ledger", *new, "--deliver", "#" + "x" * 300).returncode == 1
+    done = ran(folder, "app.py:ledger", *new, "--deliver", "#credits")
+    assert (done.returncode, "made payments, credits." in done.stderr) == (0, True), "no half was made"
+
+
+@pytest.mark.thorough
+def test_several_that_start_at_once_make_one_database(folder: Path) -> None:
+    words = command("app.py:ledger", "--queue", "new.db#payments", "--until-empty")
+    started = [subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [each.communicate(timeout=120)[1] for each in started]
+    assert [each.returncode for each in started] == [0, 0, 0, 0], said
+
+
+@pytest.mark.thorough
+def test_one_database_may_be_spelt_in_two_ways(folder: Path) -> None:
+    table = '[[pipelines]]\npipeline = "app.py:{}"\nqueue = "{}"\n'
+    both = table.format("ledger", f"{folder}/new.db#a") + table.format("copy", f"../{folder.name}/new.db#b")
+    (folder / "work.toml").write_text(both)
+    done = ran(folder, "--config", "work.toml", "--until-empty")
+    assert (done.returncode, "made a, b." in done.stderr) == (0, True), done.stderr
+
+
+@pytest.mark.thorough
 def test_tables_that_are_not_there_yet_are_made_with_the_queue(folder: Path, empty_postgres_url: str) -> None:
     done = ran(folder, "app.py:ledger", "--queue", f"{empty_postgres_url}#payments", "--until-empty")
-    assert (done.returncode, "it was made, with payments." in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "made payments." in done.stderr) == (0, True), done.stderr
     with inturn.open(empty_postgres_url) as db:
         assert db.queues() == ["payments"]
 

@@ -44,12 +44,13 @@ def consume(
     from inturn.worker.signals import stopped_by
 
     path, name = split(queue)
+    function = load_function(handler, {})
     make_absent(path, [name])
     with ExitStack() as stack:
         db = stack.enter_context(opened(path))
         consumer = Consumer(
             db.queue(name, create=False),
-            load_function(handler, {}),
+            function,
             concurrency=concurrency,
             retry=Retry(retries, backoff),
             then="dead-letter" if dead_letter else "park",

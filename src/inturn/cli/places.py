@@ -73,25 +73,31 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
         yield db
 
 
-def make_absent(path: str, queues: "Iterable[str]") -> None:
-    """Make a database that is not there yet, with these queues, and say so: what sends to them may start later.
+def make_absent(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -> None:
+    """Make a database that is not there yet, with all of these queues at once.
 
-    In a database that is there nothing is made: a queue that it lacks is more likely a slip of the pen.
+    In a database that has queues nothing is made: a name that it lacks is more likely a slip of the pen.
+
+    Args:
+        path: the database.
+        queues: names of the queues.
+        is_quiet: whether nothing is said of it, where standard error is for other lines.
 
     Raises:
+        InputError: if a name is not valid; no queue is made then.
         StoreError: if it cannot be made.
     """
     from inturn.database import open as open_database
 
-    if "://" not in path and Path(path).exists():
-        return
-    with suppress(NoSuchDatabase), opened(path):
-        return
+    with suppress(NoSuchDatabase), opened(path) as db:
+        if db.queues():
+            return
     made = list(dict.fromkeys(queues))
-    with open_database(path) as db:
+    with open_database(path) as db, db.transaction() as tx:
         for name in made:
-            db.queue(name)
-    say(f"There was no database {shown(path)}; it was made, with {', '.join(map(line, made))}.", err=True)
+            db.create(name, tx=tx)
+    if not is_quiet:
+        say(f"{shown(path)} had no queues yet; made {', '.join(map(line, made))}.", err=True)
 
 
 @contextmanager
@@ -115,7 +121,7 @@ def look_into(store: str) -> "Decider":
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
-            raise StoreError(f"there is no database {path!r}; {_near(path)}")
+            raise NoSuchDatabase(f"there is no database {path!r}; {_near(path)}")
         return look(path, name)
     check_store(path if store.endswith("#") else store)
     from inturn.spark.driver.inspection import SparkInspector

@@ -23,7 +23,7 @@ from inturn.telemetry.logs import LEVELS, configure
 from inturn.toml_file import read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import ModuleType
 
     from inturn.database import Database
@@ -155,12 +155,9 @@ def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
     from inturn.worker.signals import stopped_by
 
     configure(config.log_level, json_lines=config.log_json)
-    for path, queues in _queues(config).items():
-        make_absent(path, queues)
     with ExitStack() as stack:
         service: Any
         run: Callable[[], None]
-        databases = stack.enter_context(_shown_databases(config))
         workers = measures.workers
         if config.processes == 1:
             service = stack.enter_context(_service(config))
@@ -172,6 +169,7 @@ def _run(config: WorkConfig, *, until_empty: bool) -> dict[str, Any]:
                 pass
             service = ProcessGroup(_one_of_several, (msgspec.json.encode(config), until_empty), config.processes)
             run, workers = service.run, service.measured
+        databases = stack.enter_context(_shown_databases(config))
         if config.health is not None:
             stack.enter_context(HealthEndpoint(config.health, service.status, metrics_page(databases, workers)))
         if config.telemetry:
@@ -210,32 +208,41 @@ def _service(config: WorkConfig) -> "Iterator[Service]":
                 databases[path] = stack.enter_context(opened(path))
             return databases[path].queue(name, create=False)
 
+        pipelines = [load(each.pipeline, modules) for each in config.pipelines]
+        functions = [_function(each.deliver, modules) for each in config.pipelines]
+        for path, queues in _queues(config):
+            make_absent(path, queues, is_quiet=config.log_json)
         jobs = []
-        for each in config.pipelines:
+        for each, pipeline, function in zip(config.pipelines, pipelines, functions, strict=True):
             path, name = split(each.queue)
-            queue = queue_of(path, name)
-            deliver: Callable[..., Any] | Queue | To | None = None
-            if isinstance(each.deliver, DeliveryTable):
-                deliver = each.deliver.function()
-            elif each.deliver is not None and _names_queue(each.deliver):
+            deliver: Callable[..., Any] | Queue | To | None = function
+            if isinstance(each.deliver, str) and function is None:
                 to_path, to = parts(each.deliver)
                 deliver = queue_of(*split(f"{to_path or path}#{to}"))
-            elif each.deliver is not None:
-                deliver = load_deliver(each.deliver, modules)
-            jobs.append(Job(load(each.pipeline, modules), queue, deliver, each.concurrency, shown(path)))
+            jobs.append(Job(pipeline, queue_of(path, name), deliver, each.concurrency, shown(path)))
         yield Service(jobs, grace_s=config.grace_s)
 
 
-def _queues(config: WorkConfig) -> dict[str, list[str]]:
-    """Return the queues that the pipelines receive from and deliver to, by database."""
-    found: dict[str, list[str]] = {}
+def _function(
+    deliver: "str | DeliveryTable | None", modules: "dict[str, ModuleType]"
+) -> "Callable[..., Any] | To | None":
+    """Return the function that takes outputs; None: there is none, or a queue takes them."""
+    if isinstance(deliver, DeliveryTable):
+        return deliver.function()
+    return None if deliver is None or _names_queue(deliver) else load_deliver(deliver, modules)
+
+
+def _queues(config: WorkConfig) -> "Iterable[tuple[str, list[str]]]":
+    """Return databases with the queues from which pipelines receive, and those beside them to which they deliver."""
+    found: dict[str, tuple[str, list[str]]] = {}
     for each in config.pipelines:
         path, name = split(each.queue)
-        found.setdefault(path, []).append(name)
-        if isinstance(each.deliver, str) and _names_queue(each.deliver):
-            to_path, to = parts(each.deliver)
-            found.setdefault(to_path or path, []).append(to)
-    return found
+        one = path if "://" in path else str(Path(path).resolve())  # however it is spelt
+        _, names = found.setdefault(one, (path, []))
+        names.append(name)
+        if isinstance(each.deliver, str) and each.deliver.startswith("#"):
+            names.append(each.deliver[1:])
+    return found.values()
 
 
 def _names_queue(deliver: str | None) -> bool:

@@ -66,7 +66,7 @@ class NoSuchGroup(InputError, KeyError):
     """A name of which a pipeline has no group."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # a KeyError would quote it
+        return InputError.__str__(self)  # a KeyError would quote it
 
 
 class GroupMoved(InputError):

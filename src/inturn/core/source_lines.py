@@ -8,30 +8,91 @@ import functools
 import inspect
 import linecache
 import os
-from collections.abc import Callable
-from typing import Any
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple
 
-_kept: dict[str, tuple[int, int]] = {}
-"""The time of change and the size of each file whose lines are kept."""
+
+class _LoadedSource(NamedTuple):
+    """The lines of a module; ``spec`` is another object after it was loaded again."""
+
+    spec: object
+    path: str
+    lines: list[str]
+
+
+_kept: dict[int, _LoadedSource] = {}
+"""The lines by the identity of the module's namespace."""
+_mutex = threading.RLock()  # the text of an error may print another
+_MOST = 100
+"""Number of exceptions of a chain that are looked at."""
 
 
 def keep_source_lines(function: Callable[..., Any]) -> None:
-    """Keep the lines of a function's file as they are now: call it when the function has just been defined."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return  # of C, or an object that is called
-    path = code.co_filename
-    try:
-        found = os.stat(path)  # noqa: PTH116 - pipelines are defined often in tests, and a Path costs as much again
-    except OSError:
-        return  # of a notebook or a prompt, whose lines Python keeps by itself
-    seen = (found.st_mtime_ns, found.st_size)
-    if _kept.get(path) == seen and path in linecache.cache:
+    """Keep the lines of a function's module as they are now: call it when the function has just been defined."""
+    with suppress(Exception):  # whatever the object of a stranger answers, it may be a handler
+        while isinstance(function, functools.partial):
+            function = function.func
+        plain: Any = inspect.unwrap(function)
+        own, path = plain.__globals__, plain.__code__.co_filename
+        if _loaded(own, path) is None and stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pipelines are many
+            linecache.checkcache(path)
+            _kept[id(own)] = _LoadedSource(_spec(own), path, linecache.getlines(path))
+
+
+@contextmanager
+def lines_as_loaded(error: BaseException) -> Iterator[None]:
+    """Let the tracebacks of an error and of its causes show the lines that ran, while the block runs."""
+    files = {source.path: source for frame in _frames(error) if (source := _of(frame)) is not None}
+    if not files:
+        yield
         return
-    linecache.updatecache(path)
-    entry: tuple[Any, ...] = linecache.cache.get(path, ())
-    if len(entry) == 4:
-        linecache.cache[path] = (entry[0], None, *entry[2:])  # without a time the lines are never read again
-        _kept[path] = seen
+    with _mutex:
+        before = {path: linecache.cache.get(path) for path in files}
+        for path, source in files.items():
+            # Without a time Python does not look whether the file has changed.
+            linecache.cache[path] = (sum(map(len, source.lines)), None, source.lines, path)
+        try:
+            yield
+        finally:
+            for path, entry in before.items():
+                if entry is None:
+                    linecache.cache.pop(path, None)
+                else:
+                    linecache.cache[path] = entry
+
+
+def _loaded(own: dict[str, Any], path: str) -> _LoadedSource | None:
+    """Return what is kept of a module as it is loaded now."""
+    source = _kept.get(id(own))
+    return source if source is not None and source.path == path and source.spec is _spec(own) else None
+
+
+def _spec(own: dict[str, Any]) -> object:
+    """Return the object that is another one after each load of a module."""
+    spec: object = own.get("__spec__")
+    return own["__name__"] if spec is None else spec  # a script is loaded once
+
+
+def _of(frame: FrameType) -> _LoadedSource | None:
+    with suppress(Exception):
+        return _loaded(frame.f_globals, frame.f_code.co_filename)
+    return None
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """Yield the frames of an exception and of those that it came from."""
+    left, seen = [error], set[int]()
+    while left and len(seen) < _MOST:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        trace = each.__traceback__
+        while trace is not None:
+            yield trace.tb_frame
+            trace = trace.tb_next
+        left += [other for other in (each.__cause__, each.__context__) if other is not None]

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.errors import InputError
+from inturn.core.source_lines import lines_as_loaded
 
 _OTHERS: Final = frozenset({int, float, bool, bytes, type(None)})
 """Types of values that contain no text."""
@@ -175,7 +176,8 @@ def text_of(error: BaseException) -> str:
 def traceback_of(error: BaseException) -> str:
     """Return an exception of anybody's with its traceback, as Python prints it; its text if that cannot be printed."""
     try:
-        return "".join(traceback.format_exception(error))
+        with lines_as_loaded(error):
+            return "".join(traceback.format_exception(error))
     except Exception:  # noqa: BLE001 - as above
         return f"{type(error).__name__}: {text_of(error)}\n"
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
 """A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
 fit."""
-HeldContent: TypeAlias = Callable[[TimelineEntry], Mapping[str, Any]]
-"""A function that returns the content of a held message as a person is shown it."""
+HeldContent: TypeAlias = Callable[[TimelineEntry], Mapping[str, Any] | None]
+"""A function that returns the content of a held message as a person is shown it; None: nobody has replaced it."""
 
 _SHORT: Final = 80
 """Number of characters of a value that is not replaced by its digest, which has 73 as JSON."""
@@ -163,7 +163,7 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
             changed = f"{name} was {was!r} and would be {would_be!r}"
             return storable(f"{changed}: what places a message cannot be replaced")
     try:
-        made = remake(entry, new)
+        made = remake(entry, _edited(old, new))
     except InputError as error:
         return storable(str(error))  # an error of the message type
     resumes = _fails(line, entry)
@@ -173,6 +173,11 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
     if resumes:
         group.go_on()
     return None
+
+
+def _edited(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that the person has changed; the others stay, also those that JSON or the type cannot hold."""
+    return {name: value for name, value in new.items() if name not in old or not _is_same(value, old[name])}
 
 
 def _drop(group: Group, decision: Decision) -> str | None:
@@ -222,13 +227,21 @@ def _changed(line: Timeline, decision: Decision, held_content: HeldContent) -> s
     entry = None if decision.old is None or decision.last is not None else _named(line, decision)
     if entry is None or isinstance(entry, str):  # of what is not held the rules say so
         return None
+    content = held_content(entry)
+    if content is None:
+        return None
     try:
-        now, seen = shortened(held_content(entry)), shortened(decision.old or {})
+        now, seen = shortened(content), shortened(decision.old or {})
     except InputError:  # a message of a type that has no canonical form
         return None
-    if all(now.get(name, value) == value for name, value in seen.items()):  # a field may have come since
+    # A column that has come since is null, and one that is gone nobody has replaced.
+    if all(_is_same(value, seen.get(name)) for name, value in now.items()):
         return None
     return _overtaken("the message has other content now")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return canonical(one) == canonical(other)  # True is not 1
 
 
 def shortened(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,10 +254,16 @@ def shortened(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    # A decision is kept as JSON, in which there is no NaN.
-    plain = json.loads(canonical(value), parse_constant=lambda _name: None)
-    text = canonical(plain)
-    return plain if len(text) <= _SHORT else f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    # A decision is kept as JSON, in which there is no NaN; a column may have become one of floats.
+    plain = json.loads(canonical(value), parse_constant=lambda _name: None, parse_float=_number)
+    if len(text := canonical(plain)) <= _SHORT:
+        return plain
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _number(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _moved(line: Timeline, decision: Decision) -> str | None:

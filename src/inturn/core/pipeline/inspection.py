@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from inturn.core import limits
-from inturn.core.errors import NoSuchGroup
+from inturn.core.errors import InputError, NoSuchGroup
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
@@ -314,7 +314,7 @@ class Inspector(ABC):
         """
         try:
             group = self.group(name)
-        except NoSuchGroup:
+        except InputError:
             refused = self.refused(name)
             if refused is None:
                 raise

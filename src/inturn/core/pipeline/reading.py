@@ -134,8 +134,16 @@ def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Pl
             continue
         if fault := name_fault(field, str(value)):
             yield fault
-    if (path := unholdable(content)) is not None:
-        yield f"{path} has half a surrogate pair, which no UTF-8 can hold"
+    if fault := _content_fault(content):
+        yield fault
+
+
+def _content_fault(content: Mapping[str, Any]) -> str | None:
+    try:
+        path = unholdable(content)
+    except RecursionError:
+        return "it is nested too deeply"
+    return None if path is None else f"{path} has half a surrogate pair, which no UTF-8 can hold"
 
 
 def _turn_fault(pipeline: Pipeline, turn: Any) -> str | None:

@@ -1,5 +1,6 @@
 """The pure timeline over a list of messages: every runner must agree with it."""
 
+import copy
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,11 +175,19 @@ def replay(
 def _decide(group: Group | None, decision: Decision) -> str | None:
     if group is None:
         return f"group {decision.group!r} is not known"
-    return decide(group, decision, partial(remake, group.pipeline), partial(_held_content, group.pipeline))
+    return decide(group, decision, partial(_remade, group.pipeline), _held_content)
 
 
-def _held_content(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+def _remade(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:
+    made = remake(pipeline, entry, new)
+    own = made.message if pipeline.fields is None else values_of(made.message, pipeline.fields)
+    made.ref = copy.deepcopy(own)
+    return made
+
+
+def _held_content(entry: TimelineEntry) -> Mapping[str, Any] | None:
+    """Return the content that replaced that of a message, before the handler could change the message itself."""
+    content: Mapping[str, Any] | None = entry.ref
     return content
 
 
@@ -188,7 +197,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     Raises:
         InputError: if the message has no such field, or if its type refuses the new content.
     """
-    own = _held_content(pipeline, entry)
+    own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
     arrival = {pipeline.arrival} - own.keys()  # kept beside a message whose type has no such field
     new = {name: value for name, value in new.items() if name not in arrival}
     for name in new.keys() - own.keys():
@@ -203,8 +212,6 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
 
 
 def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:
-    import copy
-
     state = versions.carried(pipeline, before.states[name], before.version, before.shape)
     line = copy.deepcopy(before.timelines[name])
     return Group(name, line, Fold(pipeline, lambda: copy.deepcopy(state)), journal, now_us)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from inturn.core import limits
-from inturn.core.errors import StoreError
+from inturn.core.errors import NoSuchDatabase, StoreError
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.source.log import SourceLog, arrow, open_log
 from inturn.spark.source.options import Division, QueueLocation
@@ -40,12 +40,12 @@ def identity_of(path: str) -> Identity:
     """Return an identity that tells a file from a copy of it elsewhere.
 
     Raises:
-        StoreError: if the file does not exist.
+        NoSuchDatabase: if the file does not exist.
     """
     try:
         found = Path(path).stat()
     except OSError as error:
-        raise StoreError(f"there is no database {path!r}") from error
+        raise NoSuchDatabase(f"there is no database {path!r}") from error
     return Identity(machine(), found.st_dev, found.st_ino)
 
 

@@ -151,7 +151,9 @@ def is_outdated(connection: sqlite3.Connection) -> bool:
 def _check_version(connection: sqlite3.Connection, path: str) -> None:
     version = _version(connection)
     if not version:
-        raise StoreError(f"{path!r} is a database without queues; make one first")
+        is_empty = connection.execute("select count(*) from sqlite_master").fetchone() == (0,)
+        kind = NoSuchDatabase if is_empty else StoreError  # who makes it may be at it
+        raise kind(f"{path!r} is a database without queues; make one first")
     _refuse_newer(path, version, _NEWEST)
 
 
