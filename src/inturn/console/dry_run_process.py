@@ -69,9 +69,9 @@ def answer(request: DryRunRequest) -> DryRunAnswer:
     """Run decisions dry; isolates this process."""
     try:
         with StorePlace(request.at, request.at).open() as look:
-            seen = {name: Seen(mark=mark) for name, mark in request.marks.items()}
+            seen, content = Seen.marked(request.marks), request.content
             draft = look.draft(
-                request.action, *request.names, content=request.content, seen=seen, by="dry run", **request.selection
+                request.action, *request.names, content=content, seen=seen, by="dry run", **request.selection
             )
             isolate()
             total = len(draft.decisions) + len(draft.void)

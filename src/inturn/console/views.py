@@ -167,7 +167,9 @@ def decide(fields: RequestFields) -> dict[str, str]:
     content, why = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
     chosen = _Chosen.of(fields, place, action)
     with place.open() as look:
-        draft = look.draft(action, *chosen.names, content=content, seen=chosen.seen, **chosen.selection, by=by, why=why)
+        draft = look.draft(
+            action, *chosen.names, content=content, seen=Seen.marked(chosen.marks), **chosen.selection, by=by, why=why
+        )
         if not draft.decisions:
             raise _refusal(draft)
         report = look.record(draft)
@@ -257,10 +259,6 @@ class _Chosen(NamedTuple):
     names: list[str]
     marks: dict[str, str]
     selection: dict[str, Any]
-
-    @property
-    def seen(self) -> dict[str, Seen]:
-        return {name: Seen(mark=mark) for name, mark in self.marks.items()}
 
     @classmethod
     def of(cls, fields: RequestFields, place: StorePlace, action: DecisionAction) -> "_Chosen":

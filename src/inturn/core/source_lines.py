@@ -31,12 +31,17 @@ _MOST = 100
 """Number of exceptions of a chain that are looked at."""
 
 
+def without_partials(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that a :class:`functools.partial` calls; any other is returned as it is."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def keep_source_lines(function: Callable[..., Any]) -> None:
     """Keep the lines of a function's module as they are now: call it when the function has just been defined."""
     with suppress(Exception):  # whatever the object of a stranger answers, it may be a handler
-        while isinstance(function, functools.partial):
-            function = function.func
-        plain: Any = inspect.unwrap(function)
+        plain: Any = inspect.unwrap(without_partials(function))
         own, path = plain.__globals__, plain.__code__.co_filename
         if _loaded(own, path) is None and stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pipelines are many
             linecache.checkcache(path)

@@ -35,10 +35,8 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
     info = at.about()
     if pipeline.name != info.name:
         raise StoreMismatch(f"the stored pipeline is {info.name!r}, and the given one {pipeline.name!r}")
-    if not info.about:  # it has not run yet
-        yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
-        return
-    check_definition(pipeline, info)
+    if info.about:  # it has run
+        check_definition(pipeline, info)
     runner = GroupRunner(pipeline, at.look, lambda _seconds: None)
     yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
     for first in range(0, len(draft.decisions), limits.DECIDED_AT_ONCE):

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Required, TypedDict, Unpack
 from inturn.core import limits
 from inturn.core.errors import GroupMoved, InputError
 from inturn.core.identity import canonical
-from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.core.pipeline.decision import Decision, DecisionAction, overtaken
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
 from inturn.core.pipeline.selection import SELECTED, DecisionDraft, DecisionReport, Selection, patterns
 from inturn.core.pipeline.timeline import Status
@@ -100,6 +100,11 @@ class Seen(NamedTuple):
     mark: str | None = None
 
     @classmethod
+    def marked(cls, marks: Mapping[str, str]) -> "dict[str, Seen]":
+        """Return the places of groups by the marks of their subjects."""
+        return {name: cls(mark=mark) for name, mark in marks.items()}
+
+    @classmethod
     def of(cls, asked: AskedOfOne) -> "Seen":
         """Return the place that options name.
 
@@ -124,9 +129,9 @@ class Seen(NamedTuple):
             ("the message", self.digest, digest),
         ):
             if wanted not in (None, found):
-                raise GroupMoved(f"events have overtaken it: {subject.words}, not at {what} {wanted}")
+                raise GroupMoved(overtaken(f"{subject.words}, not at {what} {wanted}"))
         if self.mark not in (None, subject.mark):
-            raise GroupMoved(f"events have overtaken it: {subject.words}, which is not what was shown")
+            raise GroupMoved(overtaken(f"{subject.words}, which is not what was shown"))
 
 
 class Decider(Inspector):

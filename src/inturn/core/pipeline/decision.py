@@ -120,7 +120,7 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
             fails again it is parked again, and the decision still counts as carried out.
     """
     if group.timeline.parked is Status.GIVEN_UP:
-        return _overtaken("the group was given up")
+        return overtaken("the group was given up")
     if (changed := _changed(group.timeline, decision, held_content)) is not None:
         return changed
     if decision.action is DecisionAction.REPLACE:
@@ -133,14 +133,15 @@ def placing(pipeline: "Pipeline") -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in (*pipeline.key_fields, pipeline.id) if name is not None))
 
 
-def _overtaken(by: str) -> str:
+def overtaken(by: str) -> str:
+    """Return the reason why a decision is void whose subject has moved."""
     return f"events have overtaken it: {by}"
 
 
 def _resume(group: Group, decision: Decision) -> str | None:
     line = group.timeline
     if line.parked is None:
-        return _overtaken("the group is not parked")
+        return overtaken("the group is not parked")
     if (moved := _moved(line, decision)) is not None:
         return moved
     if line.parked is Status.GAP:
@@ -205,9 +206,9 @@ def _skip(group: Group, decision: Decision) -> str | None:
         return "the group does not wait for a missing revision: its handler raised"
     gap = _gap(line)
     if gap is None:
-        return _overtaken("no revision is missing")
+        return overtaken("no revision is missing")
     if (decision.epoch, decision.turn, decision.last) != (line.epoch or 0, *gap):
-        return _overtaken(_missing(line, gap))
+        return overtaken(_missing(line, gap))
     line.skip(*gap)
     group.go_on()
     return None
@@ -237,7 +238,7 @@ def _changed(line: Timeline, decision: Decision, held_content: HeldContent) -> s
     # A column that has come since is null, and one that is gone nobody has replaced.
     if all(_is_same(value, seen.get(name)) for name, value in now.items()):
         return None
-    return _overtaken("the message has other content now")
+    return overtaken("the message has other content now")
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -271,16 +272,16 @@ def _moved(line: Timeline, decision: Decision) -> str | None:
     if decision.last is not None:
         gap = None if line.parked is Status.FAILED else _gap(line)
         if gap is None:
-            return _overtaken("the group does not wait for a missing revision")
+            return overtaken("the group does not wait for a missing revision")
         # A gap that has become shorter from its end is the same one: the group waits for the same revision.
-        return None if (decision.epoch, decision.turn) == (line.epoch or 0, gap[0]) else _overtaken(_missing(line, gap))
+        return None if (decision.epoch, decision.turn) == (line.epoch or 0, gap[0]) else overtaken(_missing(line, gap))
     if decision.digest is None:
         return None
     # Decisions of older versions name the first message that is held behind a gap, before which others may have come.
     held = line.held.values() if line.parked is Status.GAP else [line.head()] if line.held else []
     if any(decision.digest == each.digest.hex() for each in held):
         return None
-    return _overtaken("another message is at the group's head" if line.held else "the group holds no message")
+    return overtaken("another message is at the group's head" if line.held else "the group holds no message")
 
 
 def _gap(line: Timeline) -> tuple[int, int] | None:
@@ -311,10 +312,10 @@ def _named(line: Timeline, decision: Decision) -> TimelineEntry | str:
         and decision.message_id in (None, entry.id)
     ]
     if not there:
-        return _overtaken("the message is not held")
+        return overtaken("the message is not held")
     found = [entry for entry in there if decision.digest in (None, entry.digest.hex())]
     if not found:
-        return _overtaken("another message is held in its place")
+        return overtaken("another message is held in its place")
     return found[0] if len(found) == 1 else f"it does not say which of {len(found)} held messages it is about"
 
 

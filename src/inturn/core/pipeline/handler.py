@@ -1,6 +1,5 @@
 """Checks of a handler when its pipeline is defined, and short descriptions of wrong results."""
 
-import functools
 import hashlib
 import inspect
 import reprlib
@@ -9,6 +8,7 @@ from typing import Any, Final
 
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, PipelineError
+from inturn.core.source_lines import without_partials
 
 _EXPECTED: Final = "expected a plain function handler(state, message) that returns (state, outputs)"
 _NOT_PLAIN: Final[tuple[tuple[Callable[[object], bool], str], ...]] = (
@@ -148,8 +148,7 @@ def refuse_generator(what: str, function: Callable[..., Any]) -> None:
 
 def is_defined_as(is_kind: Callable[[object], bool], function: Any) -> bool:
     """Return whether a function, or the function behind a partial or an object with ``__call__``, is of a kind."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partials(function)
     return is_kind(function) or (not isinstance(function, type) and is_kind(type(function).__call__))
 
 
@@ -167,6 +166,5 @@ def _misfit(function: Callable[..., Any], *arguments: object) -> inspect.Signatu
 
 
 def _name(function: Any) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partials(function)
     return getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -180,8 +180,7 @@ def _decide(group: Group | None, decision: Decision) -> str | None:
 
 def _remade(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:
     made = remake(pipeline, entry, new)
-    own = made.message if pipeline.fields is None else values_of(made.message, pipeline.fields)
-    made.ref = copy.deepcopy(own)
+    made.ref = copy.deepcopy(_content(pipeline, made))
     return made
 
 
@@ -197,7 +196,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     Raises:
         InputError: if the message has no such field, or if its type refuses the new content.
     """
-    own = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    own = _content(pipeline, entry)
     arrival = {pipeline.arrival} - own.keys()  # kept beside a message whose type has no such field
     new = {name: value for name, value in new.items() if name not in arrival}
     for name in new.keys() - own.keys():
@@ -209,6 +208,11 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     if isinstance(message, Unmade):
         raise InputError(message.why)
     return changed(entry, message=message)
+
+
+def _content(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
+    own: Mapping[str, Any] = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    return own
 
 
 def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:

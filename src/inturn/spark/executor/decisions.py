@@ -1,6 +1,5 @@
 """The decisions about a task's groups. Each is taken when its group is opened, before the group's messages."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from inturn.core.errors import InputError
-from inturn.core.identity import TimelineEntry, canonical
+from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.columns.hashing import group_hash
@@ -54,7 +53,7 @@ def held_content(entry: TimelineEntry) -> dict[str, Any]:
 
 
 def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) -> TimelineEntry:
-    """Return a held message with other content. It keeps its place, id and digest, so that its copies are recognised.
+    """Return a held message with these fields changed; its place, id and digest stay, so its copies are recognised.
 
     Raises:
         InputError: if the content does not fit the message type or the message's columns.
@@ -65,10 +64,9 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
         raise InputError(f"the message has no field {unknown[0]!r}; it has {', '.join(schema.names)}")
     try:
         row = entry.ref[0].slice(entry.ref[1], 1)
-        before = json.loads(canonical(held_content(entry)))
-        for name in (name for name, value in content.items() if value != before[name]):
+        for name, value in content.items():
             at = schema.get_field_index(name)
-            row = row.set_column(at, schema.field(at), _array(content[name], schema.field(at).type))
+            row = row.set_column(at, schema.field(at), _array(value, schema.field(at).type))
         table = row.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the content does not fit the message's columns: {error}") from error
