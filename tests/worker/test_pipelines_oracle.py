@@ -96,7 +96,10 @@ class Stores(RuleBasedStateMachine):
     def claim(self, outputs: int, ms: int) -> None:
         one, other = self.both(
             lambda kept: sorted(kept.claim(kept.info("p"), 10, outputs, self.now + ms, self.now)),
-            lambda claims: [(each.group, each.attempts, [made.output for made in each.outputs]) for each in claims],
+            lambda claims: [
+                (each.group, each.attempts, [made.output for made in each.outputs], each.lapses, each.is_alone)
+                for each in claims
+            ],
         )
         self.claims += zip(one, other, strict=True)
 
@@ -113,6 +116,10 @@ class Stores(RuleBasedStateMachine):
     def renew(self, which: int, ms: int) -> None:
         by_store = iter(self.claims[which % len(self.claims)])
         self.both(lambda kept: kept.renew(2, [next(by_store)], self.now + ms))
+
+    @rule(begun=st.dictionaries(GROUPS, st.integers(0, 2), max_size=3), ms=st.integers(1, 20))
+    def begin(self, begun: dict[str, int], ms: int) -> None:
+        self.both(lambda kept: kept.begin(2, begun, self.now + ms))
 
     @rule(groups=st.lists(GROUPS, max_size=3))
     def decide(self, groups: list[str]) -> None:
@@ -141,6 +148,7 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: [kept.listed(2, "a", limit), kept.listed(2, "", limit, parked=True)])
         self.both(lambda kept: kept.summary(2))
         self.both(lambda kept: kept.due(2, now_us, 9), sorted)
+        self.both(lambda kept: kept.begun(2, ["a", "b", "x"]))
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
         self.both(lambda kept: kept.heads(2, [group, "a", "x"]))
         spot = (0, *turns[:1], "t2") if turns else (-(2**63), -(2**63), "")

@@ -37,3 +37,36 @@ def test_a_consumer_parks_the_message_of_which_its_process_dies_and_no_other(add
     assert list(left["parked"]) == ["g30"]
     assert "ProcessEnded: received 8 times" in left["parked"]["g30"]
     assert left["messages"] == 2
+
+
+def test_a_decision_of_which_the_process_dies_parks_its_group_and_the_others_are_taken(address: str) -> None:
+    left, _ = lives("decide", address)
+    *died, last = left["ends"]
+    assert (set(died), last) == ({9}, 0)
+    assert len(died) == 5, "one among others, and the rest alone"
+    assert left["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
+    assert list(left["parked"]) == ["g30"]
+    assert "ProcessEnded: begun 6 times" in left["parked"]["g30"]
+
+
+def test_the_end_of_a_wait_of_which_the_process_dies_parks_its_group_and_the_others_go_on(address: str) -> None:
+    left, _ = lives("wait", address)
+    *died, last = left["ends"]
+    assert (set(died), last) == ({9}, 0)
+    assert len(died) == 5, "one among others, and the rest alone"
+    assert left["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
+    assert list(left["parked"]) == ["g30"]
+    assert "ProcessEnded: begun 6 times" in left["parked"]["g30"]
+
+
+def test_a_delivery_of_which_the_process_dies_is_refused_and_the_others_are_delivered(address: str) -> None:
+    left, told = lives("deliver", address)
+    *died, last = left["ends"]
+    assert (set(died), last) == ({9}, 0)
+    assert len(died) == 5, "once or twice among others, if it was not the first of its claim, and the rest alone"
+    assert left["done"] == {f"g{n}": 3 for n in range(60)}
+    delivered = Counter(told)
+    assert delivered.keys() == {f"g{n} {m}" for n in range(60) for m in (1, 2, 3)} - {"g30 2", "g30 3"}
+    assert max(delivered.values()) <= 3, "what was in hand at a death among others may have come once more"
+    assert list(left["refused"]) == ["g30"]
+    assert "ProcessEnded: begun 6 times" in left["refused"]["g30"]

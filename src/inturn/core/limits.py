@@ -309,6 +309,9 @@ CHAIN_PAUSE_S: Final = 10.0
 OUTBOX_LEASE_S: Final = 30.0
 """Time for which only one worker delivers the outputs of a group, unless that worker keeps them for longer."""
 
+TURN_LEASE_S: Final = 30.0
+"""Time for which nobody else begins a turn of decisions or of a wait that is over, where no queue has a lease."""
+
 WORKER_LEASE_MS: Final = 200
 """The shortest lease of a worker, whatever its queue's setting: the worker needs time to extend it."""
 

@@ -61,6 +61,17 @@ class GroupStore(Protocol):
         """Return the groups whose wait has ended, earliest end first."""
         ...
 
+    def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return how often turns without messages began, and until when they may run, of groups that have such a turn.
+
+        :meth:`keep` ends it.
+        """
+        ...
+
+    def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
+        """Write how often turns without messages of groups have begun, and until when nobody else begins one."""
+        ...
+
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
@@ -113,7 +124,10 @@ class OutboxStore(Protocol):
         ...
 
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        """Claim the first outputs of unclaimed groups, until ``until_ms``."""
+        """Claim the first outputs of unclaimed groups, until ``until_ms``.
+
+        A group whose last claim ended by time is claimed alone, before the others.
+        """
         ...
 
     def renew(self, pipeline: int, claims: Sequence[Claim], until_ms: int) -> None:

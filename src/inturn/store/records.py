@@ -177,13 +177,18 @@ class Claim(NamedTuple):
         group: text form of the group.
         token: fencing token, which grows with every claim.
         attempts: number of failed deliveries of its first output.
-        outputs: first outputs of the group, in order.
+        outputs: first outputs of the group, in order; only the first one if there are ``lapses``.
+        lapses: number of claims that ended by time since an output was last delivered or failed: their process may have
+            died of it. Once there are any, one stays until all outputs of the group are delivered.
+        is_alone: whether the claim before this one ended by time, so that nothing else may run beside it.
     """
 
     group: str
     token: int
     attempts: int
     outputs: Sequence[MadeOutput]
+    lapses: int = 0
+    is_alone: bool = False
 
 
 class Outgoing(NamedTuple):

@@ -13,8 +13,8 @@ from inturn.core.pipeline.selection import DecisionDraft
 from inturn.results.inspection import DatabaseInspector, status_of
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import Decided, GroupRecord
+from inturn.worker.definition import check_definition
 from inturn.worker.group_task import GroupRunner, GroupTask
-from inturn.worker.unit_of_work import check_definition
 
 
 def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> Iterator[DryRun]:

@@ -68,7 +68,8 @@ class GroupTask:
         line: the stored group; None if it is new.
         now_us: the time of the turn.
         until_ms: the end of the first lease to expire.
-        is_alone: whether no other turn runs beside this one: its process may die of its message, as one has before.
+        is_alone: whether nothing else runs beside this one: its process may die of it, as one has before.
+        begun: how often it has begun; 0: it has messages, which count for themselves, or its group is unknown.
         result: the result, once it is done.
         error: an error that ends the whole worker.
         is_given_up: whether it was stopped before it was done.
@@ -84,6 +85,7 @@ class GroupTask:
     now_us: int = 0
     until_ms: int | None = None
     is_alone: bool = False
+    begun: int = 0
     result: GroupResult | None = None
     error: BaseException | None = None
     is_given_up: bool = False
@@ -96,6 +98,12 @@ class GroupTask:
         self.deliveries.append(delivery)
         self.until_ms = min(delivery.until_ms, self.until_ms or delivery.until_ms)
         self.is_alone |= delivery.lapsed
+
+    def why_spent(self, retries: int) -> str:
+        """Return why it is not tried again, after so many processes that may have died of it; empty: it is."""
+        if self.begun:
+            return why_spent(self.begun, retries, "begun")
+        return why_spent(self.deliveries[0].attempts, retries)
 
 
 class LookUp(Protocol):
@@ -164,7 +172,7 @@ class GroupRunner:
             self._texts,
         )
         if turn.is_alone:
-            fold.refused = fold.refused or why_spent(turn.deliveries[0].attempts, self._pipeline.retry.times)
+            fold.refused = fold.refused or turn.why_spent(self._pipeline.retry.times)
         group = Group(turn.group, line, fold, journal, turn.now_us)
         for each in turn.decisions:
             decision = msgspec.json.decode(each.decision, type=Decision)

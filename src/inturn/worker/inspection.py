@@ -48,8 +48,9 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
     while True:
         found = unit.run(WorkRequest())
         turns: dict[str, GroupTask] = {}
-        for group in (*(each.group for each in found.decisions), *found.due):
-            turns[group] = GroupTask(group, line=found.lines.get(group), now_us=found.now_ms * 1000)
+        for group, begun in found.begun.items():
+            turns[group] = GroupTask(group, line=found.lines.get(group), now_us=found.now_ms * 1000, begun=begun)
+            turns[group].is_alone = found.is_alone
         if not turns:
             return
         for each in found.decisions:

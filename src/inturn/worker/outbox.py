@@ -12,6 +12,7 @@ from inturn.core import limits
 from inturn.core.errors import DeliveryRefused
 from inturn.core.pipeline.handler import refuse_generator
 from inturn.core.pipeline.order import Retry
+from inturn.core.queue.lapsed import why_spent
 from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.store.records import MadeOutput
@@ -72,6 +73,8 @@ class Outbox:
 
     def _send(self, sending: Sending) -> None:
         try:
+            if why := why_spent(sending.claim.lapses + 1, 0, "begun"):
+                raise DeliveryRefused(why)  # noqa: TRY301 - it is told like one of the user's function
             for output in sending.claim.outputs:
                 if self._stopping.is_set():
                     break

@@ -11,8 +11,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import NoSuchQueue, QueueFull, StoreMismatch
-from inturn.core.pipeline import versions
+from inturn.core.errors import NoSuchQueue, QueueFull
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import fingerprint
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
@@ -25,7 +24,8 @@ from inturn.store.records import Claim, Decided, GroupRecord, GroupUpdate, Pipel
 from inturn.store.writer.group_commit import Writer
 from inturn.worker.chain import Chain
 from inturn.worker.codec import MessageDecoder
-from inturn.worker.group_task import GroupTask
+from inturn.worker.definition import check_definition, definition_of
+from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.table_rows import TableRows
 
 T = TypeVar("T")
@@ -81,6 +81,11 @@ class Sending:
     took_s: list[float] = field(default_factory=list)
     is_refused: bool = False
 
+    @property
+    def is_alone(self) -> bool:
+        """True if nothing else runs beside it: a process may have died of it."""
+        return self.claim.is_alone
+
 
 @dataclass(slots=True)
 class WorkRequest:
@@ -124,9 +129,10 @@ class Work:
     Attributes:
         now_ms: the time of the transaction.
         deliveries: messages, with their groups.
-        is_alone: whether nothing else is to be done beside them: a process has died while it had the message.
+        is_alone: whether nothing else is to be done beside them: a process may die of one, as one has before.
         decisions: decisions about groups that are free.
         due: groups whose wait is over.
+        begun: how often turns without messages have begun, of those that begin now.
         lines: the known groups of all these, as of now.
         claims: outputs to be delivered.
         lost: turns whose leases could not be extended.
@@ -141,6 +147,7 @@ class Work:
     is_alone: bool = False
     decisions: list[Decided] = field(default_factory=list)
     due: list[str] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)
     lines: dict[str, GroupRecord] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     lost: list[GroupTask] = field(default_factory=list)
@@ -162,7 +169,7 @@ class UnitOfWork:
         rows: writes the outputs into a table of the same database; None: they go to the outbox.
 
     Attributes:
-        lease_ms: the length of a message's lease.
+        lease_ms: the length of the lease of a message, or of a turn without messages.
         is_proved: whether this handler has applied a message, in this process or another.
 
     Raises:
@@ -209,7 +216,9 @@ class UnitOfWork:
         return self._writer.run(Read("", look))
 
     def _open(self, store: Store, _now_ms: int) -> int:
-        lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
+        lease_ms = round(limits.TURN_LEASE_S * 1000)
+        if self._queue is not None:
+            lease_ms = queue_of(store, self._queue).settings.visibility_ms
         pipelines = _keeper(store).pipelines
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
         if info.number:
@@ -266,6 +275,9 @@ class UnitOfWork:
             if lost:
                 raise LeaseLost(lost)
             found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
+        begun = {turn.group or "": 0 for turn in request.back if turn.begun}
+        begun |= {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
+        self._begin(store.pipelines, info, begun, found)
         results = [turn.result for turn in request.done if turn.result is not None]
         kept = [result.kept for result in results if result.kept is not None]
         if self._chain is not None:
@@ -279,14 +291,18 @@ class UnitOfWork:
         if self._rows is not None:
             kept = self._rows.write(store, info, kept)
         if results:
-            self._keep(store, info, request.done, kept, found)
+            self._keep(store, info, results, kept, found)
 
     def _keep(
-        self, store: PipelineKeeper, info: PipelineInfo, done: Sequence[GroupTask], kept: list[GroupUpdate], found: Work
+        self,
+        store: PipelineKeeper,
+        info: PipelineInfo,
+        results: Sequence[GroupResult],
+        kept: list[GroupUpdate],
+        found: Work,
     ) -> None:
         """Keep the groups and the counts of turns, and what became of their decisions."""
-        results = [turn.result for turn in done if turn.result is not None]
-        if not self.is_proved and any(map(has_applied, done)):
+        if not self.is_proved and any(result.journal.counts.applied for result in results):
             info.about["handler"] = self._fingerprint
             store.pipelines.save(info)
         counts = counts_of(info)
@@ -322,25 +338,28 @@ class UnitOfWork:
     def _take_decided(self, pipelines: PipelineStore, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
         """Take decisions, and groups whose wait is over."""
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
-        found.decisions = [each for each in new if each.group not in request.busy]
+        decisions = [each for each in new if each.group not in request.busy]
+        due: list[str] = []
         if self._pipeline.gap_timeout_us is not None:
             due = pipelines.due(info.number, found.now_ms * 1000, limits.GROUPS_AT_ONCE)
-            found.due = [group for group in due if group not in request.busy]
+            due = [group for group in due if group not in request.busy]
+        groups = sorted({*due, *(each.group for each in decisions)})
+        if not groups:
+            return
+        before = pipelines.begun(info.number, groups)
+        lapsed = [group for group, (_, until_ms) in before.items() if until_ms <= found.now_ms]
+        if lapsed:
+            groups, found.is_alone = [min(lapsed)], True
+        else:
+            groups = [group for group in groups if group not in before]
+        found.begun = {group: before.get(group, (0, 0))[0] + 1 for group in groups}
+        self._begin(pipelines, info, found.begun, found)
+        found.decisions = [each for each in decisions if each.group in found.begun]
+        found.due = [group for group in due if group in found.begun]
 
-
-def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:
-    """Check that a pipeline can continue from the stored one of its name.
-
-    Raises:
-        StoreMismatch: if it is another pipeline.
-        StateError: if its version or its state type does not fit.
-    """
-    mine = definition_of(pipeline)
-    for name in ("group", "order", "id"):
-        if info.about[name] != mine[name]:
-            msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
-            raise StoreMismatch(msg + "give this one another name")
-    versions.check(pipeline, int(info.about.get("version", 1)), info.about.get("state"))
+    def _begin(self, pipelines: PipelineStore, info: PipelineInfo, begun: dict[str, int], found: Work) -> None:
+        if begun:
+            pipelines.begin(info.number, begun, found.now_ms + self.lease_ms)
 
 
 def has_applied(turn: GroupTask) -> bool:
@@ -354,19 +373,6 @@ T_leased = TypeVar("T_leased", GroupTask, Sending)
 def ending(those: Iterable[T_leased], now_ms: int, lease_ms: int) -> list[T_leased]:
     """Return what is leased for less than half of a lease."""
     return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2]
-
-
-def definition_of(pipeline: Pipeline) -> dict[str, object]:
-    """Return a pipeline's definition, for tools that do not have its code."""
-    return {
-        "group": pipeline.group,
-        "order": repr(pipeline.order),
-        "id": pipeline.id,
-        "policy": pipeline.gap_policy.then,
-        "wait_us": pipeline.gap_timeout_us,
-        "version": pipeline.version,
-        "state": pipeline.shape,
-    }
 
 
 def _keeper(store: Store) -> PipelineKeeper:

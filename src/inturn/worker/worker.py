@@ -91,6 +91,7 @@ class Worker(BackgroundLoop):
         self._unsent_until = 0.0
         self._doubtful: list[GroupTask] = []  # turns that wait for another to show that the handler is right
         self._adopted: list[Delivery] = []
+        self._suspect: GroupTask | Sending | None = None  # it waits to run alone
         self._pace = Pace()
         self._was_full = False
 
@@ -139,6 +140,7 @@ class Worker(BackgroundLoop):
             self._drained.clear()
             found = self._do(is_taking=True)
             self._take_up(found)
+            self._put_suspect()
             if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
                 for _ in range(drains):
                     self._drains.popleft().set()
@@ -149,11 +151,12 @@ class Worker(BackgroundLoop):
         """Run one transaction: keep finished turns and take new work."""
         done, given_up = self._collect()
         running = self._turns.difference(done, given_up, self._unsent, self._doubtful) if self._turns else ()
-        is_alone = any(turn.is_alone for turn in running)
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
+        is_alone = any(each.is_alone for each in (*running, *self._sendings.difference(sent)))
         now_ms = self._queue.writer.clock()
         while True:
             is_taking = is_taking and not self._stopping.is_set()  # an error may have stopped the worker
+            is_free = is_taking and not is_alone
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
             request = WorkRequest(
@@ -163,12 +166,12 @@ class Worker(BackgroundLoop):
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,
-                wants=self._wants(len(over), is_busy=bool(running)) if is_taking and not is_alone else (),
+                wants=self._wants(len(over), is_busy=bool(running)) if is_free else (),
                 is_taking=is_taking,
                 is_alone=is_alone,
                 sent=sent,
                 renew=ending(self._sendings, now_ms, round(limits.OUTBOX_LEASE_S * 1000)),
-                claims=2 * self._concurrency - len(self._sendings) if is_taking and self._delivers else 0,
+                claims=2 * self._concurrency - len(self._sendings) if self._delivers and is_free else 0,
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
@@ -304,14 +307,34 @@ class Worker(BackgroundLoop):
             fresh.setdefault(due, GroupTask(due))
         for free, turn in fresh.items():
             turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
+            if begun := found.begun.get(free):
+                turn.begun, turn.until_ms = begun, min(turn.until_ms or found.until_ms, found.until_ms)
+                turn.is_alone |= found.is_alone
             self._turns.add(turn)
             self._busy[free] = turn
-            self._pool.put(turn)
+            self._put(turn)
         for claim in found.claims:
             sending = Sending(claim, found.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
             self._sendings.add(sending)
-            if self._sender is not None:
-                self._sender.put(sending)
+            self._put(sending)
+
+    def _put(self, work: GroupTask | Sending) -> None:
+        """Pass work to the threads; what is to run alone waits until nothing else runs."""
+        if work.is_alone and self._suspect is not work:
+            self._suspect = work
+        elif isinstance(work, GroupTask):
+            self._pool.put(work)
+        elif self._sender is not None:
+            self._sender.put(work)
+
+    def _put_suspect(self) -> None:
+        """Pass on what is to run alone once nothing else runs but what waits for another attempt."""
+        if (suspect := self._suspect) is None:
+            return
+        waiting = {suspect, *self._unsent, *self._doubtful, *self._behind.values()}
+        if len((self._turns | self._sendings) - waiting) <= self._pool.asleep:
+            self._put(suspect)
+            self._suspect = None
 
     def _forget(self, turn: GroupTask) -> None:
         """Drop a turn that is over, whatever its outcome."""
@@ -350,6 +373,9 @@ class Worker(BackgroundLoop):
     def _wind_up(self) -> None:
         self._stopping.set()
         left = self._pool.stop()
+        suspect, self._suspect = self._suspect, None
+        left += [suspect] if isinstance(suspect, GroupTask) else []
+        self._sent.extend([suspect] if isinstance(suspect, Sending) else [])
         left += [turn for turn in self._behind.values() if turn not in left]
         self._behind.clear()
         self._sent.extend(self._sender.stop() if self._sender else ())

@@ -1,15 +1,17 @@
 """Lives of a worker or a consumer of which some die of a message, and what they leave behind.
 
-    python -m worker.programs.poisoned work|consume DATABASE
+    python -m worker.programs.poisoned work|decide|wait|deliver|consume DATABASE
 
-Each life is a fork, and begins when the leases of the one before are over. The handler of one message ends its process.
-The last life is the first that finds nothing left to do. Prints one document of JSON for the test; a consumer's lives
-also print what they handle, on stderr.
+Each life is a fork, and begins when the leases of the one before are over. The handler of one message ends its process:
+as it comes (``work`` and ``consume``), after people have let its group go on (``decide``), or once a gap before it has
+ended (``wait``). With ``deliver`` the delivery of its output does. The last life is the first that finds nothing to do.
+Prints one document of JSON for the test; what a life handles or delivers it also prints on stderr.
 """
 
 import json
 import os
 import sys
+import time
 from typing import Any, Final
 
 import inturn
@@ -21,39 +23,88 @@ from inturn.worker import Worker
 
 GROUPS: Final = 60
 POISON: Final = ("g30", 2)
+STUCK: Final = ("g10", "g30", "g50")
 DIED: Final = 9
 LIVES: Final = 30
 
 
 def fold(state: Any, message: Any) -> Any:
-    if (message["group"], message["number"]) == POISON:
+    if (message["group"], message["number"] % 10) == POISON:
         os._exit(DIED)
     return state | {"done": state.get("done", 0) + 1}, []
 
 
-LEDGER: Final = inturn.Pipeline(name="ledger", group="group", order=inturn.Gapless("number"), handler=fold)
+def fold_first(state: Any, message: Any) -> Any:
+    if message["group"] in STUCK and message["number"] == POISON[1]:
+        raise ValueError("not yet")
+    return fold(state, message)
+
+
+def emit(state: Any, message: Any) -> Any:
+    return state | {"done": state.get("done", 0) + 1}, [message]
+
+
+def deliver(output: Any, _effect_id: str) -> None:
+    if (output["group"], output["number"]) == POISON:
+        os._exit(DIED)
+    os.write(2, f"{output['group']} {output['number']}\n".encode())
 
 
 def handle(message: Message) -> None:
-    if (message.group, message.body["number"]) == POISON:
-        os._exit(DIED)
-    os.write(2, f"{message.group} {message.body['number']}\n".encode())
+    deliver(message.body, "")
+
+
+def ledger(handler: Any) -> Any:
+    skip = inturn.Wait("1 minute", then="skip")
+    return inturn.Pipeline(name="ledger", group="group", order=inturn.Gapless("number"), handler=handler, on_gap=skip)
+
+
+def engine(kind: str, queue: Any) -> Any:
+    if kind == "consume":
+        return Consumer(queue, handle)
+    if kind == "deliver":
+        return Worker(ledger(emit), queue, deliver=deliver)
+    return Worker(ledger(fold), queue)
+
+
+def prepare(kind: str, target: str) -> None:
+    """Send the messages, and for decisions let three groups fail and people decide."""
+    with inturn.open(target, durable=False, clock=wall_clock_ms) as db:
+        queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
+        names = [f"g{n}" for n in range(GROUPS)]
+        sent = [(name, n) for n in (1, 2, 3) for name in names]
+        if kind == "wait":
+            sent = [(name, n + 10 * (name in STUCK and n > 1)) for name, n in sent]
+        queue.send_many([draft({"group": name, "number": n}, group=name) for name, n in sent])
+        if kind == "decide":
+            with Worker(ledger(fold_first), queue) as first:
+                first.drain(120)
+            db.pipeline("ledger").resume(all=True, by="ann")
 
 
 def live(target: str, kind: str, number: int) -> None:
     """One life, until nothing is left to do or it dies."""
     with inturn.open(target, durable=False, clock=lambda: wall_clock_ms() + number * 61_000) as db:
         queue = db.queue("q")
-        with Worker(LEDGER, queue) if kind == "work" else Consumer(queue, handle) as engine:
-            engine.drain(120)
+        with engine(kind, queue) as running:
+            running.drain(120)
+            until_s = time.monotonic() + 120
+            while kind in ("decide", "wait") and is_left(db):
+                running.check()
+                if time.monotonic() > until_s:
+                    raise TimeoutError(kind)
+                time.sleep(0.01)
+
+
+def is_left(db: Any) -> bool:
+    """Return whether a decision is not taken, or a wait not over."""
+    inspector = DatabaseInspector(db, "ledger")
+    return any(each.status == "waiting" for each in inspector.groups()) or bool(inspector.undecided("g30"))
 
 
 def main(kind: str, target: str) -> None:
     """Let them live and die."""
-    with inturn.open(target, durable=False, clock=wall_clock_ms) as db:
-        queue = db.queue("q", QueueSettings(visibility_timeout_s=60))
-        names = [f"g{n}" for n in range(GROUPS)]
-        queue.send_many([draft({"group": name, "number": n}, group=name) for n in (1, 2, 3) for name in names])
+    prepare(kind, target)
     ends: list[int] = []
     while len(ends) < LIVES and 0 not in ends:
         if (child := os.fork()) == 0:
@@ -63,12 +114,14 @@ def main(kind: str, target: str) -> None:
     left: dict[str, Any] = {"ends": ends}
     with inturn.open(target, durable=False, clock=wall_clock_ms) as db:
         left["messages"] = db.queue("q").depth().messages
-        if kind == "work":
-            groups = list(DatabaseInspector(db, "ledger").groups())
+        if kind == "consume":
+            left["parked"] = {each.group: each.note for each in db.queue("q").parked()}
+        else:
+            inspector = DatabaseInspector(db, "ledger")
+            groups = list(inspector.groups())
             left["done"] = {each.group: each.state.get("done", 0) for each in groups}
             left["parked"] = {each.group: each.error for each in groups if each.status == "failed"}
-        else:
-            left["parked"] = {each.group: each.note for each in db.queue("q").parked()}
+            left["refused"] = {each.group: each.error for each in inspector.failing()}
     print(json.dumps(left))
 
 

@@ -18,11 +18,12 @@ class LapsedRule(Enum):
     """None is returned, and nothing that comes after it in the line."""
 
 
-def why_spent(attempts: int, retries: int) -> str:
+def why_spent(attempts: int, retries: int, what: str = "received") -> str:
     """Return why a lapsed message is not tried again after so many receives; empty: it is.
 
-    The first of its processes may have died of another message. Since then each had it alone.
+    The first of its processes may have died of another message. Since then each had it alone. The same rule is for
+    what begins otherwise; ``what`` says what was done so often.
     """
     if attempts <= max(retries, LAPSED_RETRIES) + 2:
         return ""
-    return f"ProcessEnded: received {attempts} times; the last time the process ended, or its lease, before it was done"
+    return f"ProcessEnded: {what} {attempts} times; the last time the process ended, or its lease, before it was done"

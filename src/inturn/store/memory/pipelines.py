@@ -31,6 +31,7 @@ class _Post:
     token: int = 0
     attempts: int = 0
     error: str | None = None
+    lapses: int = 0
 
 
 @dataclass
@@ -39,6 +40,7 @@ class _Pipeline:
 
     info: PipelineInfo
     lines: dict[str, GroupRecord] = field(default_factory=dict)
+    begun: dict[str, tuple[int, int]] = field(default_factory=dict)
     held: dict[str, dict[Spot, HeldMessage]] = field(default_factory=dict)
     marks: dict[tuple[str, bytes], AppliedMark] = field(default_factory=dict)
     outputs: list[MadeOutput] = field(default_factory=list)
@@ -101,6 +103,19 @@ class MemoryPipelines:
         )
         return [name for due_us, name in waits if due_us <= now_us][:limit]
 
+    def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return how often turns without messages of these groups began, and until when they may run."""
+        begun = self._of(pipeline).begun
+        return {group: begun[group] for group in groups if group in begun}
+
+    def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
+        """Write how often turns without messages of groups have begun."""
+        mine = self._of(pipeline)
+        for group, count in begun.items():
+            mine.begun.pop(group, None)
+            if count and group in mine.lines:
+                mine.begun[group] = (count, until_ms)
+
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
@@ -143,6 +158,7 @@ class MemoryPipelines:
         for line, held, gone, outputs, marks, _ in kept:
             mine.marks.update({(line.group, each.mark): each for each in marks})
             mine.lines[line.group] = line._replace(version=line.version + 1)
+            mine.begun.pop(line.group, None)
             there = mine.held.setdefault(line.group, {})
             for spot in gone:
                 there.pop(spot, None)
@@ -176,14 +192,17 @@ class MemoryPipelines:
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
         """Claim the first outputs of unclaimed groups."""
         mine = self._of(info.number)
-        free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)[:groups]
+        free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)
+        lapsed = [each for each in free if mine.posts[each[1]].token][:1]
+        free = lapsed or free[:groups]
         info.tokens += bool(free)
         claims = []
         for _, group in free:
             post = mine.posts[group]
             post.token, post.until_ms = info.tokens, until_ms
-            own = [each for each in mine.outputs if each.group == group]
-            claims.append(Claim(group, post.token, post.attempts, own[:outputs]))
+            post.lapses += bool(lapsed)
+            own = [each for each in mine.outputs if each.group == group][: 1 if post.lapses else outputs]
+            claims.append(Claim(group, post.token, post.attempts, own, post.lapses, bool(lapsed)))
         self.save(info)
         return claims
 
@@ -204,7 +223,8 @@ class MemoryPipelines:
         mine.outputs = [each for each in mine.outputs if each.number not in gone]
         if any(each.group == claim.group for each in mine.outputs):
             attempts = 0 if error is None else 1 if count else post.attempts + 1
-            mine.posts[claim.group] = _Post(until_ms, 0, attempts, error)
+            lapses = post.lapses if error is None and not count else min(post.lapses, 1)
+            mine.posts[claim.group] = _Post(until_ms, 0, attempts, error, lapses)
         else:
             del mine.posts[claim.group]
         return True

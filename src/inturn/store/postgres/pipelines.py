@@ -50,7 +50,8 @@ _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "rejections": ((), (1, 3, 4)),
     "rejections_of": ((), (0, 2, 3)),
     **dict.fromkeys(("outputs", "outputs_of"), ((1,), (4,))),
-    "claim": ((4,), (7,)),
+    "claim": ((6,), (9,)),
+    "begun": ((0,), ()),
 }
 """The columns of each statement's result that have names, see names.py, and those that have other encoded texts."""
 
@@ -198,10 +199,10 @@ class PostgresPipelines(SqlPipelines):
         self._do("draw_posted", info.number, limits.OUTBOX_NOTES)
         rows = self._read("claim", info.number, now_ms, groups, outputs, until_ms)
         claims, empty = [], []
-        for (group, token, attempts), part in groupby(rows, lambda row: row[:3]):
-            made = [MadeOutput._make(row[3:]) for row in part if row[3] is not None]
+        for (group, token, attempts, lapses, is_alone), part in groupby(rows, lambda row: row[:5]):
+            made = [MadeOutput._make(row[5:]) for row in part if row[5] is not None]
             if made:
-                claims.append(Claim(made[0].group, token, attempts, made))
+                claims.append(Claim(made[0].group, token, attempts, made, lapses, is_alone))
             else:
                 empty.append(group)
         if empty:

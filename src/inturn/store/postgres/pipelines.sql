@@ -64,7 +64,18 @@ select $1, * from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::
     $9::bigint[])
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
-    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, begun = 0, begun_until_ms = 0;
+
+-- name: begun
+select grp, begun, begun_until_ms from inturn_group where pipeline = $1 and grp = any($2::text[]) and begun > 0;
+
+-- It skips groups whose turn another worker keeps just now, for which it would wait in another order than `versions`.
+-- name: begin_turns
+update inturn_group g set begun = b.begun, begun_until_ms = b.until_ms
+from unnest($2::text[], $3::bigint[], $4::bigint[]) b (grp, begun, until_ms)
+where g.pipeline = $1 and g.grp = b.grp and g.grp = any(array(
+    select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update skip locked
+));
 
 -- name: held_of
 select epoch, turn, id, since_us, digest, content from inturn_held
@@ -172,18 +183,27 @@ where pipeline = $1 and number = any(array(
 ));
 
 -- name: claim
-with free as materialized (
-    select grp, until_ms from inturn_outbox where pipeline + 0 = $1 and until_ms <= $2
+with lapsed as materialized (
+    select grp, until_ms, 1 as lapses from inturn_outbox where pipeline + 0 = $1 and until_ms <= $2 and token <> 0
+    order by until_ms, grp limit 1 for update skip locked
+), fresh as materialized (
+    select grp, until_ms, 0 as lapses from inturn_outbox
+    where pipeline + 0 = $1 and until_ms <= $2 and token = 0 and not exists (select from lapsed)
     order by until_ms limit $3 for update skip locked
+), free as materialized (
+    select * from lapsed union all select * from fresh
 ), claimed as (
-    update inturn_outbox set token = nextval('inturn_claim_token'), until_ms = $5
-    where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts
+    update inturn_outbox b
+    set token = nextval('inturn_claim_token'), until_ms = $5,
+        lapses = lapses + (select f.lapses from free f where f.grp = b.grp)
+    where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts, lapses
 )
-select c.grp, c.token, c.attempts, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace
+select c.grp, c.token, c.attempts, c.lapses, f.lapses > 0, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace
 from claimed c
 join free f on f.grp = c.grp
 left join lateral (
-    select * from inturn_output o where o.pipeline = $1 and o.grp = c.grp order by o.number limit $4
+    select * from inturn_output o where o.pipeline = $1 and o.grp = c.grp
+    order by o.number limit case when c.lapses > 0 then 1 else $4 end
 ) o on true
 order by f.until_ms, c.grp, o.number;
 
@@ -195,7 +215,8 @@ where b.pipeline = $1 and b.grp = any($2::text[]) and b.grp = c.grp and b.token 
 with ours as (
     update inturn_outbox
     set token = 0, until_ms = $4, error = $6,
-        attempts = case when $6::text is null then 0 when $5::bigint > 0 then 1 else attempts + 1 end
+        attempts = case when $6::text is null then 0 when $5::bigint > 0 then 1 else attempts + 1 end,
+        lapses = case when $6::text is null and $5::bigint = 0 then lapses else least(lapses, 1) end
     where pipeline = $1 and grp = $2 and token = $3 returning grp
 ), gone as (
     delete from inturn_output where pipeline = $1 and number = any($7::bigint[]) and exists (select from ours)

@@ -111,6 +111,16 @@ class SqlPipelines(PipelineStore):
         return [group for (group,) in self._read("due_groups", pipeline, now_us, limit)]
 
     @override
+    def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
+        rows = self._read("begun", pipeline, self._keys(groups))
+        return {group: (begun, until_ms) for group, begun, until_ms in rows}
+
+    @override
+    def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
+        rows = [(pipeline, self._key(group), count, until_ms) for group, count in sorted(begun.items())]
+        self._write("begin_turns", rows)
+
+    @override
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:

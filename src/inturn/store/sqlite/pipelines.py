@@ -81,21 +81,21 @@ class SqlitePipelines(SqlPipelines):
 
     @override
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        rows = self._read("unclaimed", info.number, now_ms, groups)
+        lapsed = self._read("lapsed_claim", info.number, now_ms)
+        rows = lapsed or self._read("unclaimed", info.number, now_ms, groups)
         if not rows:
             return []
         info.tokens += 1
-        self._statements.do_each("claim", [(info.tokens, until_ms, info.number, group) for group, _ in rows])
+        self._statements.do_each(
+            "claim", [(info.tokens, until_ms, lapses, info.number, group) for group, _, lapses in rows]
+        )
         self.save(info)
-        return [
-            Claim(
-                group,
-                info.tokens,
-                attempts,
-                [*map(MadeOutput._make, self._read("group_outputs", info.number, group, outputs))],
-            )
-            for group, attempts in rows
-        ]
+        claims = []
+        for group, attempts, lapses in rows:
+            first = self._read("group_outputs", info.number, group, 1 if lapses else outputs)
+            made = [*map(MadeOutput._make, first)]
+            claims.append(Claim(group, info.tokens, attempts, made, lapses, is_alone=bool(lapsed)))
+        return claims
 
     @override
     def delivered(self, pipeline: int, claim: Claim, count: int, until_ms: int, error: str | None) -> bool:
@@ -106,7 +106,8 @@ class SqlitePipelines(SqlPipelines):
         if self._statements.one("has_outputs", pipeline, claim.group) is None:
             self._do("posted", pipeline, claim.group)
         else:
-            attempts = 0 if error is None else 1 if count else row[0] + 1
-            self._do("post_again", until_ms, attempts, error, pipeline, claim.group)
-            self._do("claim", 0, until_ms, pipeline, claim.group)
+            attempts, lapses = row
+            attempts = 0 if error is None else 1 if count else attempts + 1
+            lapses = lapses if error is None and not count else min(lapses, 1)
+            self._do("post_again", until_ms, attempts, error, lapses, pipeline, claim.group)
         return True

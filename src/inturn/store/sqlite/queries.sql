@@ -562,7 +562,15 @@ insert into inturn_group (pipeline, grp, version, status, timeline, state, held,
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
-    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json;
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json,
+    begun = 0, begun_until_ms = 0;
+
+-- name: begun
+select grp, begun, begun_until_ms from inturn_group
+where pipeline = ? and grp in (select value from json_each(?)) and begun > 0;
+
+-- name: begin_turns
+update inturn_group set begun = ?3, begun_until_ms = ?4 where pipeline = ?1 and grp = ?2;
 
 -- name: held_of
 select epoch, turn, id, since_us, digest, content from inturn_held
@@ -635,16 +643,21 @@ select number, grp, epoch, revision, id, at, effect_id, output, trace from intur
 where pipeline = ? and grp = ? order by number limit ?;
 
 -- name: unclaimed
-select grp, attempts from inturn_outbox where pipeline = ? and until_ms <= ? order by until_ms limit ?;
+select grp, attempts, lapses from inturn_outbox
+where pipeline = ? and until_ms <= ? and token = 0 order by until_ms limit ?;
+
+-- name: lapsed_claim
+select grp, attempts, lapses + 1 from inturn_outbox
+where pipeline = ? and until_ms <= ? and token <> 0 order by until_ms, grp limit 1;
 
 -- name: claim
-update inturn_outbox set token = ?, until_ms = ? where pipeline = ? and grp = ?;
+update inturn_outbox set token = ?, until_ms = ?, lapses = ? where pipeline = ? and grp = ?;
 
 -- name: renew_claims
 update inturn_outbox set until_ms = ?4 where pipeline = ?1 and grp = ?2 and token = ?3;
 
 -- name: claimed
-select attempts from inturn_outbox where pipeline = ? and grp = ? and token = ?;
+select attempts, lapses from inturn_outbox where pipeline = ? and grp = ? and token = ?;
 
 -- name: remove_output
 delete from inturn_output where pipeline = ? and number = ?;
@@ -653,7 +666,7 @@ delete from inturn_output where pipeline = ? and number = ?;
 select 1 from inturn_output where pipeline = ? and grp = ? limit 1;
 
 -- name: post_again
-update inturn_outbox set until_ms = ?, attempts = ?, error = ? where pipeline = ? and grp = ?;
+update inturn_outbox set token = 0, until_ms = ?, attempts = ?, error = ?, lapses = ? where pipeline = ? and grp = ?;
 
 -- name: posted
 delete from inturn_outbox where pipeline = ? and grp = ?;

@@ -1,0 +1,34 @@
+"""A pipeline's definition as a database has it, for tools without its code and against another pipeline of its name."""
+
+from inturn.core.errors import StoreMismatch
+from inturn.core.pipeline import versions
+from inturn.core.pipeline.definition import Pipeline
+from inturn.store.records import PipelineInfo
+
+
+def definition_of(pipeline: Pipeline) -> dict[str, object]:
+    """Return a pipeline's definition, for tools that do not have its code."""
+    return {
+        "group": pipeline.group,
+        "order": repr(pipeline.order),
+        "id": pipeline.id,
+        "policy": pipeline.gap_policy.then,
+        "wait_us": pipeline.gap_timeout_us,
+        "version": pipeline.version,
+        "state": pipeline.shape,
+    }
+
+
+def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:
+    """Check that a pipeline can continue from the stored one of its name.
+
+    Raises:
+        StoreMismatch: if it is another pipeline.
+        StateError: if its version or its state type does not fit.
+    """
+    mine = definition_of(pipeline)
+    for name in ("group", "order", "id"):
+        if info.about[name] != mine[name]:
+            msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
+            raise StoreMismatch(msg + "give this one another name")
+    versions.check(pipeline, int(info.about.get("version", 1)), info.about.get("state"))
