@@ -1,6 +1,8 @@
 """`inturn audit`: files of every form in, tables, JSON and an exit code out."""
 
 import json
+import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from inturn.cli import app
+from inturn.core.errors import SetupError
+from inturn.spark.audit.run import audit
 
 Command = Callable[..., Result]
 
@@ -201,6 +205,71 @@ def test_the_lab_runs_on_messages_like_those_of_the_log_and_the_pages_link_both_
     assert "Recommended: " in shown.stdout
     later = command(tmp_path / "log.jsonl", "--group", "device", "--order", "revision", "--duration", "took")
     assert "--duration belongs to --lab" in later.stderr
+
+
+def test_a_page_that_cannot_be_made_is_refused_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without any session: what needs one would fail in other words."""
+
+    def started(master: str) -> None:
+        raise AssertionError(f"Spark was started at {master}")
+
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setattr("inturn.spark.local.session.running", started)
+    given = ["audit", str(tmp_path / "log.jsonl"), "--group", "g", "--out", str(tmp_path / "report")]
+    ran = CliRunner().invoke(app, given)
+    assert ran.exit_code == 1
+    assert "needs jinja2; install it with: pip install 'inturn[spark]'" in " ".join(ran.stderr.split())
+    assert not (tmp_path / "report").exists()
+
+
+def test_an_audit_in_python_checks_the_page_before_it_reads(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(SetupError, match=r"needs jinja2; install it with: pip install 'inturn\[spark\]'"):
+        audit(spark.range(1), group="there is no such column", out=str(tmp_path / "report"))
+
+
+def test_the_extra_of_spark_brings_what_the_page_needs() -> None:
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert any(each.startswith("jinja2") for each in extras["optional-dependencies"]["spark"])
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_columns_that_differ_only_in_case_are_refused_with_the_option_that_helps(
+    command: Command, tmp_path: Path, form: str
+) -> None:
+    source = tmp_path / f"log.{form}"
+    row = {"g": "a", "n": 1, "Bat": 1, "BAT": 2}
+    if form == "jsonl":
+        source.write_text(json.dumps(row))
+    else:
+        parquet.write_table(pa.table({name: [value] for name, value in row.items()}), source)
+    ran = command(source, "--group", "g", "--order", "n")
+    told = " ".join(ran.stderr.split())
+    assert ran.exit_code == 1
+    assert "two columns are called 'bat'; if they differ in case" in told
+    assert "spark.sql.caseSensitive=true" in told
+
+
+def test_a_column_of_numbers_that_one_value_makes_text_is_named(command: Command, tmp_path: Path) -> None:
+    rows = [{"g": "a", "n": n, "x": "abc" if n == 3 else n / 2, "p": {"y": n}, "t": f"t{n}"} for n in range(1, 6)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = (tmp_path / "log.jsonl", "--group", "g", "--order", "n")
+    report = said(command(*given, "--json", "--out", tmp_path / "report"))
+    assert report["texts"] == ["The column x is text: 1 of its 5 values is no number, such as 'abc'."]
+    assert report["grade"]["needs"] == []  # n is a number in the file
+    assert "The column x is text" in (tmp_path / "report" / "report.html").read_text()
+    assert "The column x is text: 1 of its 5 values is no number" in " ".join(command(*given).stdout.split())
+
+
+def test_a_revision_of_digits_in_quotes_is_text_in_the_file_and_must_be_cast(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"g": "a", "n": "1"}\n{"g": "a", "n": "2"}\n')
+    report = said(command(tmp_path / "log.jsonl", "--group", "g", "--order", "n", "--json"))
+    assert report["grade"]["needs"] == ["The column n is string, which a pipeline does not take: cast it to bigint."]
+    assert report["texts"] == []
 
 
 def test_the_lab_needs_an_order(command: Command, tmp_path: Path) -> None:

@@ -69,9 +69,11 @@ def audit(
     from inturn.cli.lab_study import MOST_READ, document, rendered, study_like
     from inturn.cli.lab_study import show as show_study
     from inturn.lab.page.audit_link import AuditLink
+    from inturn.pages.template import check_installed
     from inturn.spark.audit.arrivals import arrivals
     from inturn.spark.audit.files import read_log
     from inturn.spark.audit.folder import PAGE, Folder
+    from inturn.spark.audit.page import EXTRA
     from inturn.spark.audit.report import allowed
     from inturn.spark.audit.run import audit as examine
     from inturn.spark.local.progress import watching
@@ -80,6 +82,8 @@ def audit(
     allowed(allow or ())
     if duration is not None and not with_lab:
         raise InputError("--duration belongs to --lab; add it, or leave the column out")
+    if out is not None:
+        check_installed(EXTRA)
     with running(master) as spark, watching(spark, f"audit: {path}", quiet=as_json):
         dialect = dialect_of(delimiter, quote, encoding, null, csv=format_ in (None, "csv"))
         log = read_log(spark, path, format_, dialect)
@@ -98,6 +102,7 @@ def audit(
             out=out,
             source=path,
             files=log.files,
+            kinds=log.kinds,
         )
         study = None
         if with_lab:
@@ -129,6 +134,8 @@ def show(report: "AuditReport", console: Console) -> None:
     print_line(console, f"arrival: {report.arrived}; {clock}; {report.seconds:.1f} s", style="dim")
     if report.columns:
         console.print(_columns(report))
+    for sentence in report.texts:
+        print_line(console, sentence, style="yellow")
     if report.found:
         table = Table("found", "messages", "groups", "what it is", "such as", box=None, pad_edge=False)
         table.columns[1].justify = table.columns[2].justify = "right"

@@ -18,7 +18,6 @@ LOG: Final = "INTURN_LOG"
 """The environment variable that shows Spark's log, at this level, and the traceback of an error."""
 
 _EXTRAS: Final = {
-    "audit": ("jinja2",),
     "console": ("starlette", "uvicorn"),
     "connect": ("google", "googleapis_common_protos", "grpc", "grpc_status", "zstandard"),
     "delta": ("deltalake",),
@@ -32,7 +31,7 @@ _EXTRAS: Final = {
     "schema-registry": ("authlib", "cachetools", "fastavro", "httpx2", "jsonschema"),
     "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
     "telemetry": ("opentelemetry",),
-    "spark": ("numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
+    "spark": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
     "sqs": ("boto3", "botocore"),
 }
 _MOST_SHOWN: Final = 600

@@ -25,10 +25,8 @@ def environment(folder: Path, extra: str) -> "Environment":
     Raises:
         SetupError: if jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError as error:
-        raise SetupError(f"the page needs jinja2; install it with: pip install 'inturn[{extra}]'") from error
+    check_installed(extra)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
         loader=FileSystemLoader([folder, Path(__file__).parent]),
@@ -40,6 +38,21 @@ def environment(folder: Path, extra: str) -> "Environment":
     )
     made.filters |= {"number": number, "name": name, "many": counted}
     return made
+
+
+def check_installed(extra: str) -> None:
+    """Check that pages can be made, before the work whose result they show.
+
+    Args:
+        extra: the extra that brings jinja2.
+
+    Raises:
+        SetupError: if jinja2 is not installed.
+    """
+    try:
+        import jinja2  # noqa: F401 - only whether it can be imported
+    except ImportError as error:
+        raise SetupError(f"the page needs jinja2; install it with: pip install 'inturn[{extra}]'") from error
 
 
 def name(text: str) -> str:

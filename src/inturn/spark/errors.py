@@ -1,10 +1,17 @@
 """Conversion of Spark's errors about the input to one line, in place of a page of Java."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from inturn.core.errors import InputError
+
+_TWICE: Final = re.compile(r"\[COLUMN_ALREADY_EXISTS\][^`]*`(.*?)` already exists")
+_MEND: Final = (
+    "if they differ in case, have Spark tell them apart by spark.sql.caseSensitive=true (for a command: "
+    "PYSPARK_SUBMIT_ARGS='--conf spark.sql.caseSensitive=true pyspark-shell'), otherwise rename one"
+)
 
 
 @contextmanager
@@ -16,11 +23,17 @@ def input_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise InputError(f"{what}: {_reason(error)}") from error
+        raise InputError(f"{what}: {reason(error)}") from error
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of an error; for an error from Java, that of each cause that adds information."""
+def reason(error: Exception) -> str:
+    """Return the first line of an error; for an error from Java, that of each cause that adds information.
+
+    For two columns that Spark takes for one, it is the remedy.
+    """
+    twice = _TWICE.search(str(error))
+    if twice is not None:
+        return f"two columns are called {twice[1]!r}; {_MEND}"
     java: Any = getattr(error, "java_exception", None)
     words: list[str] = [] if java is not None else [str(error).splitlines()[0]]
     while java is not None:

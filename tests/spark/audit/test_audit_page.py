@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
-pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [audit]")
+pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [spark]")
 
 from audit_reports import NOON_US, empty, full, line
 from inturn.core.errors import SetupError
@@ -217,5 +217,5 @@ def test_one_message_far_away_does_not_press_the_others_into_a_line() -> None:
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(SetupError, match=r"needs jinja2; install it with: pip install 'inturn\[audit\]'"):
+    with pytest.raises(SetupError, match=r"needs jinja2; install it with: pip install 'inturn\[spark\]'"):
         page.render(empty())

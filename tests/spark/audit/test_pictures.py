@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
-pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [audit]")
+pytest.importorskip("jinja2", reason="the page is filled in with jinja2, from the extra [spark]")
 
 import inturn
 from audit_reports import NOON_US, full, line

@@ -6,11 +6,14 @@ word in another is no failure. The audit converts the columns that it needs as n
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from inturn.core.errors import InputError, SetupError
+from inturn.spark.audit.values import leaves
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import Dialect, read_csv
@@ -26,10 +29,13 @@ class LogFiles:
     Attributes:
         df: the messages; a line that cannot be read is in the column ``__inturn_corrupt_record``.
         files: files in order of arrival, if that is known; None goes by their names.
+        kinds: types of the columns of JSON, by their paths, as Spark takes them from the values; ``df`` has all as
+            text. None: ``df`` has the types of the files.
     """
 
     df: DataFrame
     files: list[str] | None = None
+    kinds: dict[str, str] | None = None
 
 
 def read_log(spark: SparkSession, source: str, form: str | None = None, dialect: Dialect | None = None) -> LogFiles:
@@ -49,7 +55,7 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
     if form not in FORMS:
         raise InputError(f"--format {form!r} is not known; expected one of {', '.join(FORMS)}")
     with input_errors(f"cannot read {source} as {form}"):
-        read = _delta(spark, source) if form == "delta" else LogFiles(_plain(spark, source, form, dialect))
+        read = _read(spark, source, form, dialect)
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:
         what = "no line of it can be read" if CORRUPT in read.df.columns else "there is nothing in it"
@@ -58,13 +64,24 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
     return read
 
 
-def _plain(spark: SparkSession, source: str, form: str, dialect: Dialect | None) -> DataFrame:
+def _read(spark: SparkSession, source: str, form: str, dialect: Dialect | None) -> LogFiles:
+    if form == "delta":
+        return _delta(spark, source)
     if form == "csv":
-        return read_csv(spark, source, dialect)
-    if form == "parquet":
-        return spark.read.option("mergeSchema", "true").parquet(source)  # a column added later is content too
+        return LogFiles(read_csv(spark, source, dialect))
+    if form == "parquet":  # a column added later is content too
+        return LogFiles(spark.read.option("mergeSchema", "true").parquet(source))
     reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
-    return reader.option("primitivesAsString", "true").json(source)
+    found = reader.json(source)
+    texts = _texts(found.schema)
+    return LogFiles(reader.schema(texts).json(source) if found.columns else found, kinds=leaves(found))
+
+
+def _texts(kind: DataType) -> Any:
+    """Return a type of JSON with text in place of numbers and truth values."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _texts(each.dataType)) for each in kind.fields])
+    return ArrayType(_texts(kind.elementType)) if isinstance(kind, ArrayType) else StringType()
 
 
 def _delta(spark: SparkSession, source: str) -> LogFiles:

@@ -5,7 +5,7 @@ with the others and does not affect them.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlparse
@@ -70,6 +70,7 @@ class AuditLog:
         known: kinds of the columns that could give an order, see
             :func:`inturn.spark.audit.values.numbers_and_times`.
         files: files from which the rows are read, in order of arrival; empty for other inputs.
+        kinds: types of the columns by their paths, if ``df`` has them as text; None: those of ``df``.
     """
 
     df: DataFrame
@@ -78,15 +79,23 @@ class AuditLog:
     is_time: bool
     known: dict[str, str]
     files: tuple[str, ...] = ()
+    kinds: Mapping[str, str] | None = None
 
     @classmethod
-    def of(cls, df: DataFrame, keys: LogColumns, files: Sequence[str] | None = None) -> "AuditLog":
+    def of(
+        cls,
+        df: DataFrame,
+        keys: LogColumns,
+        files: Sequence[str] | None = None,
+        kinds: Mapping[str, str] | None = None,
+    ) -> "AuditLog":
         """Check the columns, and look for the log's clock if none is named.
 
         Args:
             df: the messages.
             keys: named columns.
             files: files in order of arrival; None goes by their names.
+            kinds: types of the columns by their paths, if ``df`` has them as text.
 
         Raises:
             InputError: if a column does not exist, or its type does not fit its role.
@@ -107,7 +116,7 @@ class AuditLog:
         if keys.time is None:
             keys = replace(keys, time=keys.order_by if is_time else _clock(keys, known))
         came = _files(df, files)
-        return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came)
+        return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came, kinds)
 
     @property
     def counts(self) -> bool:

@@ -15,6 +15,8 @@ from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Lat
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+EXTRA: Final = "spark"
+"""The extra that brings all that the page needs."""
 _A_TIME: Final = 10**14
 """A greater place in an order that does not count is a time in microseconds: no other number is as large."""
 _NOT_IN_FOLDERS: Final = {FaultKind.GAP: "gaps", FaultKind.PLACEHOLDER: None}
@@ -27,7 +29,7 @@ def render(report: AuditReport) -> str:
     Raises:
         SetupError: if jinja2 is not installed.
     """
-    templates = environment(Path(__file__).parent, "audit")
+    templates = environment(Path(__file__).parent, EXTRA)
     worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
     templates.filters |= {"duration": duration, "utc": _utc}
     is_time = _is_time(report)

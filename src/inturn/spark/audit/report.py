@@ -333,6 +333,7 @@ class AuditReport:
         sizes: distribution of messages over groups; None if there are none.
         columns: columns that could carry an order, the best first; empty if the order was given.
         grade: grade of order; None if there are no messages.
+        texts: sentences about columns of JSON that some values make text while most are numbers.
         worst: groups with the most faults; filled if the report is written to a folder.
         files: written files by purpose.
         seconds: duration of the audit.
@@ -354,6 +355,7 @@ class AuditReport:
     sizes: Sizes | None
     columns: list[Column]
     grade: Grade | None
+    texts: list[str] = field(default_factory=list)
     worst: list[GroupTimeline] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0

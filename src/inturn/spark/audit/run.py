@@ -1,7 +1,7 @@
 """The audit of a DataFrame from end to end: read, sort twice, count, judge."""
 
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
@@ -11,13 +11,15 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.pipeline.order import Order
 from inturn.core.values.duration import Duration, duration_us
+from inturn.pages.template import check_installed
 from inturn.spark.audit import conflicts, examples, grade, rating, restarts, totals
 from inturn.spark.audit.folder import Folder
 from inturn.spark.audit.formatting import instant
 from inturn.spark.audit.log import EPOCH, GROUP, AuditLog
+from inturn.spark.audit.page import EXTRA
 from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
 from inturn.spark.audit.sort_passes import telling
-from inturn.spark.audit.values import casts
+from inturn.spark.audit.values import casts, texts
 from inturn.spark.audit.verdicts import begun, gaps, judged
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
@@ -46,6 +48,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     out: str | None = None,
     source: str = "messages",
     files: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> AuditReport:
     """Check a log's order: copies, conflicts, gaps, late messages, and the grade of order that fits.
 
@@ -69,28 +72,32 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
             replaced.
         source: name of the log in the report.
         files: the paths of the files that ``df`` reads, in order of arrival; without it, by name.
+        kinds: the types of the columns by their paths, if ``df`` has them as text.
 
     Raises:
         InputError: if a column does not exist, or does not fit its role; if the data cannot be read.
         PipelineError: if ``patience`` is no duration.
+        SetupError: if ``out`` is given and jinja2 is not installed.
         StoreError: if the folder cannot be written, or holds files that no audit wrote.
     """
     began = clock.monotonic()
     left_out = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     keys = LogColumns(group, order, order_by, id, epoch, arrival, time, start, left_out)
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
+    if out is not None:
+        check_installed(EXTRA)
     folder = None if out is None else Folder(out)
     with input_errors(f"cannot audit {source}"):
         check_described(df)
         check_own_names(df)
         df = named_once(df)
-        log = AuditLog.of(df, keys, files)
+        log = AuditLog.of(df, keys, files, kinds)
         columns = [] if keys.place else rating.rated(log)
         best = columns[0] if columns else None
         if best is not None and best.grade is not None:
             counts = Order.grades[best.grade].has_gaps
             keys = replace(keys, order=best.name) if counts else replace(keys, order_by=best.name)
-            log = AuditLog.of(df, keys, files)
+            log = AuditLog.of(df, keys, files, kinds)
         report = _audited(log, source, patience_us, columns, folder)
     report = replace(report, seconds=clock.monotonic() - began)
     return report if folder is None else folder.write(report)
@@ -135,6 +142,7 @@ def _audited(
             epochs=seen.epochs if keys.epoch else 0,
             sizes=totals.sizes(per_group, seen),
             columns=columns,
+            texts=[] if log.kinds is None else texts(log.df, log.kinds),
             grade=None,
         )
         outcomes = [] if report.epochs else totals.outcomes(rows, log, keys.start)
@@ -207,7 +215,7 @@ def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade
         log.unit,
         outcomes,
         report.messages - placed,
-        casts(log.df, log.keys, is_time=log.is_time),
+        casts(log.df, log.keys, is_time=log.is_time, kinds=log.kinds),
     )
     choice = grade.decide(seen)
     line = grade.line(seen, choice, _name(report.source))

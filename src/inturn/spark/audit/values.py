@@ -1,7 +1,7 @@
 """Columns of a log: as whole numbers or times, text as the value that it denotes; and types that cannot be used."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS, TEXT
 from inturn.core.values.path import joined, parts
+from inturn.core.words import counted
 from inturn.spark.audit.report import LogColumns
 from inturn.spark.columns.dataframe import INTEGERS, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT
@@ -35,6 +36,8 @@ _CLOCK_WORDS = re.compile(
 """Names of clocks; seconds look like counts, and nanoseconds like the ids of some databases."""
 
 
+_NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+"""Numbers as JSON has them."""
 _LACKING: Final = ("CalendarIntervalType", "GeometryType", "GeographyType")
 _BEYOND: Final = {
     "date": f"unix_date({{0}}) NOT BETWEEN {DAYS_OF_PYTHON[0]} AND {DAYS_OF_PYTHON[1]}",
@@ -244,13 +247,54 @@ def unreadable(df: DataFrame) -> Column:
     return F.expr(" OR ".join(f"coalesce({test}, false)" for test in tests) or "false")
 
 
-def casts(df: DataFrame, keys: LogColumns, *, is_time: bool) -> tuple[str, ...]:
+def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each column of JSON that some values make text while most are numbers.
+
+    Args:
+        df: the messages, every value as text.
+        kinds: types of the columns by their paths, as Spark takes them from the values.
+    """
+    have = leaves(df)
+    asked = [path for path, kind in kinds.items() if kind == "string" and have.get(path) == "string"]
+
+    def counted_in(rows: DataFrame, paths: Sequence[str]) -> list[tuple[str, int, int, str]]:
+        others = [F.when(~F.expr(sql_of(path)).rlike(_NUMBER), F.expr(sql_of(path))) for path in paths]
+        sums = [
+            each
+            for path, other in zip(paths, others, strict=True)
+            for each in (F.count(F.expr(sql_of(path))), F.count(other), F.min(other))
+        ]
+        row = tuple(rows.agg(*sums).collect()[0]) if sums else ()
+        found = [(path, *row[3 * at : 3 * at + 3]) for at, path in enumerate(paths)]
+        return [each for each in found if each[2] * 2 < each[1]]
+
+    likely = [path for path, *_ in counted_in(df.limit(_SAMPLE_ROWS), asked)]
+    return [
+        f"The column {path} is text: {others:,} of its {counted(values, 'value')} {'is' if others == 1 else 'are'} "
+        f"no number, such as {such[:60]!r}."
+        for path, values, others, such in counted_in(df, likely)
+        if others
+    ]
+
+
+def casts(df: DataFrame, keys: LogColumns, *, is_time: bool, kinds: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return a sentence for each column that must be cast before a pipeline takes it.
 
-    Lines of text (CSV, JSON) have no types before a pipeline reads them, so they yield no sentence.
+    Lines of CSV have no types before a pipeline reads them, so they yield no sentence.
+
+    Args:
+        df: the messages.
+        keys: the columns that the audit used.
+        is_time: whether the order is a time.
+        kinds: types of the columns by their paths, if ``df`` has them as text; None: those of ``df``.
     """
-    if CORRUPT in df.columns:
+    if kinds is None and CORRUPT in df.columns:
         return ()
+
+    def kind_in(name: str) -> str:
+        own = kind_of(df, name)
+        return own if kinds is None else kinds.get(name, own)
+
     names, since_1970 = ("string", "date", *INTEGERS), (*TIMES[:2], "string", *INTEGERS)
     asked = (
         (keys.group, names, "string"),
@@ -260,7 +304,7 @@ def casts(df: DataFrame, keys: LogColumns, *, is_time: bool) -> tuple[str, ...]:
         (keys.arrival, (*INTEGERS, *TIMES[:2]), "bigint"),
     )
     return tuple(
-        f"The column {name} is {kind_of(df, name)}, which a pipeline does not take: cast it to {kind}."
+        f"The column {name} is {kind_in(name)}, which a pipeline does not take: cast it to {kind}."
         for name, fits, kind in asked
-        if name is not None and kind_of(df, name) not in fits
+        if name is not None and kind_in(name) not in fits
     )

@@ -10,6 +10,7 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.columns.dataframe import DDL, column_kinds, quoted, try_cast
 from inturn.spark.columns.names import CORRUPT
+from inturn.spark.errors import reason
 from inturn.spark.local.csv import CsvTable, Dialect, csv_table
 
 _ENDINGS = {
@@ -65,7 +66,7 @@ def read_messages(
             follower = spark.readStream.schema(df.schema).options(**options).format(form)
             df = (follower.option("maxFilesPerTrigger", files) if files else follower).load(source)
     except Exception as error:
-        raise InputError(f"cannot read {source} as {form}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"cannot read {source} as {form}: {reason(error)}") from error
     return _typed(pipeline, df) if form == "csv" and pipeline.message is not None else df
 
 
