@@ -164,7 +164,8 @@ def _grade(grade: "Grade | None", console: Console) -> None:
         print_line(console, f"  {sentence}")
     for sentence in grade.needs:
         print_line(console, f"  Needed: {sentence}", style="yellow")
-    print_line(console, f"  {grade.line}", style="cyan")
+    for text in filter(None, (grade.mapping, grade.line)):
+        print_line(console, f"  {text}", style="cyan")
     if grade.gives:
         print_line(console, f"  {grade.outcome}")
 

@@ -9,7 +9,7 @@ from typing import Final
 from inturn.core.pipeline.order import Order
 from inturn.core.words import counted
 from inturn.spark.audit.formatting import duration
-from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns
+from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Grade, Late, LogColumns
 
 COUNTED: Final = 0.95
 """The least part of the expected revisions that must be there for a column to count as revisions."""
@@ -165,6 +165,17 @@ def line(seen: Evidence, choice: GradeChoice, name: str) -> str:
     if choice.on_gap is not None:
         parts.append(f"on_gap={choice.on_gap}")
     return f"Pipeline({', '.join(parts)}, handler=apply)"
+
+
+def of_rows(made: Grade, field: str, name: str) -> Grade:
+    """Return the grade of change events, grouped by a field of the row, with the mapping that gives each its group."""
+    says = f"These are change events: the group is the row's {field} after the change or, of a delete, before it."
+    need = (
+        f"The mapping gives each event its group, which the pipeline finds in its field {name}: for inturn "
+        f'ingest, preset = "debezium" and group = {_text(field)}.'
+    )
+    mapping = f"DebeziumMapping(group={_text(field)})"
+    return replace(made, evidence=[says, *made.evidence], needs=[*made.needs, need], mapping=mapping)
 
 
 def _text(name: str) -> str:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS
 from inturn.core.values.path import parts
+from inturn.spark.audit.change_events import ChangeEvents
 from inturn.spark.audit.report import LogColumns
 from inturn.spark.audit.values import (
     TIMES,
@@ -71,6 +72,7 @@ class AuditLog:
             :func:`inturn.spark.audit.values.numbers_and_times`.
         files: files from which the rows are read, in order of arrival; empty for other inputs.
         kinds: types of the columns by their paths, if ``df`` has them as text; None: those of ``df``.
+        events: the columns of Debezium's change events; None for other messages.
     """
 
     df: DataFrame
@@ -80,6 +82,7 @@ class AuditLog:
     known: dict[str, str]
     files: tuple[str, ...] = ()
     kinds: Mapping[str, str] | None = None
+    events: ChangeEvents | None = None
 
     @classmethod
     def of(
@@ -111,12 +114,13 @@ class AuditLog:
         if keys.order is not None and kind_of(df, keys.order) in TIMES:
             msg = f"the column {keys.order!r} is a time, which does not count; use --order-by (order_by=) for it"
             raise InputError(msg)
-        known = numbers_and_times(df)
+        known, events = numbers_and_times(df), ChangeEvents.of(df)
+        known = known if events is None else events.known(known, keys)
         is_time = keys.order_by is not None and what(df, keys.order_by, known) not in (None, "number")
         if keys.time is None:
             keys = replace(keys, time=keys.order_by if is_time else _clock(keys, known))
         came = _files(df, files)
-        return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came, kinds)
+        return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came, kinds, events)
 
     @property
     def counts(self) -> bool:
@@ -163,7 +167,7 @@ class AuditLog:
         keys = self.keys
         nothing = F.lit(None).cast("bigint")
         df, arrival = self._with_arrival()
-        group = column(df, keys.group).cast("string")
+        group = self._group(df)
         place = self._place()
         epoch = self._epoch()
         unread = unreadable(self.df)
@@ -213,13 +217,18 @@ class AuditLog:
         if self.keys.arrival is not None:
             names, bad = [*names, self.keys.arrival], bad | column(self.df, self.keys.arrival).isNull()
         texts = [column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
-        group = column(self.df, self.keys.group).cast("string").alias("group")
+        group = self._group(self.df).alias("group")
         lacking = self.df.where(bad).select(group, *texts).where(F.col("group").isNotNull())
         rows = lacking.distinct().orderBy("group", "v0").limit(3)
         return [
             f"{row.group}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
             for row in rows.collect()
         ]
+
+    def _group(self, df: DataFrame) -> Column:
+        """Return a message's group as text."""
+        of_row = None if self.events is None else self.events.group(df, self.keys.group)
+        return column(df, self.keys.group).cast("string") if of_row is None else of_row
 
     def _place(self) -> Column:
         """Return a message's place in the order; its content if there is none, so that only copies share a place."""

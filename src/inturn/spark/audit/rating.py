@@ -46,13 +46,17 @@ class _Seen:
 
 
 def rated(log: AuditLog) -> list[Column]:
-    """Return the columns that could carry an order, the best first, then those that could not."""
+    """Return the columns that could carry an order, the best first, then those that could not.
+
+    Of change events the position in the database's log is the best: it alone orders all changes of a row.
+    """
     taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
     kinds = {name: kind for name, kind in log.known.items() if name not in taken}
     if not kinds:
         return []
     found = [_judge(name, kind, seen) for (name, kind), seen in zip(kinds.items(), _seen(log, kinds), strict=True)]
-    return sorted(found, key=_rank)
+    position = None if log.events is None else log.events.position
+    return sorted(found, key=lambda each: (each.grade is None or each.name != position, _rank(each)))
 
 
 def unique(log: AuditLog) -> str | None:

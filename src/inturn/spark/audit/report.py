@@ -231,6 +231,7 @@ class Grade:
         needs: conditions that are missing for the line to work, a sentence each.
         gives: number of messages that the line applies (or holds), finds duplicate (or stale), and rejects as conflict
             or invalid, if it reads this log as it came; empty if not known.
+        mapping: the mapping that the line needs before it, as Python; None if it needs none.
     """
 
     name: str
@@ -238,6 +239,7 @@ class Grade:
     line: str
     needs: list[str]
     gives: dict[str, int] = field(default_factory=dict)
+    mapping: str | None = None
 
     @property
     def outcome(self) -> str:

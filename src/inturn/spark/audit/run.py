@@ -203,8 +203,9 @@ def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade
     if not placed:
         return None
     no_id = report.keys.id is None and not log.counts
+    mapped = None if log.events is None else log.events.mapped(report.keys)
     seen = grade.Evidence(
-        report.keys,
+        mapped or report.keys,
         log.is_time,
         placed,
         report.found,
@@ -219,7 +220,9 @@ def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade
     )
     choice = grade.decide(seen)
     line = grade.line(seen, choice, _name(report.source))
-    return Grade(choice.name, choice.evidence, line, choice.needs, grade.gives(seen, choice))
+    made = Grade(choice.name, choice.evidence, line, choice.needs, grade.gives(seen, choice))
+    field = None if log.events is None else log.events.row_field(report.keys.group)
+    return made if field is None else grade.of_rows(made, field, seen.keys.group)
 
 
 def _name(source: str) -> str:
