@@ -173,9 +173,19 @@ def test_a_pipeline_that_rejects_the_messages_fails_with_the_commonest_reasons(h
     said = " ".join(ran.stdout.split())
     assert "9 messages (82%) were rejected; --max-rejected is 10%:" in said
     assert "8 times: invalid: revision is … of type str; expected an integer" in said
-    assert "1 times: invalid: revision is null" in said
+    assert "1 time: invalid: revision is null" in said
     assert check("plain", "--max-rejected", "90%", source="texts.jsonl").exit_code == 0
     assert document("plain", "--max-rejected", "1", source="texts.jsonl")["rejections"]["messages"] == 9
+
+
+def test_a_reason_is_counted_once_whichever_file_has_it(here: Path) -> None:
+    (here / "many").mkdir()
+    for name in ("may", "june", "july"):
+        (here / "many" / f"{name}.jsonl").write_text('{"account": "a", "revision": 1.5, "amount": 1}\n7\n')
+    assert document("came", source="many")["rejections"]["commonest"] == [
+        ["it is no Paid: Expected `int`, got `float` - at `$.revision`", 3],
+        ["is no JSON object", 3],
+    ]
 
 
 NOT_DONE = {

@@ -130,8 +130,8 @@ def _rejections(found: "Comparison", sample: "Sample", pipeline: "Pipeline", mes
 
 
 def _in_general(reason: str) -> str:
-    """Return a reason without the values of one message, so that the same reasons can be counted."""
-    return re.sub(r"""'[^']*'|"[^"]*"|\b\d[\w.:+-]*""", "…", reason)
+    """Return a reason without the line and the values of one message, so that the same reasons can be counted."""
+    return re.sub(r"""'[^']*'|"[^"]*"|\b\d[\w.:+-]*""", "…", re.sub(r"^.*?, line \d+:? ", "", reason))
 
 
 def _show_rejections(rejected: _Rejections, most: float) -> None:
@@ -143,7 +143,7 @@ def _show_rejections(rejected: _Rejections, most: float) -> None:
     )
     print_line(console, said, "bold red")
     for reason, count in rejected.commonest:
-        print_line(console, f"  {count:,} times: {reason}")
+        print_line(console, f"  {counted(count, 'time')}: {reason}")
 
 
 def _name(fault: str, *, as_json: bool) -> None:
