@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -249,8 +250,6 @@ def test_the_files_can_be_read_without_inturn(spark: SparkSession, store: Path) 
 
 
 def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     before = rows(spark, copy, "outputs", "effect_id")
@@ -266,8 +265,6 @@ def test_a_file_that_no_manifest_names_does_not_exist(spark: SparkSession, store
 
 
 def test_a_file_that_is_missing_is_named(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     for file in copy.glob("data/outputs/*.parquet"):
@@ -275,13 +272,11 @@ def test_a_file_that_is_missing_is_named(spark: SparkSession, store: Path, tmp_p
         with pytest.raises(StoreError, match=re.escape(file.name)):
             rows(spark, copy, "outputs", "effect_id")
         break
-    for step in (1, 2):
-        shutil.copy(copy / "steps" / f"{step:012d}.json", tmp_path)
-        (copy / "steps" / f"{step:012d}.json").unlink()
-        for table in TABLES:
-            with pytest.raises(StoreError, match=rf"lacks steps/{step:012d}\.json"):
-                read(spark, copy, table).count()
-        shutil.copy(tmp_path / f"{step:012d}.json", copy / "steps")
+    last = "steps/000000000002.json"
+    (copy / last).unlink()
+    for table in TABLES:
+        with pytest.raises(StoreError, match=re.escape(f"lacks {last}")):
+            read(spark, copy, table).count()
 
 
 @dataclass
@@ -345,3 +340,23 @@ def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: Sp
     mended = replace(new, upgrade=lambda state, version: Cents(state["total"]))
     assert settle(mended, store=tmp_path).counts.released == 1
     assert rows(spark, tmp_path, "states", *columns)[0] == ("a", "open", 2, 14)
+
+
+def test_what_remains_is_read_without_an_earlier_manifest(
+    spark: SparkSession, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """States and held messages lack nothing; the other tables lack the lost step, which is logged."""
+    root = Path(shutil.copytree(store, tmp_path / "lost"))
+    gone = root / "steps" / f"{1:012d}.json"
+    gone.unlink()
+    for table in ("states", "parked"):
+        assert sorted(read(spark, root, table).collect(), key=str) == sorted(
+            read(spark, store, table).collect(), key=str
+        )
+    for table in ("outputs", "rejected", "steps"):
+        caplog.clear()
+        every = [row for row in read(spark, store, table).collect() if row["step"] != 1]
+        assert sorted(read(spark, root, table).collect(), key=str) == sorted(every, key=str)
+        assert gone.name in caplog.text
+    with pytest.raises(StoreError, match=gone.name):
+        read(spark, root, "states", step=1)

@@ -30,7 +30,7 @@ def _steps(place: StorePlace) -> list[dict[str, Any]]:
 
     store = SparkStore(place.at)
     store.known()
-    found = [store.manifest(number) for number in reversed(store.steps()[-SHOWN:])]
+    found = [store.manifest(number) for number in reversed(store.found_steps()[-SHOWN:])]
     return [
         {
             "step": each.step,

@@ -18,7 +18,8 @@ from inturn import Gapless, Pipeline
 from inturn.core.errors import StoreError, StoreMismatch
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
-from inturn.spark.driver.step import settle
+from inturn.spark.driver.step import Stepper, settle
+from inturn.spark.tables.erasure import erase_group
 from inturn.spark.tables.manifest import ABOUT, SparkStore
 from inturn.spark.tables.steps import HEAD, manifest_name
 from inturn.spark.tables.vacuum import vacuum
@@ -142,6 +143,63 @@ def test_two_that_are_missing_are_named_or_not_needed(verb: str, whole: Path) ->
     for names in combinations(small(whole), 2):
         if names != (HEAD, manifest_name(STEPS)):
             check(verb, whole, names)
+
+
+def test_a_step_goes_on_without_an_earlier_manifest_and_logs_it(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "lost"))
+    (root / manifest_name(2)).unlink()
+    assert settle(ledger, store=root, now=DAWN).step == STEPS + 1
+    assert [each.message for each in caplog.records if manifest_name(2) in each.message] != []
+    assert SparkInspector(str(root)).group("a") == SparkInspector(str(whole)).group("a")
+
+
+def test_a_running_writer_logs_once_that_old_manifests_were_deleted(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "rule"))
+    writer = Stepper(ledger, root, alone=True)
+    writer.step(now=DAWN)
+    assert "lacks" not in caplog.text
+    for step in (1, 2):
+        (root / manifest_name(step)).unlink()
+    writer.step(now=DAWN)
+    writer.step(now=DAWN)
+    (told,) = [each.message for each in caplog.records if "lacks" in each.message]
+    assert f"{manifest_name(1)}, {manifest_name(2)}" in told
+
+
+def test_results_are_read_without_an_earlier_manifest(
+    whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "results"))
+    (root / manifest_name(2)).unlink()
+    every, left = SparkInspector(str(whole)), SparkInspector(str(root))
+    assert [each.revision for each in left.outputs()] == [1, 2, 3, 7, 8, 9, 10, 11, 12]
+    assert len(list(left.rejected())) == len(list(every.rejected())) - 1
+    assert manifest_name(2) in caplog.text
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_a_vacuum_deletes_nothing_without_an_earlier_manifest(whole: Path, tmp_path: Path, *, has_head: bool) -> None:
+    root = Path(shutil.copytree(whole, tmp_path / "vacuum"))
+    (root / manifest_name(2)).unlink()
+    if not has_head:
+        (root / HEAD).unlink()
+    before = sorted(root.rglob("*"))
+    with pytest.raises(StoreError, match=manifest_name(2)):
+        vacuum(root, keep_steps=1, older_than_s=0)
+    assert sorted(root.rglob("*")) == before
+
+
+def test_an_erasure_changes_nothing_without_an_earlier_manifest(whole: Path, tmp_path: Path) -> None:
+    """The lost manifest may have named files with the group's content."""
+    root = Path(shutil.copytree(whole, tmp_path / "erasure"))
+    (root / manifest_name(2)).unlink()
+    with pytest.raises(StoreError, match=manifest_name(2)):
+        erase_group(root, "a", by="ann")
+    assert SparkInspector(str(root)).last.step == STEPS
 
 
 def test_a_store_of_an_older_version_has_no_head(whole: Path, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class SparkInspector(Decider):
         self, table: str, columns: Sequence[str], steps: Sequence[int] | None = None
     ) -> Iterator[tuple[Manifest, tuple[Any, ...]]]:
         """Yield the rows of a table of some steps, or of all, each with its step."""
-        for manifest in map(self.store.manifest, self.store.steps() if steps is None else steps):
+        for manifest in map(self.store.manifest, self.store.found_steps() if steps is None else steps):
             for file in getattr(manifest, table):
                 with self.store.files.told("read", file.path):
                     data = pq.ParquetFile(self.store.files.source(file.path))
@@ -165,7 +165,7 @@ class SparkInspector(Decider):
         verdicts = self.verdicts(list(taken)[:limit])
         decisions = [TakenDecision(taken[each], void) for each, void in verdicts.items()]
         row = self._rows([name]).get(name)
-        if row is None or row["step"] not in self.store.steps():
+        if row is None or not self.store.has(row["step"]):
             return GroupHistory(decisions)
         columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
         made = (each for _, each in self._parquet("outputs", columns, [row["step"]]) if each[0] == name)
@@ -188,7 +188,7 @@ class SparkInspector(Decider):
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
         taken = {each.name: each for manifest in self.store.after(self.last.step) for each in manifest.decisions}
         earlier = {file for file in map(file_of, names) if file not in taken and self.store.decisions.is_taken(file)}
-        for step in reversed(self.store.steps()) if earlier else ():
+        for step in reversed(self.store.found_steps()) if earlier else ():
             if not earlier - taken.keys():
                 break
             taken |= {each.name: each for each in self.store.manifest(step).decisions}

@@ -40,6 +40,9 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     reason and the error of its group. ``rejected``: a row per message that will not be applied, with the reason.
     ``steps``: a row per step, with its counts.
 
+    If manifests of earlier steps are lost, ``outputs``, ``rejected`` and ``steps`` lack what these named, and a logged
+    warning names them; ``states`` and ``parked`` lack nothing.
+
     Args:
         spark: the session that reads.
         store: the store's directory.
@@ -54,7 +57,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         raise InputError(f"there is no table {table!r}; expected {', '.join(TABLES)}")
     source = SparkStore(store)
     about = source.known()
-    steps = [number for number in source.steps() if step is None or number <= step]
+    steps = [number for number in source.found_steps() if step is None or number <= step]
     if step is not None and step not in steps:
         source.manifest(step)
     match table:

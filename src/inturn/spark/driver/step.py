@@ -175,6 +175,7 @@ class Stepper:
         self.store = SparkStore(store)
         self._buckets = self.store.open(new_identity(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
+        self._lost_is_told = self._has_looked = False
         self._check()
         self._publishing = publishing or Publishing()
         self._publish()
@@ -193,6 +194,18 @@ class Stepper:
             if last.shape is None and last.version == self.pipeline.version:
                 self._states.check(last.state)
             versions.check(self.pipeline, last.version, last.shape)
+
+    def _look_for_lost(self) -> None:
+        """Log, once, that manifests of earlier steps are lost, which the next step does not need.
+
+        The first step lists all. The others probe for the oldest, which goes first by a rule that deletes old files:
+        a list in each step would cost more with each.
+        """
+        last = self.last
+        if last is None or self._lost_is_told or (self._has_looked and self.store.has(1)):
+            return
+        self._has_looked = True
+        self._lost_is_told = len(self.store.found_steps()) < last.step
 
     def _publish(self) -> None:
         """Publish committed steps; the next step publishes those that a crash left out."""
@@ -244,6 +257,7 @@ class Stepper:
     ) -> Report:
         began = time.monotonic()
         last = self.refresh()
+        self._look_for_lost()
         plan = self.plan(intake, now, final=final)
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
@@ -312,7 +326,7 @@ class Stepper:
 
     def _is_proved(self) -> bool:
         """Return whether the handler has applied a message in one of the last steps, all of which it made."""
-        for number in reversed(self.store.steps()):
+        for number in reversed(self.store.found_steps()):
             step = self.store.manifest(number)
             if step.handler != self._fingerprint or step.counts["applied"]:
                 return step.handler == self._fingerprint

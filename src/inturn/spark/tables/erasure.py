@@ -76,6 +76,7 @@ def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: s
             f"the outputs of {store.location} are a Delta table, whose files and history have the group's content too; "
             "they are not erased. Make a new store from messages without the group, and remove this one"
         )
+    store.steps()  # raises an error if content may be in files that a lost manifest named
     reach("before results")
     last = store.latest()
     is_known, held = (False, 0) if last is None else _give_up(store, last, group, by, why)

@@ -16,6 +16,7 @@ of two writers one gets an error, and a step that died half-way leaves nothing t
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -28,9 +29,19 @@ from inturn.core.errors import PipelineError, StoreConflict, StoreError, StoreMi
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.tables.decision_log import DecisionLog, file_of, number_of
-from inturn.spark.tables.steps import HEAD, all_steps, last_step, manifest_name, note
+from inturn.spark.tables.steps import (
+    HEAD,
+    all_steps,
+    found_steps,
+    last_step,
+    lost_steps,
+    lost_text,
+    manifest_name,
+    note,
+)
 from inturn.spark.tables.storage import storage
 
+log = logging.getLogger("inturn.spark")
 FORMAT = 1
 ABOUT = "inturn.json"
 
@@ -198,7 +209,8 @@ def new_identity(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
 class SparkStore:
     """A store at a location: its identity, its committed steps, and the decisions about its groups.
 
-    A step whose manifest is missing or damaged raises a :class:`StoreError` that names it. The location is a path, a
+    A step whose manifest is missing or damaged raises a :class:`StoreError` that names it; see
+    :mod:`inturn.spark.tables.steps` for what goes on without it. The location is a path, a
     ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
     """
 
@@ -206,6 +218,7 @@ class SparkStore:
         self.files = storage(location)
         self.location = self.files.location
         self.decisions = DecisionLog(self.files)
+        self._told_lost: list[int] = []
 
     def about(self) -> StoreIdentity | None:
         """Return the store's identity; None if there is no store yet.
@@ -267,15 +280,34 @@ class SparkStore:
             raise StoreError(msg + ": restore it from a backup")
 
     def steps(self) -> list[int]:
-        """Return the numbers of the committed steps, in order."""
+        """Return the numbers of the committed steps, in order; if a manifest is missing raise StoreError."""
         return all_steps(self.files)
+
+    def found_steps(self) -> list[int]:
+        """Return the numbers of the committed steps, in order; those whose manifests are lost are logged instead, once.
+
+        Raises:
+            StoreError: if the last manifests are missing.
+        """
+        found = found_steps(self.files)
+        lost = lost_steps(found)
+        if lost != self._told_lost:
+            log.warning("%s", lost_text(self.files, lost))
+            self._told_lost = lost
+        return found
+
+    def has(self, step: int) -> bool:
+        """Return whether the manifest of a step exists."""
+        return self.files.exists(manifest_name(step))
 
     def manifest(self, step: int) -> Manifest:
         """Return the manifest of a committed step; without such a step raise StoreError."""
         name = manifest_name(step)
         data = self.files.read(name)
         if data is None:
-            steps = self.steps()  # raises an error that names this step if a later one exists
+            steps = found_steps(self.files)
+            if step in lost_steps(steps):
+                raise StoreError(lost_text(self.files, [step]))
             has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
             raise StoreError(f"{self.location} has no step {step}; {has}")
         return cast("Manifest", self._decode(data, Manifest, name))

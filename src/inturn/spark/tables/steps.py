@@ -2,10 +2,15 @@
 
 Steps are numbered from 1, and no manifest is ever deleted. ``head.json`` names a committed step, usually the last. It
 makes a listing of all steps unnecessary, and shows whether the last manifests are missing. It is written after the
-manifest, so it may be behind but never ahead. A missing manifest is an error that names it: a writer that took the
-step before the gap for the last would commit a second history beside the one that readers see.
+manifest, so it may be behind but never ahead.
+
+A last manifest that is missing is an error that names it: a writer that took the step before the gap for the last
+would commit a second history beside the one that readers see. An earlier one is needed by no step, since the last
+manifest names all that a step needs: a writer logs a warning and goes on, and so does a reader of what the others
+name. Who needs all of them, such as a vacuum, which deletes what none names, gets an error.
 """
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -36,17 +41,44 @@ def note(files: Storage, step: int, writer: str) -> None:
     files.replace(HEAD, msgspec.json.encode(_Head(step, writer)) + b"\n")
 
 
+def found_steps(files: Storage) -> list[int]:
+    """Return the numbers of the committed steps whose manifests exist, in order.
+
+    Raises:
+        StoreError: if the last manifests are missing; the text names them.
+    """
+    found = _listed(files)
+    last, head = max(found, default=0), _head(files).step
+    if last < head:
+        raise _missing(files, [*range(last + 1, head + 1)])
+    return sorted(found)
+
+
+def lost_steps(found: Sequence[int]) -> list[int]:
+    """Return the numbers of the steps before the last found one whose manifests do not exist."""
+    return sorted(set(range(1, found[-1])).difference(found)) if found else []
+
+
+def lost_text(files: Storage, steps: Sequence[int]) -> str:
+    """Return what is lost with the manifests of earlier steps."""
+    return (
+        f"{files.location} lacks {_named(steps)}, which was committed: the outputs, rejected messages, decisions and "
+        "counts that it names cannot be found, the states and held messages can. Restore it from a backup, and let no "
+        "rule delete old files of a store"
+    )
+
+
 def all_steps(files: Storage) -> list[int]:
     """Return the numbers of the committed steps, in order.
 
     Raises:
         StoreError: if manifests are missing; the text names them.
     """
-    found = _listed(files)
-    last = max(max(found, default=0), _head(files).step)
-    if len(found) < last:
-        raise _missing(files, [step for step in range(1, last + 1) if step not in found])
-    return sorted(found)
+    found = found_steps(files)
+    lost = lost_steps(found)
+    if lost:
+        raise StoreError(lost_text(files, lost))
+    return found
 
 
 def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
@@ -66,7 +98,7 @@ def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
         msg = f"{files.location} has another step {known} than was seen: it was replaced meanwhile; start again"
         raise StoreMismatch(msg)
     if not known and not head:
-        return max(all_steps(files), default=0)
+        return max(found_steps(files), default=0)
     if not known or head != known:  # else the head has not moved, so the known step still exists
         known = known or head
         if not files.exists(manifest_name(known)):
@@ -96,10 +128,13 @@ def _listed(files: Storage) -> set[int]:
     return {int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdigit()}
 
 
-def _missing(files: Storage, steps: list[int]) -> StoreError:
-    names = ", ".join(manifest_name(step) for step in steps[: limits.NAMED_FILES])
-    more = f" and {len(steps) - limits.NAMED_FILES} more" if len(steps) > limits.NAMED_FILES else ""
+def _missing(files: Storage, steps: Sequence[int]) -> StoreError:
     return StoreError(
-        f"{files.location} lacks {names}{more}, which was committed: restore it from a backup. Nothing was changed: "
+        f"{files.location} lacks {_named(steps)}, which was committed: restore it from a backup. Nothing was changed: "
         "a step after such a gap would be a second history beside the first"
     )
+
+
+def _named(steps: Sequence[int]) -> str:
+    names = ", ".join(manifest_name(step) for step in steps[: limits.NAMED_FILES])
+    return names + (f" and {len(steps) - limits.NAMED_FILES} more" if len(steps) > limits.NAMED_FILES else "")
