@@ -94,12 +94,13 @@ def seen() -> Iterator[tuple[Status, str, Status]]:
                 decide(
                     group,
                     _decision(each, group),
-                    lambda entry, new: replace(entry, message=new.get("content", entry.message)),
-                    lambda entry: {"content": entry.message},
+                    lambda entry, new: replace(entry, message={**entry.message, **new}),
+                    lambda entry: entry.message,
                 )
             else:
                 content, revision, epoch = each
-                entry = TimelineEntry(turn=revision, digest=content.encode().ljust(32), message=content, epoch=epoch)
+                mark, message = content.encode().ljust(32), {"content": content}
+                entry = TimelineEntry(turn=revision, digest=mark, message=message, epoch=epoch)
                 renews = group.timeline.renews(entry)
                 verdict = group.offer(entry)
                 event = "higher epoch" if renews else verdict.value
@@ -112,9 +113,9 @@ def _group() -> tuple[Group, list[bool]]:
     """Return a new group, and a list that is filled once its handler's code has been mended."""
     mended: list[bool] = []
 
-    def handler(state: None, message: str) -> tuple[None, list[Any]]:
-        if message == "bad" and not mended:
-            raise ValueError(message)
+    def handler(state: None, message: dict[str, Any]) -> tuple[None, list[Any]]:
+        if message["content"] == "bad" and not mended:
+            raise ValueError(message["content"])
         return state, []
 
     order = Gapless("revision", epoch="epoch")
@@ -135,7 +136,7 @@ def _decision(action: DecisionAction, group: Group) -> Decision:
     head = line.head() if line.held else None
     gap = line.gaps()[:1] if isinstance(line, GaplessTimeline) else []
     first, last = gap[0][:2] if gap and action is DecisionAction.SKIP else (head and head.turn, None)
-    old = {"group": group.name, "revision": first, "epoch": line.epoch, "content": head and head.message}
+    old = {"group": group.name, "revision": first, "epoch": line.epoch, **(head.message if head else {})}
     new = {**old, "content": "good"}
     epoch = line.epoch or 0
     return Decision(

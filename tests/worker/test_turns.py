@@ -303,3 +303,13 @@ def _decision(before: Replay, action: DecisionAction, group: str, at: int) -> De
         gaps = line.gaps() if line is not None and hasattr(line, "gaps") else []
         seen = {"turn": gaps[0][0], "last": gaps[0][1]} if gaps else {"turn": 1, "last": 1}
     return Decision(id=str(at), action=action, group=group, by="ann", at_us=at, **seen)
+
+
+def test_a_conflict_names_the_fields_in_which_it_differs_from_a_held_message(shop: Shop) -> None:
+    line = ledger()
+    shop.send([row(3)])
+    shop.work(line)
+    shop.send([row(3, 5)])
+    shop.work(line)
+    ((_, rejected),) = shop.ask(lambda kept, number: kept.rejections(number, 0, 10))
+    assert "differs in 'amount'; " in rejected.detail

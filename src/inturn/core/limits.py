@@ -336,6 +336,9 @@ LOG_WINDOW_S: Final = 60.0
 LOG_NAMES: Final = 1_000
 """Number of events of pipelines and queues whose records are counted at a time."""
 
+NAMED_FIELDS: Final = 5
+"""Number of differing fields that the detail of a conflict names."""
+
 NAMED_FILES: Final = 5
 """Number of missing files of a store that an error names; further ones are counted."""
 

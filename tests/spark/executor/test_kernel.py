@@ -776,3 +776,18 @@ def test_a_rejected_message_of_an_earlier_type_is_kept() -> None:
         bench.step([start | {"note": 1}, start | {"revision": 3, "note": 3}])
         later = [start | {"note": "copy"}, start | {"epoch": 1, "note": "next"}]
         assert bench.step(later, schema=new).rejected == {"conflict": 1, "late": 1}
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["a new group", "a known group"])
+@pytest.mark.parametrize("others", ["", "bcd"], ids=["row by row", "by columns"])
+def test_a_conflict_within_a_step_names_the_fields_that_differ(before: int, others: str) -> None:
+    pipeline = Pipeline(name="p", group="account", order=Gapless("revision"), handler=balance, arrival="arrival")
+    first = {"account": "a", "revision": before + 1, "arrival": 5, "amount": 1}
+    rows = [first, first | {"arrival": 6, "amount": 2}, *({**first, "account": each} for each in others)]
+    with Bench(pipeline, _schema(pipeline, arrival=True)) as bench:
+        bench.step([{**each, "revision": 1} for each in rows if before and each["arrival"] == 5])
+        bench.step(rows)
+        last = bench.store.latest()
+        assert last is not None
+        (rejected,) = bench.rows(last.rejected)
+        assert "differs in 'amount'; " in rejected["detail"]

@@ -1,6 +1,7 @@
 """What a store of the ledger says, held against what the pure timeline says."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,18 @@ def held(replay: Replay) -> Counter[tuple[Any, ...]]:
 
 def rejected(replay: Replay) -> Counter[tuple[Any, ...]]:
     """What was rejected, with why."""
-    return Counter((each.group, each.reason, each.detail, _content(each.message)) for each in replay.rejected)
+    return Counter((each.group, each.reason, _ruled(each.detail), _content(each.message)) for each in replay.rejected)
+
+
+def _ruled(detail: str) -> str:
+    """Return a detail without the fields in which a conflict differs: whether they are known depends on the steps."""
+    return re.sub(", and differs in .*(?=; a field that)", "", detail)
 
 
 def _told(row: Row) -> tuple[Any, ...]:
     known = row.asDict()
+    if "detail" in known:
+        known["detail"] = _ruled(row.detail)
     if "error" in known:
         known["error"] = _last_line(row.error)
     return (*list(known.values())[:-1], _content(json.loads(row.message)))

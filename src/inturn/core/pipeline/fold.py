@@ -9,12 +9,13 @@ message, it is wrong for all of them, and the engine raises that instead of park
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
 from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.differing import differing_fields
 from inturn.core.pipeline.handler import described, wrong_result
 from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import Status, Timeline, TimelineVerdict
@@ -245,12 +246,13 @@ class Group:
         held_before: keys of the messages held when the step began.
     """
 
-    __slots__ = ("fold", "held_before", "journal", "name", "now_us", "pipeline", "timeline")
+    __slots__ = ("_recent", "fold", "held_before", "journal", "name", "now_us", "pipeline", "timeline")
 
     def __init__(self, name: str, timeline: Timeline, fold: Fold, journal: Journal, now_us: int) -> None:
         self.name, self.timeline, self.fold, self.journal, self.now_us = name, timeline, fold, journal, now_us
         self.pipeline = fold.pipeline
         self.held_before = frozenset(timeline.held) if timeline.held else frozenset()
+        self._recent: list[TimelineEntry] = []
 
     def offer(self, entry: TimelineEntry) -> TimelineVerdict:
         """Process one received message, and then all messages that are ready because of it."""
@@ -269,9 +271,22 @@ class Group:
                 timeline.see(entry)
                 timeline.hold(entry, self.now_us)
                 self._drain()
+            case TimelineVerdict.CONFLICT:
+                self.journal.turn_away(self.name, entry, verdict, self._differing(entry))
             case _:
                 self.journal.turn_away(self.name, entry, verdict)
         return verdict
+
+    def _differing(self, entry: TimelineEntry) -> list[str]:
+        """Return the fields in which a message differs from that before it, if that is held or was applied just now."""
+        line, mine = self.timeline, self.timeline.identity(entry)
+        applied = (each for each in self.recent() if line.identity(each) == mine)
+        first = line.waiting(entry) or next(applied, None)
+        return [] if first is None else differing_fields(self.pipeline, first, entry)
+
+    def recent(self) -> Iterator[TimelineEntry]:
+        """Yield the messages that were applied last in this step, the last one first."""
+        return reversed(self._recent[-limits.REMEMBERED_REVISIONS :])
 
     def go_on(self) -> None:
         """Un-park the group and apply all messages that are ready, through the epochs that it held back."""
@@ -305,6 +320,9 @@ class Group:
         emitted, count = self.fold.run([entry.message])
         if count:
             self.timeline.applied(entry)
+            self._recent.append(entry)
+            if len(self._recent) > 2 * limits.REMEMBERED_REVISIONS:
+                del self._recent[: -limits.REMEMBERED_REVISIONS]
             self.journal.counts.applied += 1
             self.journal.outputs += [(self.name, entry, outputs) for _, outputs in emitted]
         else:

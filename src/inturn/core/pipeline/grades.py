@@ -4,7 +4,7 @@ import hashlib
 import heapq
 import struct
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar
 
@@ -48,6 +48,12 @@ class GaplessTimeline(Timeline):
 
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)
+
+    def identity(self, entry: TimelineEntry) -> Hashable:
+        return self.key(entry)
+
+    def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
+        return self.held.get(self.key(entry))
 
     def place(self, entry: TimelineEntry) -> Position:
         held = self.held.get((entry.epoch, entry.turn))
@@ -154,6 +160,12 @@ class KeyedTimeline(Timeline):
     def mark(self, entry: TimelineEntry) -> bytes:
         """Return the 16 bytes that identify the message."""
         return hashlib.sha256((entry.id or "").encode("utf-8", "surrogatepass")).digest()[:ID_BYTES]
+
+    def identity(self, entry: TimelineEntry) -> Hashable:
+        return self.mark(entry)
+
+    def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
+        return self._waiting.get(self.mark(entry))
 
     def recall(self, entry: TimelineEntry) -> Position | None:
         """Return whether an applied or held message of this identity has the same content, or None if there is none."""

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from inturn.core import limits
 from inturn.core.errors import HandlerError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.core.texts import kept_name, storable
 
 _DETAILS = {
-    TimelineVerdict.CONFLICT: "another message with this place or id, and other content, came first",
+    TimelineVerdict.CONFLICT: "another message with this place or id, and other content, came first{}; "
+    "a field that is not content, such as a time of receipt, belongs in ignore= of the pipeline",
     TimelineVerdict.SKIPPED: "it came after its revision had been skipped",
     TimelineVerdict.LATE: "its time is below the group's watermark",
     TimelineVerdict.GIVEN_UP: "its group had been given up",
@@ -79,12 +81,24 @@ class Journal:
         self.counts.reject(reason)
         self.rejected.append((group and kept_name(group), entry, reason, storable(detail)))
 
-    def turn_away(self, group: str, entry: TimelineEntry, verdict: TimelineVerdict) -> None:
-        """Count a duplicate or stale message, or record it as rejected, according to the verdict."""
+    def turn_away(
+        self, group: str, entry: TimelineEntry, verdict: TimelineVerdict, differing: Sequence[str] = ()
+    ) -> None:
+        """Count a duplicate or stale message, or record it as rejected, according to the verdict.
+
+        ``differing``: of a conflict, the fields in which it differs from the first message, if that is still known.
+        """
         match verdict:
             case TimelineVerdict.DUPLICATE:
                 self.counts.duplicate += 1
             case TimelineVerdict.STALE:
                 self.counts.stale += 1
             case _:
-                self.reject(group, entry, verdict.value, _DETAILS[verdict])
+                self.reject(group, entry, verdict.value, _DETAILS[verdict].format(_named(differing)))
+
+
+def _named(fields: Sequence[str]) -> str:
+    """Return which fields differ, in words."""
+    names = ", ".join(map(repr, fields[: limits.NAMED_FIELDS]))
+    more = f" and {len(fields) - limits.NAMED_FIELDS} more" if len(fields) > limits.NAMED_FIELDS else ""
+    return f", and differs in {names}{more}" if fields else ""

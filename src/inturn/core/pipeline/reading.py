@@ -181,7 +181,7 @@ def _offer(
     order, is_identified = pipeline.order, pipeline.id is not None
     entry = TimelineEntry(
         turn=place.turn,
-        digest=digest(_own(pipeline, content)),
+        digest=digest(own_content(pipeline, content)),
         message=message,
         epoch=place.epoch,
         id=str(at.id) if is_identified and at.id is not None else None,
@@ -194,7 +194,7 @@ def _offer(
     return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), place.group, entry
 
 
-def _own(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
+def own_content(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the content for the digest: without arrival and ignored fields."""
     if pipeline.fields is None and not pipeline.left_out:
         return content

@@ -8,7 +8,7 @@ included, against these files. There is no clock and no I/O: a runner supplies t
 import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
@@ -208,6 +208,14 @@ class Timeline(ABC):
     @abstractmethod
     def place(self, entry: TimelineEntry) -> Position:
         """Return the place of a message."""
+
+    @abstractmethod
+    def identity(self, entry: TimelineEntry) -> Hashable:
+        """Return what two messages share of which only one can be applied."""
+
+    @abstractmethod
+    def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
+        """Return the held message with the identity of this one; None if there is none."""
 
     @abstractmethod
     def key(self, entry: TimelineEntry) -> Key:

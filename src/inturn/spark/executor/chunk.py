@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.differing import differing_fields
 from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import HASH, OWN
@@ -118,10 +119,18 @@ class Chunk:
         entry.digest = self.digest_of(row)
         return entry
 
-    def repeated(self, row: int, digest: bytes) -> tuple[TimelineEntry, TimelineVerdict]:
-        """Return a row, and the verdict on it, whose place a message with this digest has already."""
+    def repeated(
+        self, row: int, digest: bytes, first: int | None
+    ) -> tuple[TimelineEntry, TimelineVerdict, Sequence[str]]:
+        """Return a row whose place a message with this digest has already, the verdict on it, and what differs.
+
+        ``first`` is the row of that message; None if it is of an earlier step.
+        """
         entry = self.entry(row)
-        return entry, TimelineVerdict.DUPLICATE if entry.digest == digest else TimelineVerdict.CONFLICT
+        if entry.digest == digest:
+            return entry, TimelineVerdict.DUPLICATE, ()
+        known = () if first is None else differing_fields(self.pipeline, self.entry(first), entry)
+        return entry, TimelineVerdict.CONFLICT, known
 
     def applied(self, row: int) -> TimelineEntry:
         """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""

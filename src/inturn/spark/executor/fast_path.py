@@ -123,15 +123,15 @@ class VectorizedGroups:
         early = []
         for row in others[~is_old].tolist():
             winner, name = runs.winner[row], chunk.names[runs.group[row]]
-            known = chunk.digest_of(winner) if winner != row else None
+            known, first = (chunk.digest_of(winner), winner) if winner != row else (None, None)
             held = places.get((name, chunk.turns.item(row))) if places else None
             if held is not None:
                 digests, number = held
-                known = digests[number].as_py()
+                known, first = digests[number].as_py(), None
             if known is None:
                 early.append(row)
             else:
-                self.journal.turn_away(name, *chunk.repeated(row, known))
+                self.journal.turn_away(name, *chunk.repeated(row, known, first))
         return np.array(early, dtype=np.int64)
 
     def _place_old(self, old: Ints) -> None:

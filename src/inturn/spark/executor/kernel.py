@@ -7,7 +7,7 @@ written once, and the common case is fast.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from inturn.core import limits
 from inturn.core.identity import TimelineEntry
+from inturn.core.override import override
 from inturn.core.pipeline.decision import decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
@@ -45,7 +46,7 @@ _CHANGES = (TimelineVerdict.APPLY, TimelineVerdict.EARLY, TimelineVerdict.BEHIND
 class OpenGroup(Group):
     """The group whose rows are being read, with its record from earlier steps."""
 
-    __slots__ = ("changed", "decided", "hash", "held_step", "parked_before")
+    __slots__ = ("_last_rows", "changed", "decided", "hash", "held_step", "parked_before")
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class OpenGroup(Group):
         self.changed = record is None
         self.decided = False
         self.parked_before = line.parked in _PARKED
+        self._last_rows: tuple[Chunk, Sequence[int]] | None = None
 
     def offer(self, entry: TimelineEntry) -> TimelineVerdict:
         """Offer one message to the timeline, and note whether the group changed."""
@@ -71,6 +73,17 @@ class OpenGroup(Group):
         if verdict in _CHANGES or self.timeline.epoch != epoch:
             self.changed = True
         return verdict
+
+    def note(self, chunk: Chunk, rows: Sequence[int]) -> None:
+        """Note the rows that were applied last, for :meth:`recent`; their chunk is kept until the group is done."""
+        self._last_rows = chunk, rows[-limits.REMEMBERED_REVISIONS :]
+
+    @override
+    def recent(self) -> Iterator[TimelineEntry]:
+        yield from super().recent()
+        if self._last_rows is not None:
+            chunk, rows = self._last_rows
+            yield from map(chunk.entry, reversed(rows))
 
 
 class Kernel:
@@ -244,6 +257,7 @@ class Kernel:
         each.changed = True
         if applied:
             advance(rows[:applied])
+            each.note(chunk, rows[:applied])
         if applied < len(rows):
             failed = chunk.entry(rows[applied])
             each.timeline.see(failed)
@@ -320,7 +334,7 @@ class Kernel:
             elif winner == row or winner not in done:
                 each.offer(chunk.entry(row))
             else:
-                self.journal.turn_away(each.name, *chunk.repeated(row, chunk.digest_of(winner)))
+                self.journal.turn_away(each.name, *chunk.repeated(row, chunk.digest_of(winner), winner))
 
     def _apply_run(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
         """Apply a run of revisions with these marks, and return how many were applied."""

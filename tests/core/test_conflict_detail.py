@@ -1,0 +1,86 @@
+"""What the detail of a conflict says: which fields differ, where the first message is still known, and the way out."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn.core.pipeline.order import Order
+
+FIRST = {"g": "a", "r": 1, "id": "x", "sum": 5, "at": 1, "came": 1}
+ORDERS = [Gapless("r"), Monotone("r"), Timestamp("r"), Arrival()]
+
+
+def keep(state: list[Any], message: Any) -> tuple[list[Any], list[Any]]:
+    return [*state, 1], []
+
+
+def pipeline(order: Order, handler: Any = keep, **options: Any) -> Pipeline:
+    ids = {} if order.has_revisions else {"id": "id"}
+    return Pipeline(name="p", group="g", order=order, state=list, handler=handler, arrival="came", **ids, **options)
+
+
+def again(**changed: Any) -> dict[str, Any]:
+    return FIRST | {"came": 2} | changed
+
+
+def detail(line: Pipeline, *messages: Any) -> str:
+    (rejected,) = line.replay(messages).rejected
+    assert rejected.reason == "conflict"
+    return rejected.detail
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_the_fields_that_differ_are_named(order: Order) -> None:
+    told = detail(pipeline(order), FIRST, again(sum=6, at=2))
+    assert "'at', 'sum'" in told
+    assert "ignore=" in told
+
+
+def test_of_a_held_message_the_fields_are_known_in_later_steps_too() -> None:
+    line = pipeline(Gapless("r"))
+    held = line.replay([FIRST | {"r": 3}])
+    (rejected,) = line.replay([again(r=3, at=2)], after=held).rejected
+    assert "differs in 'at';" in rejected.detail
+
+
+def test_a_null_is_as_an_absent_field_and_new_fields_are_named() -> None:
+    assert "differs in 'new';" in detail(pipeline(Gapless("r")), FIRST | {"gone": None}, again(new=1))
+
+
+def test_of_many_fields_the_first_are_named() -> None:
+    many = {f"f{number}": number for number in range(9)}
+    assert "'f0', 'f1', 'f2', 'f3', 'f4' and 4 more;" in detail(pipeline(Gapless("r")), FIRST, again(**many))
+
+
+def test_ignored_fields_are_not_named() -> None:
+    assert "differs in 'sum';" in detail(pipeline(Gapless("r"), ignore=["at"]), FIRST, again(sum=6, at=2))
+
+
+@dataclass
+class Paid:
+    g: str
+    r: int
+    sum: int
+    came: int = 0
+
+
+def test_the_fields_of_a_message_type_are_named() -> None:
+    line = pipeline(Gapless("r"), message=Paid)
+    assert "differs in 'sum';" in detail(line, Paid("a", 1, 5, 1), Paid("a", 1, 6, 2))
+
+
+def test_an_applied_message_of_an_earlier_step_is_not_known() -> None:
+    line = pipeline(Gapless("r"))
+    (rejected,) = line.replay([again(at=2)], after=line.replay([FIRST])).rejected
+    assert "differs" not in rejected.detail
+    assert "ignore=" in rejected.detail
+
+
+def test_of_a_message_that_the_handler_has_changed_no_field_is_named() -> None:
+    def change(state: list[Any], message: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+        message["sum"] = 0
+        return state, []
+
+    assert "differs" not in detail(pipeline(Gapless("r"), change), FIRST, again(at=2))
