@@ -11,7 +11,7 @@ from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn.core import limits, texts
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline.decision import Decision, DecisionAction
-from inturn.core.pipeline.inspection import RejectedStatus
+from inturn.core.pipeline.results import RejectedStatus
 
 
 @given(text=TEXTS)

@@ -220,7 +220,7 @@ def test_the_pipelines_of_a_database_are_listed(at: str) -> None:
     path = at.removesuffix("#ledger")
     with inturn.open(path) as db:
         assert db.pipelines() == ["ledger"]
-    numbers = {"groups": 3, "waiting": 1, "parked": 1, "held": 2, "outputs": 4}
+    numbers = {"groups": 3, "waiting": 1, "parked": 1, "held": 2, "outputs": 4, "versions": {"1": 3}}
     assert json.loads(command("pipelines", path, "--json").stdout) == [{"pipeline": "ledger", **numbers}]
     assert command("pipelines", path).stdout.splitlines()[1].split() == ["ledger", "3", "1", "1", "2", "4"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.table import Table
@@ -15,13 +15,16 @@ from rich.text import Text
 from inturn.cli.errors import needed
 from inturn.cli.options import TABLE_ROWS, AsJson, DatabaseAt, Limit, StoreAt
 from inturn.cli.places import look_into, opened, parts
-from inturn.cli.texts import cell, json_line, plain_console, say, say_cut, say_json
+from inturn.cli.texts import cell, json_line, line, plain_console, say, say_cut, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
 from inturn.results.inspection import DatabaseInspector
 from inturn.results.pipeline import PipelineResults
 from inturn.results.tables import ResultTable
+
+if TYPE_CHECKING:
+    from inturn.core.pipeline.inspection import Inspector
 
 
 class ResultFormat(StrEnum):
@@ -67,7 +70,8 @@ def states(
     as_json: AsLines = False,
 ) -> None:
     """Show the state of every group of a pipeline, with its status."""
-    _write(store, lambda results: results.states(group), WriteOptions(limit, format_, to, as_json))
+    how = WriteOptions(limit, format_, to, as_json)
+    _write(store, lambda results: results.states(group), how, _older_states)
 
 
 def outputs(
@@ -100,9 +104,12 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     if name:
         raise InputError(f"{shown(database)!r} names a pipeline: 'inturn pipelines {shown(path)}' lists all")
     with opened(path) as db:
-        found = {each: DatabaseInspector(db, each).summary()._asdict() for each in db.pipelines()}
+        looks = {each: DatabaseInspector(db, each) for each in db.pipelines()}
+        found = {name: look.summary()._asdict() for name, look in looks.items()}
+        versions = {name: _versions(look) for name, look in looks.items()}
     if as_json:
-        say_json([{"pipeline": name, **numbers} for name, numbers in found.items()])
+        one = {name: {look.version: found[name]["groups"]} for name, look in looks.items()}
+        say_json([{"pipeline": name, **found[name], "versions": versions[name] or one[name]} for name in found])
         return
     table = Table("pipeline", "groups", "waiting", "parked", "held", "outputs", box=None, pad_edge=False)
     for name, numbers in found.items():
@@ -110,9 +117,37 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     plain_console().print(table if found else f"{shown(path)} has no pipelines.")
+    for name, look in looks.items():
+        if text := _versions_text(versions[name], look.version):
+            say(f"{line(name)}: {text}")
 
 
-def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how: WriteOptions) -> None:
+def _versions(look: "Inspector") -> dict[int, int]:
+    """Return the number of groups by the version of their states, if the pipeline has had another version."""
+    return look.versions() if look.version > 1 else {}
+
+
+def _versions_text(found: dict[int, int], version: int) -> str:
+    """Return how many states are of which version; empty if all are of that of the pipeline."""
+    if not {*found} - {version}:
+        return ""
+    counts = ", ".join(f"{counted(count, 'group')} of version {each}" for each, count in found.items())
+    return f"some states are of an older version: {counts}; the pipeline is of version {version}."
+
+
+def _older_states(look: "Inspector") -> str:
+    """Return the same as a sentence; empty if all are of that of the pipeline."""
+    text = _versions_text(_versions(look), look.version)
+    return text[:1].upper() + text[1:]
+
+
+def _write(
+    store: str,
+    read: Callable[[PipelineResults], ResultTable[Any]],
+    how: WriteOptions,
+    end: Callable[["Inspector"], str] = lambda _: "",
+) -> None:
+    """Write the rows of a store; below those of a table, ``end`` adds a sentence."""
     form = _format(how)
     with look_into(store) as look:
         table = read(PipelineResults(look))
@@ -123,6 +158,8 @@ def _write(store: str, read: Callable[[PipelineResults], ResultTable[Any]], how:
                 say_json(record, default=_time)
         else:
             _show(table, how.limit or TABLE_ROWS)
+            if text := end(look):
+                say(text)
 
 
 def _format(how: WriteOptions) -> ResultFormat:

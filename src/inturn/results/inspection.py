@@ -22,7 +22,7 @@ from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text
 from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
-from inturn.results.place import PLACES, counts_of, place
+from inturn.results.place import FORGOTTEN, PLACES, counts_of, place
 from inturn.store.commands import Ask, Read
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
@@ -78,7 +78,7 @@ class DatabaseInspector(Decider):
         self.pipeline = name
         self.title = f"pipeline {name!r}"
         self._is_known = False
-        self.order, self.policy = StoredOrder.of(""), ""
+        self.order, self.policy, self.version = StoredOrder.of(""), "", 1
         self.about()
 
     @override
@@ -96,7 +96,7 @@ class DatabaseInspector(Decider):
 
     @override
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
-        found = map(status_of, self.lines(parked=True)) if names is None else self.statuses(names).values()
+        found = map(self._status, self.lines(parked=True)) if names is None else self.statuses(names).values()
         yield from (each for each in found if each.status != Status.OPEN)
 
     @override
@@ -112,7 +112,10 @@ class DatabaseInspector(Decider):
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
-        yield from map(status_of, self.lines())
+        yield from map(self._status, self.lines())
+
+    def _status(self, line: GroupRecord) -> GroupStatus:
+        return status_of(line, self.version)
 
     def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
         """Yield the stored records of all groups, or, besides the nameless one, of those that are not open."""
@@ -161,7 +164,8 @@ class DatabaseInspector(Decider):
 
     @override
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
-        return {line.group: status_of(line) for line in self._ask(lambda kept, info: kept.lines(info.number, names))}
+        lines = self._ask(lambda kept, info: kept.lines(info.number, names))
+        return {line.group: self._status(line) for line in lines}
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
@@ -258,11 +262,12 @@ class DatabaseInspector(Decider):
         if not self._is_known:
             self.order, self.policy = StoredOrder.of(info.about["order"]), info.about["policy"]
             self._is_known = True
+        self.version = int(info.about.get("version", 1))  # a worker may have raised it
         return info
 
 
-def status_of(line: GroupRecord) -> GroupStatus:
-    """Return the status in a stored record of a group."""
+def status_of(line: GroupRecord, version: int | None = None) -> GroupStatus:
+    """Return the status in a stored record of a group; ``version`` is that of the pipeline, if it matters."""
     at = place(line)
     return GroupStatus(
         group=line.group,
@@ -276,6 +281,7 @@ def status_of(line: GroupRecord) -> GroupStatus:
         deadline=None if line.due_us is None else time_of(line.due_us),
         step=line.version,
         state=msgspec.json.decode(of_message_pack(line.state)),
+        old_version=at.version if version is not None and at.version < version and line.state != FORGOTTEN else None,
     )
 
 

@@ -35,11 +35,13 @@ class PipelineResults(GroupDecisions):
             **columns_of(group=str, status=str),
             "epoch": ResultColumn(int, lambda row: row.epoch if inspector.order.has_epoch else None),
             "revision": ResultColumn(int, lambda row: row.reached if inspector.order.grade.has_revisions else None),
-            **columns_of(held=int, oldest=dt.datetime, deadline=dt.datetime, error=str, state=Json),
+            **columns_of(held=int, oldest=dt.datetime, deadline=dt.datetime, error=str, old_version=int, state=Json),
         }
 
     def states(self, group: str | None = None) -> ResultTable[GroupStatus]:
         """Return all groups, or one, each with its status, the number of messages that it holds, and its state.
+
+        ``old_version`` is the version of a state that has not been upgraded to that of the pipeline, else null.
 
         Raises:
             NoSuchGroup: if there is no such group, when the table is read.

@@ -18,10 +18,10 @@ from inturn.core.errors import InputError, NoSuchGroup
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow, RejectedStatus
 from inturn.core.pipeline.selection import Selection, patterns
 from inturn.core.pipeline.timeline import Status
-from inturn.core.texts import checked_text, kept_name, shown, visible
+from inturn.core.texts import checked_text, shown, visible
 from inturn.core.words import counted, when
 
 _THEN = {
@@ -68,6 +68,7 @@ class GroupStatus:
         deadline: when its wait ends by itself; None if it does not.
         step: the last step, or the last turn of its own, that changed it.
         state: its state, as JSON values.
+        old_version: version of its state, if it is older than the pipeline: not upgraded yet, or ``upgrade`` failed.
     """
 
     group: str
@@ -81,6 +82,7 @@ class GroupStatus:
     deadline: dt.datetime | None
     step: int
     state: Any
+    old_version: int | None = None
 
 
 class GroupBrief(NamedTuple):
@@ -99,45 +101,6 @@ class GroupBrief(NamedTuple):
     error: str
     held: int
     oldest_us: int | None
-
-
-@dataclass(frozen=True)
-class RejectedStatus:
-    """The rejected messages of a group.
-
-    Attributes:
-        group: its text form.
-        reasons: number of messages, by reason.
-        reason: reason of the last one.
-        detail: detail of the last one.
-        at: when the last one was rejected.
-    """
-
-    group: str
-    reasons: dict[str, int]
-    reason: str
-    detail: str
-    at: dt.datetime | None
-
-    @classmethod
-    def of(
-        cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]
-    ) -> "RejectedStatus | None":
-        """Count the rejected messages of a group, out of (group, reason, detail, time) of all of them, in order."""
-        wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
-        if not found:
-            return None
-        reasons = dict(sorted(Counter(reason for _, reason, _, _ in found).items()))
-        return cls(wanted, reasons, *found[-1][1:])
-
-    def __str__(self) -> str:
-        """Return the summary in plain words."""
-        parts = ", ".join(f"{count:,} as {reason}" for reason, count in self.reasons.items())
-        count = sum(self.reasons.values())
-        what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
-        at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
-        name = shown(self.group)
-        return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."
 
 
 @dataclass(frozen=True)
@@ -180,6 +143,7 @@ class Inspector(ABC):
         pipeline: name of the pipeline.
         order: the order of the pipeline.
         policy: policy for a gap that outlives its wait.
+        version: version of the pipeline that ran last, to which states are upgraded.
         unit: what a group's state is counted by, such as a step.
         takes: when a decision is applied, in words.
     """
@@ -188,6 +152,7 @@ class Inspector(ABC):
     pipeline: str
     order: StoredOrder
     policy: str
+    version: int
     unit = "step"
     takes = "the next step takes it"
 
@@ -331,10 +296,20 @@ class Inspector(ABC):
             said.append(f"It holds {counted(len(held), 'message')}: {places}.")
         said += [f"Decided by {shown(each.by)}, and not taken yet: {each.action}." for each in self.undecided(name)]
         said += self.more(name)
+        if group.old_version is not None:
+            said.append(
+                f"Its state is of version {group.old_version}, and the pipeline of version {self.version}: it is "
+                "upgraded when the group is next touched."
+            )
         said.append(
             f"Its state after {self.unit} {group.step}: {json.dumps(group.state, default=str, ensure_ascii=False)}"
         )
         return "\n".join(said)
+
+    def versions(self) -> dict[int, int]:
+        """Return the number of groups by the version of their states; it reads all groups."""
+        found = Counter(each.old_version or self.version for each in self.groups())
+        return dict(sorted(found.items()))
 
     def place(self, message: HeldStatus) -> str:
         """Return a message's place in words."""

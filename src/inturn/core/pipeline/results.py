@@ -1,8 +1,12 @@
 """The rows of a pipeline's results, the same over every store; those of groups are in inspection.py."""
 
 import datetime as dt
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from inturn.core.texts import kept_name, shown, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +70,42 @@ class FailingRow:
     error: str
     next_try: dt.datetime | None
     status: str = "delivering"
+
+
+@dataclass(frozen=True)
+class RejectedStatus:
+    """The rejected messages of a group.
+
+    Attributes:
+        group: its text form.
+        reasons: number of messages, by reason.
+        reason: reason of the last one.
+        detail: detail of the last one.
+        at: when the last one was rejected.
+    """
+
+    group: str
+    reasons: dict[str, int]
+    reason: str
+    detail: str
+    at: dt.datetime | None
+
+    @classmethod
+    def of(
+        cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]
+    ) -> "RejectedStatus | None":
+        """Count the rejected messages of a group, out of (group, reason, detail, time) of all of them, in order."""
+        wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
+        if not found:
+            return None
+        reasons = dict(sorted(Counter(reason for _, reason, _, _ in found).items()))
+        return cls(wanted, reasons, *found[-1][1:])
+
+    def __str__(self) -> str:
+        """Return the summary in plain words."""
+        parts = ", ".join(f"{count:,} as {reason}" for reason, count in self.reasons.items())
+        count = sum(self.reasons.values())
+        what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
+        at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        name = shown(self.group)
+        return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."

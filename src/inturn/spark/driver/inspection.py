@@ -47,6 +47,7 @@ class SparkInspector(Decider):
             raise StoreError(f"{self.store.location} has no step yet")
         self.last: Manifest = last
         self.order, self.policy = StoredOrder.of(self.about.order), last.policy
+        self.version = last.version
 
     @override
     def groups(self) -> Iterator[GroupStatus]:

@@ -16,6 +16,7 @@ from inturn.spark.tables.manifest import Manifest
 def status_of(row: dict[str, Any], last: Manifest) -> GroupStatus:
     """Return the status in a stored row of a group, of which the last manifest says how it is stored."""
     wait_us, waiting_us = last.wait_us, row["waiting_us"]
+    old_version, state = _state(row["state"], last)
     return GroupStatus(
         group=row["group"],
         status=row["status"],
@@ -27,18 +28,23 @@ def status_of(row: dict[str, Any], last: Manifest) -> GroupStatus:
         oldest=time_of(row["oldest_us"]) if row["oldest_us"] is not None else None,
         deadline=time_of(waiting_us + wait_us) if wait_us is not None and waiting_us is not None else None,
         step=row["step"],
-        state=_state(row["state"], last),
+        state=state,
+        old_version=old_version,
     )
 
 
-def _state(stored: dict[str, Any] | None, last: Manifest) -> Any:
-    """Return a state as JSON values; one that could not be upgraded is returned as the older version stored it."""
+def _state(stored: dict[str, Any] | None, last: Manifest) -> tuple[int | None, Any]:
+    """Return a state as JSON values; one that could not be upgraded as the older version stored it, with that version.
+
+    The version is None for all others.
+    """
     if stored is None:  # the group was forgotten
-        return None
+        return None, None
     old = stored.pop(OLD, None)
     if old is not None:
-        return json.loads(old)["value"]
+        found = json.loads(old)
+        return found["version"], found["value"]
     for name, kind in last.state.items():
         if kind.startswith("json") and stored.get(name) is not None:
             stored[name] = msgspec.json.decode(stored[name])
-    return msgspec.json.decode(of_value(stored if last.is_record else stored["state"]))
+    return None, msgspec.json.decode(of_value(stored if last.is_record else stored["state"]))

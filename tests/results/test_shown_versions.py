@@ -1,0 +1,99 @@
+"""The commands tell which states are of an older version than the pipeline, in databases and stores on Spark alike."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.spark.columns.hashing import group_hash
+from inturn.worker import Worker
+from kernel_harness import Bench
+
+SCHEMA = pa.schema({"account": pa.string(), "n": pa.int64(), "amount": pa.int64()})
+OLDER = "ome states are of an older version: 1 group of version 1, 1 group of version 2; the pipeline is of version 2."
+
+
+def post(state: dict[str, int], message: dict[str, Any]) -> tuple[dict[str, int], list[Any]]:
+    return {"sum": state.get("sum", 0) + message["amount"]}, []
+
+
+def upgrade(state: dict[str, int], version: int) -> dict[str, int]:
+    if state["sum"] == 5:
+        raise ValueError("five")
+    return state
+
+
+FIRST = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("n"), handler=post)
+SECOND = inturn.Pipeline(
+    name="ledger", group="account", order=inturn.Gapless("n"), handler=post, version=2, upgrade=upgrade
+)
+
+
+def row(account: str, n: int, amount: int) -> dict[str, Any]:
+    return {"account": account, "n": n, "amount": amount}
+
+
+def command(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(params=["database", "spark"])
+def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store whose group ``old`` has a state that could not be upgraded."""
+    monkeypatch.setenv("COLUMNS", "300")
+    path = tmp_path / request.param
+    steps = [(FIRST, [row("old", 1, 5), row("new", 1, 1)]), (SECOND, [row("new", 2, 1)])]
+    if request.param == "spark":
+        bench = Bench(FIRST, SCHEMA, root=path)
+        bench.hash_of = group_hash  # type: ignore[method-assign] # as Spark has it
+        for bench.pipeline, rows in steps:
+            bench.step(rows)
+        return str(path)
+    with inturn.open(path) as db:
+        for pipeline, rows in steps:
+            queue = db.queue("q", create=True)
+            for each in rows:
+                queue.send(each)
+            with Worker(pipeline, queue) as worker:
+                worker.drain(60)
+    return f"{path}#ledger"
+
+
+def test_the_explanation_of_a_group_says_the_version_of_an_older_state(at: str) -> None:
+    assert "Its state is of version 1, and the pipeline of version 2: " in command("explain", at, "old")
+    assert json.loads(command("explain", at, "old", "--json"))["old_version"] == 1
+    assert "version" not in command("explain", at, "new")
+    assert json.loads(command("explain", at, "new", "--json"))["old_version"] is None
+
+
+def test_the_states_say_which_are_older_and_how_many(at: str) -> None:
+    told = command("states", at)
+    assert f"S{OLDER}" in told
+    assert "old_version" in told
+    rows = map(json.loads, command("states", at, "--json").splitlines())
+    assert {each["group"]: each["old_version"] for each in rows} == {"new": None, "old": 1}
+    assert "older" not in command("states", at, "--json")
+
+
+@pytest.mark.parametrize("at", ["database"], indirect=True)
+def test_the_list_of_pipelines_says_how_many_states_are_older(at: str) -> None:
+    path = at.partition("#")[0]
+    assert f"ledger: s{OLDER}" in command("pipelines", path)
+    (found,) = json.loads(command("pipelines", path, "--json"))
+    assert found["versions"] == {"1": 1, "2": 1}
+
+
+def test_states_of_one_version_are_not_spoken_of(tmp_path: Path) -> None:
+    with inturn.open(tmp_path / "one") as db:
+        db.queue("q", create=True).send(row("a", 1, 1))
+        with Worker(FIRST, db.queue("q")) as worker:
+            worker.drain(60)
+    assert "version" not in command("pipelines", str(tmp_path / "one")) + command("states", f"{tmp_path}/one#ledger")
+    assert json.loads(command("pipelines", str(tmp_path / "one"), "--json"))[0]["versions"] == {"1": 1}
