@@ -16,8 +16,7 @@ from pydantic import BaseModel, Field
 
 import inturn
 import inturn.telemetry
-from inturn.idempotency import IdempotencyMiddleware, KeyedRequest
-from inturn.idempotency.asgi import StoredResponse
+from inturn.idempotency import IdempotencyMiddleware, KeyedRequest, StoredResponse
 from inturn.idempotency.fastapi import requires_key
 from inturn.queue import QueueSettings
 

@@ -19,8 +19,8 @@ import inturn
 import virtual_time
 from inturn.core.errors import SetupError, StoreError
 from inturn.core.idempotency_keys import ExtendKey
-from inturn.idempotency import IdempotencyKeys, MemoryKeys
-from inturn.idempotency.asgi import IdempotencyMiddleware, KeyedRequest, StoredResponse, key_of, signed_in
+from inturn.idempotency import IdempotencyKeys, IdempotencyMiddleware, KeyedRequest, MemoryKeys, StoredResponse
+from inturn.idempotency.asgi import key_of, signed_in
 from inturn.idempotency.fastapi import requires_key
 
 KEY = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}

@@ -2,7 +2,8 @@
 
 After the IETF draft draft-ietf-httpapi-idempotency-key-header-07: 400 for a missing or malformed key, 409 while the
 first request runs, 422 if the key was used for another payload. Once a request has ended, its repetitions get its
-status, headers and body, errors included. The middleware needs no web framework; it works with all that speak ASGI.
+status, headers and body, errors included, unless its status asks for a retry. The middleware needs no web framework;
+it works with all that speak ASGI.
 """
 
 import asyncio
@@ -19,13 +20,22 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost, SetupError
+from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost, SetupError, StoreError
 from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, noted
+from inturn.idempotency.responses import (
+    REPLAYED,
+    Message,
+    Send,
+    StoredResponse,
+    TakenResponse,
+    is_final,
+    only_ended,
+    problem,
+    send_response,
+)
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("inturn.idempotency")
@@ -33,34 +43,14 @@ log = logging.getLogger("inturn.idempotency")
 IN_SCOPE: Final = "inturn.idempotency"
 """The key of an ASGI scope under which the application finds the :class:`KeyedRequest`, or None."""
 
-REPLAYED: Final = (b"idempotent-replayed", b"true")
-"""The header that a stored response bears when it is sent again."""
-
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')  # a String of RFC 9651
 _BARE: Final = re.compile(r"[!#-+\--\[\]-~]+")  # as most clients send it: no space, quote, comma or backslash
-_STORED_BYTES: Final = limits.BODY_BYTES * 3 // 4 - 64 * 1024  # base64 makes 4 bytes of 3; the rest is for headers
+_COME_AGAIN_S: Final = 2  # a request mostly ends soon, though its lock is long
+_PAUSES_S: Final = (0.05, 1.0)  # before an accept is tried again: the first, and the longest
 
 
 class KeyMissing(KeyRefused):
     """A request without an ``Idempotency-Key`` where one is required; the middleware answers it with 400."""
-
-
-class StoredResponse(msgspec.Struct, frozen=True):
-    """The stored form of a response.
-
-    Attributes:
-        status: the HTTP status.
-        headers: names and values, in order.
-        body: the whole body.
-    """
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-
-    def result(self) -> msgspec.Raw:
-        """Return what ``keys.accept(lock, result=…)`` takes; an ``accept`` in a transaction of the caller's own too."""
-        return msgspec.Raw(msgspec.json.encode(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +89,10 @@ class IdempotencyMiddleware:
     if the process dies, the key is free after ``timeout_s`` and the request can run again. The response is stored, then
     sent. A response that is streamed, or too long to be stored, is replaced by a 500 that says so.
 
+    If the store fails before the request runs, the answer is 503. If it fails when the response is to be stored, that
+    is tried again for half of ``timeout_s``; then the answer is a 500, and the key stays locked until ``timeout_s`` is
+    over.
+
     Args:
         app: the ASGI application.
         keys: the store of keys; any.
@@ -108,11 +102,13 @@ class IdempotencyMiddleware:
         user: returns the caller, whose keys are separate; :func:`signed_in` by default. Give one where callers are told
             apart by anything but the ``Authorization`` header, such as a cookie, an API key or a certificate.
         timeout_s: the time in seconds after which the key of a process that died is free.
+        store: whether a response of this status is stored; by default each but 429, 502, 503 and 504. After any other
+            response the key is released, so that a repeated request runs again.
         keep_s: the time in seconds for which a response is kept; publish it to your clients. None: for ever.
         body_bytes: maximum size of a request with a key.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument each option, and all but two have a default
         self,
         app: App,
         keys: IdempotencyKeys,
@@ -120,6 +116,7 @@ class IdempotencyMiddleware:
         required: bool | Callable[[Scope], bool] = False,
         methods: Collection[str] = ("POST", "PATCH"),
         user: Callable[[Scope], str] = signed_in,
+        store: Callable[[int], bool] = is_final,
         timeout_s: float = limits.KEY_LOCK_S,
         keep_s: float | None = limits.KEY_KEPT_S,
         body_bytes: int = limits.BODY_BYTES,
@@ -129,6 +126,7 @@ class IdempotencyMiddleware:
         self._required = required if callable(required) else lambda _scope: required
         self._methods = frozenset(methods)
         self._user = user
+        self._store = store
         self._timeout_s = timeout_s
         self._keep_s = keep_s
         self._body_bytes = body_bytes
@@ -144,7 +142,7 @@ class IdempotencyMiddleware:
         try:
             key = key_of(_values(scope, b"idempotency-key"))
         except ValueError as error:
-            await _send(send, problem(400, "Idempotency-Key is malformed", str(error)))
+            await send_response(send, problem(400, "Idempotency-Key is malformed", str(error)))
             return
         if key is None:
             await self._run_without_key(scope, receive, send)
@@ -154,7 +152,7 @@ class IdempotencyMiddleware:
             return  # the client is gone
         if len(body) > self._body_bytes:
             said = f"A request with an Idempotency-Key has at most {self._body_bytes} bytes."
-            await _send(send, problem(413, "The request is too long", said))
+            await send_response(send, problem(413, "The request is too long", said))
             return
         await self._run_once(key, scope, body, receive, send)
 
@@ -163,7 +161,8 @@ class IdempotencyMiddleware:
             with contextlib.suppress(KeyMissing):  # a handler requires one
                 await self._app({**scope, IN_SCOPE: None}, receive, send)
                 return
-        await _send(send, problem(400, "Idempotency-Key is missing", "This operation needs an Idempotency-Key header."))
+        said = "This operation needs an Idempotency-Key header."
+        await send_response(send, problem(400, "Idempotency-Key is missing", said))
 
     async def _run_once(self, key: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         stored_key = _stored_key(self._user(scope), scope["method"], scope.get("path", ""), key)
@@ -172,29 +171,36 @@ class IdempotencyMiddleware:
             attempt = await self._keys.try_lock.aio(stored_key, self._timeout_s, payload=payload)
         except KeyConflict:
             said = "This Idempotency-Key was used for another payload before; give another request another key."
-            await _send(send, problem(422, "Idempotency-Key is already used", said))
+            await send_response(send, problem(422, "Idempotency-Key is already used", said))
+            return
+        except StoreError as error:
+            _warn(scope, "its Idempotency-Key cannot be locked", _why(error))
+            said = "The request was not processed; repeat it later with the same Idempotency-Key."
+            wait = ("retry-after", str(_COME_AGAIN_S))
+            await send_response(send, problem(503, "The store of Idempotency-Keys is unavailable", said, wait))
             return
         match attempt:
             case Locked():
                 await self._run(KeyedRequest(key, attempt), scope, body, receive, send)
             case InProgress(retry_after_s=seconds):
                 said = "A request with this Idempotency-Key is being processed; repeat it later."
-                wait = ("retry-after", str(math.ceil(seconds)))
-                await _send(send, problem(409, "A request is outstanding for this Idempotency-Key", said, wait))
+                wait = ("retry-after", str(math.ceil(min(seconds, _COME_AGAIN_S))))
+                await send_response(send, problem(409, "A request is outstanding for this Idempotency-Key", said, wait))
             case Completed(json=text):
-                await _send(send, msgspec.json.decode(text, type=StoredResponse), REPLAYED)
+                await send_response(send, msgspec.json.decode(text, type=StoredResponse), REPLAYED)
 
     async def _run(self, request: KeyedRequest, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         async def finish(response: StoredResponse) -> None:
-            try:
-                await self._keys.accept.aio_to_the_end(request.lock, response.result(), keep_s=self._keep_s)
-            except LockLost:  # whose text names the caller and the key
-                log.warning(
-                    "%s %s: its response is not stored, since its lock was lost", scope["method"], scope.get("path")
-                )
-            await _send(send, response)
+            is_known = await self._accept(request.lock, response, scope)
+            await send_response(send, response if is_known else _not_stored())
 
-        taken = _Taken(finish)
+        async def release() -> None:
+            try:
+                await self._keys.release.aio_to_the_end(request.lock)
+            except (LockLost, StoreError) as error:
+                _warn(scope, "its Idempotency-Key is not released", _why(error))
+
+        taken = TakenResponse(self._store, finish, release, send)
         extending = asyncio.create_task(self._extend(request.lock))
         own_scope = {**scope, IN_SCOPE: request, "extensions": {}}  # no extension that sends a body past the middleware
         try:
@@ -203,12 +209,39 @@ class IdempotencyMiddleware:
             if not taken.is_finished:
                 with noted(error):
                     await self._keys.release.aio_to_the_end(request.lock)
-            if not _is_ours(error):
+            if not only_ended(error):
                 raise
         finally:
             extending.cancel()
         if not taken.is_finished:  # the application gave no answer, as when the client is gone
-            await self._keys.release.aio_to_the_end(request.lock)
+            await release()
+
+    async def _accept(self, lock: Locked, response: StoredResponse, scope: Scope) -> bool:
+        """Store a response, and try again while the store fails; return whether it may be sent.
+
+        The lock was extended at most a third of its time ago, so half of it is within the lock.
+        """
+        until_s = asyncio.get_running_loop().time() + self._timeout_s / 2
+        pause_s, longest_s = _PAUSES_S
+        while True:
+            try:
+                await self._keys.accept.aio_to_the_end(lock, response.result(), keep_s=self._keep_s)
+            except LockLost as error:
+                _warn(scope, "its response is not stored", _why(error))
+                return True
+            except StoreError as error:
+                if asyncio.get_running_loop().time() + pause_s > until_s:
+                    _warn(scope, "its response is not stored", _why(error))
+                    return False
+            else:
+                return True
+            try:
+                await asyncio.sleep(pause_s)
+            except asyncio.CancelledError:  # as when the client is gone: tried once more, and not for long
+                with contextlib.suppress(InturnError):
+                    await self._keys.accept.aio_to_the_end(lock, response.result(), keep_s=self._keep_s)
+                raise
+            pause_s = min(2 * pause_s, longest_s)
 
     async def _extend(self, lock: Locked) -> None:
         """Extend the lock for as long as the application runs."""
@@ -221,59 +254,8 @@ class IdempotencyMiddleware:
             except LockLost:
                 return  # the accept tells of it
             except InturnError as error:  # as when the connection is lost; the lock lasts a while longer
-                log.warning("the lock of an Idempotency-Key could not be extended, and is tried again: %s", error)
+                log.warning("the lock of an Idempotency-Key is not extended, and is tried again: %s", _why(error))
                 pause_s = self._timeout_s / 20
-
-
-class _CannotBeStored(Exception):
-    """Ends an application whose response is streamed or too long."""
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Return whether an error only ended the application; task groups wrap it."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(_CannotBeStored)[1] is None
-    return isinstance(error, _CannotBeStored)
-
-
-class _Taken:
-    """Takes the response of an application in place of the server, and finishes it once it is whole.
-
-    After that the application may go on, with background tasks.
-    """
-
-    def __init__(self, finish: Callable[[StoredResponse], Awaitable[None]]) -> None:
-        self.is_finished = self.is_refused = False
-        self._finish = finish
-        self._start: Message = {}
-        self._parts: list[bytes] = []
-
-    async def take(self, message: Message) -> None:
-        """Take one message of the application.
-
-        Raises:
-            _CannotBeStored: if the response is streamed or too long, so that the application makes no more of it.
-        """
-        if message["type"] == "http.response.start":
-            self._start = message
-        elif message["type"] == "http.response.body" and not self.is_finished:
-            self._parts.append(bytes(message.get("body", b"")))
-            is_whole = not message.get("more_body", False)
-            sent = [(bytes(name).lower(), bytes(value)) for name, value in self._start.get("headers", ())]
-            self.is_refused = sum(map(len, self._parts)) > _STORED_BYTES
-            self.is_refused |= not is_whole and b"content-length" not in dict(sent)
-            if self.is_refused:
-                log.error("a response is streamed or longer than %d bytes: exclude its route", _STORED_BYTES)
-                said = "The request was processed, but its response is streamed or too long to be repeated."
-                await self._end(problem(500, "The response cannot be stored", said))
-                raise _CannotBeStored
-            if is_whole:
-                headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in sent)
-                await self._end(StoredResponse(self._start["status"], headers, b"".join(self._parts)))
-
-    async def _end(self, response: StoredResponse) -> None:
-        self.is_finished = True  # from here on nobody knows whether it is stored, so the key is not released
-        await self._finish(response)
 
 
 def key_of(values: Iterable[bytes]) -> str | None:
@@ -301,12 +283,19 @@ def key_of(values: Iterable[bytes]) -> str | None:
     raise ValueError('Idempotency-Key is a text in double quotes, such as "8e03978e-40d5-43e8-bc93-6894a57f9324".')
 
 
-def problem(status: int, title: str, detail: str, *headers: tuple[str, str]) -> StoredResponse:
-    """Return an error as ``application/problem+json`` (RFC 9457)."""
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    content = json.dumps(body).encode()
-    own = (("content-type", "application/problem+json"), ("content-length", str(len(content))))
-    return StoredResponse(status, own + headers, content)
+def _not_stored() -> StoredResponse:
+    said = "The request was processed, but its response was not stored: repeated after a while, it would run again."
+    return problem(500, "The response could not be stored", said)
+
+
+def _warn(scope: Scope, what: str, why: str) -> None:
+    log.warning("%s %s: %s: %s", scope["method"], scope.get("path"), what, why)
+
+
+def _why(error: InturnError) -> str:
+    """Return what failed without the text of the error, which may name the caller and the key."""
+    kind = type(error).__name__
+    return kind if error.__cause__ is None else f"{kind}, {error.__cause__}"
 
 
 def _stored_key(user: str, method: str, path: str, key: str) -> str:
@@ -340,9 +329,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return replay
-
-
-async def _send(send: Send, response: StoredResponse, *headers: tuple[bytes, bytes]) -> None:
-    sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
-    await send({"type": "http.response.start", "status": response.status, "headers": [*sent, *headers]})
-    await send({"type": "http.response.body", "body": response.body})

@@ -22,7 +22,8 @@ from inturn.core.errors import InputError, InturnError, QueueFull
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, QueueSettings, Sent, checked_name
 from inturn.database import Database
-from inturn.idempotency.asgi import Receive, Scope, Send, read_body
+from inturn.idempotency.asgi import Receive, Scope, read_body
+from inturn.idempotency.responses import Send
 from inturn.ingest.limits import WEBHOOK_RETRIES_S, WEBHOOK_RETRY_AFTER_S, WEBHOOK_TOLERANCE_S
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of

@@ -1,0 +1,138 @@
+"""Responses of an application behind the ``Idempotency-Key`` middleware: which are stored, how, and in which form."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from inturn.core import limits
+
+Message: TypeAlias = MutableMapping[str, Any]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+log = logging.getLogger("inturn.idempotency")
+
+REPLAYED: Final = (b"idempotent-replayed", b"true")
+"""The header that a stored response bears when it is sent again."""
+
+_STORED_BYTES: Final = limits.BODY_BYTES * 3 // 4 - 64 * 1024  # base64 makes 4 bytes of 3; the rest is for headers
+_PASSING: Final = frozenset({429, 502, 503, 504})
+
+
+class StoredResponse(msgspec.Struct, frozen=True):
+    """The stored form of a response.
+
+    Attributes:
+        status: the HTTP status.
+        headers: names and values, in order.
+        body: the whole body.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def result(self) -> msgspec.Raw:
+        """Return what ``keys.accept(lock, result=…)`` takes; an ``accept`` in a transaction of the caller's own too."""
+        return msgspec.Raw(msgspec.json.encode(self))
+
+
+def is_final(status: int) -> bool:
+    """Return whether a response is stored by default: it does not say "too many", "unavailable" or "bad gateway"."""
+    return status not in _PASSING
+
+
+def problem(status: int, title: str, detail: str, *headers: tuple[str, str]) -> StoredResponse:
+    """Return an error as ``application/problem+json`` (RFC 9457)."""
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    content = json.dumps(body).encode()
+    own = (("content-type", "application/problem+json"), ("content-length", str(len(content))))
+    return StoredResponse(status, own + headers, content)
+
+
+async def send_response(send: Send, response: StoredResponse, *headers: tuple[bytes, bytes]) -> None:
+    """Send a whole response to the ASGI server."""
+    sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+    await send({"type": "http.response.start", "status": response.status, "headers": [*sent, *headers]})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+class CannotBeStored(Exception):
+    """Ends an application whose response is streamed or too long."""
+
+
+def only_ended(error: BaseException) -> bool:
+    """Return whether an error is only a :class:`CannotBeStored`; task groups wrap it."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(CannotBeStored)[1] is None
+    return isinstance(error, CannotBeStored)
+
+
+class TakenResponse:
+    """Takes the response of an application in place of the server.
+
+    A response that is stored is finished once it is whole. Any other is passed on as it comes, and the key is released
+    before its last part. After that the application may go on, with background tasks.
+
+    Args:
+        stores: whether a response of this status is stored.
+        finish: stores and sends a response.
+        release: releases the key.
+        send: the server's.
+    """
+
+    def __init__(
+        self,
+        stores: Callable[[int], bool],
+        finish: Callable[[StoredResponse], Awaitable[None]],
+        release: Callable[[], Awaitable[None]],
+        send: Send,
+    ) -> None:
+        self.is_finished = False
+        self._stores = stores
+        self._finish = finish
+        self._release = release
+        self._send = send
+        self._start: Message = {}
+        self._is_stored = True
+        self._parts: list[bytes] = []
+
+    async def take(self, message: Message) -> None:
+        """Take one message of the application.
+
+        Raises:
+            CannotBeStored: if the response is to be stored, and is streamed or too long, so that the application makes
+                no more of it.
+        """
+        if message["type"] == "http.response.start":
+            self._start = message
+            self._is_stored = self._stores(message["status"])
+            if not self._is_stored:
+                await self._send(message)
+        elif message["type"] == "http.response.body" and not self.is_finished:
+            await (self._keep(message) if self._is_stored else self._pass_on(message))
+
+    async def _pass_on(self, message: Message) -> None:
+        if not message.get("more_body", False):
+            self.is_finished = True
+            await self._release()  # before the client has all of it, and repeats the request
+        await self._send(message)
+
+    async def _keep(self, message: Message) -> None:
+        self._parts.append(bytes(message.get("body", b"")))
+        is_whole = not message.get("more_body", False)
+        sent = [(bytes(name).lower(), bytes(value)) for name, value in self._start.get("headers", ())]
+        if sum(map(len, self._parts)) > _STORED_BYTES or (not is_whole and b"content-length" not in dict(sent)):
+            log.error("a response is streamed or longer than %d bytes: exclude its route", _STORED_BYTES)
+            said = "The request was processed, but its response is streamed or too long to be repeated."
+            await self._end(problem(500, "The response cannot be stored", said))
+            raise CannotBeStored
+        if is_whole:
+            headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in sent)
+            await self._end(StoredResponse(self._start["status"], headers, b"".join(self._parts)))
+
+    async def _end(self, response: StoredResponse) -> None:
+        self.is_finished = True  # from here on nobody knows whether it is stored, so the key is not released
+        await self._finish(response)
