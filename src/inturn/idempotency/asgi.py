@@ -21,6 +21,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost, SetupError, StoreError
+from inturn.idempotency.fingerprint import fingerprint
 from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, noted
 from inturn.idempotency.responses import (
     REPLAYED,
@@ -166,7 +167,7 @@ class IdempotencyMiddleware:
 
     async def _run_once(self, key: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         stored_key = _stored_key(self._user(scope), scope["method"], scope.get("path", ""), key)
-        payload = hashlib.sha256(scope.get("query_string", b"") + b"\0" + body).hexdigest()
+        payload = fingerprint(scope.get("query_string", b""), _values(scope, b"content-type"), body)
         try:
             attempt = await self._keys.try_lock.aio(stored_key, self._timeout_s, payload=payload)
         except KeyConflict:
