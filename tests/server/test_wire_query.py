@@ -181,6 +181,21 @@ def test_what_is_no_call_is_told_so_and_no_more() -> None:
     assert response.headers == ((b"x-amzn-RequestId", b"r"),)
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/x-amz-json-1.0", "text/plain, application/json"])
+@pytest.mark.parametrize("target", ["/", "/000000000000/q", "/?Version=2012-11-05"])
+def test_what_is_no_call_is_told_so_as_the_json_protocol_does_if_that_is_accepted(accept: str, target: str) -> None:
+    request = Request("GET", target.encode(), {b"accept": accept.encode()}, b"", "")
+    with pytest.raises(SqsError) as caught:
+        wire.parse(request)
+    response = wire.refused(wire.protocol_of(request), caught.value, "r")
+    assert (response.status, response.content_type) == (404, "application/json")
+    assert json.loads(response.body) == {
+        "__type": "com.amazon.coral.service#UnknownOperationException",
+        "message": "The request must contain the parameter Action.",
+    }
+    assert (b"x-amzn-RequestId", b"r") in response.headers
+
+
 @pytest.mark.parametrize(
     ("form", "body"),
     [("a+b%2Bc%20", "a b+c "), ("%D0%B6", "ж"), ("ж", "ж"), ("%zz%4", "%zz%4"), ("a=b", "a=b"), ("%00%0D", "\0\r")],
@@ -308,6 +323,7 @@ def test_an_element_without_content_closes_itself() -> None:
     [
         ("application/json", Protocol.QUERY_JSON),
         ("Application/JSON;q=0.9, text/plain, */*", Protocol.QUERY_JSON),
+        ("application/x-amz-json-1.0", Protocol.QUERY_JSON),
         ("text/xml, application/json", Protocol.QUERY),
         ("*/*", Protocol.QUERY),
         ("text/html", Protocol.QUERY),

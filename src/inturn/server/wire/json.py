@@ -68,7 +68,8 @@ def protocol_of(request: Request) -> Protocol:
     if b"x-amz-target" in headers or headers.get(b"content-type", b"").startswith(b"application/x-amz-json"):
         return Protocol.JSON
     accepted = headers.get(b"accept", b"").lower()
-    return Protocol.QUERY_JSON if b"application/json" in accepted and b"xml" not in accepted else Protocol.QUERY
+    is_json = b"application/json" in accepted or b"application/x-amz-json" in accepted
+    return Protocol.QUERY_JSON if is_json and b"xml" not in accepted else Protocol.QUERY
 
 
 def parse(request: Request) -> Call:

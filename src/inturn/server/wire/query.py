@@ -16,6 +16,7 @@ from msgspec import Struct, inspect
 from inturn.server import errors, limits
 from inturn.server.http import Request, Response
 from inturn.server.model import ACTIONS, Shape
+from inturn.server.wire import json
 from inturn.server.wire.answers import answer_text, error_text, json_answer, json_error
 from inturn.server.wire.json import Call, Protocol, params_of, protocol_of
 from inturn.server.wire.names import members, query_name
@@ -63,8 +64,10 @@ def answered(call: Call, answer: Shape, request_id: str) -> Response:
 
 
 def refused(protocol: Protocol, error: errors.SqsError, request_id: str) -> Response:
-    """Return the response with an error; without an action, as for a browser, the service sends the code only."""
+    """Return the response with an error; without an action, it is the code only, or an error of the JSON protocol."""
     if protocol is Protocol.QUERY_JSON:
+        if error.query_code == _NO_CALL:
+            return json.refused(error, request_id)._replace(content_type=_JSON)
         return Response(error.status, json_error(error, request_id), _JSON, _headers(request_id))
     if error.query_code == _NO_CALL:
         return Response(error.status, f"<{_NO_CALL}/>".encode(), CONTENT_TYPE, _headers(request_id))
