@@ -90,6 +90,17 @@ def test_create_list_show() -> None:
     assert json.loads(out("queue", "show", Q, "--json"))["readers"]["audit"] == {"position": first, "lag": 2}
 
 
+def test_show_says_which_resources_of_a_policy_match_nothing() -> None:
+    policy = {"Statement": {"Effect": "Deny", "Principal": "*", "Action": "*", "Resource": ["*", "pay\nments"]}}
+    with inturn.open("shop.db", durable=False) as db:
+        db.queue("payments", QueueSettings(extra={"policy": json.dumps(policy)}))
+        db.queue("other", QueueSettings(extra={"policy": "nonsense"}))
+    assert "  policy: the resource 'pay\\nments' is no ARN and matches nothing" in out("queue", "show", Q)
+    assert json.loads(out("queue", "show", Q, "--json"))["unmatched_resources"] == ["pay\nments"]
+    assert "matches nothing" not in out("queue", "show", "shop.db#other")
+    assert json.loads(out("queue", "show", "shop.db#other", "--json"))["unmatched_resources"] == []
+
+
 def test_settings_that_cannot_be_make_nothing() -> None:
     assert "give one" in told("queue", "create", Q, "--dedup-for-ever", "--dedup-window-s", 5)
     assert "go together" in told("queue", "create", Q, "--dead-letter", "dead")

@@ -515,6 +515,20 @@ def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     assert "Policy" not in sqs.attributes(url)
 
 
+def test_the_log_says_that_a_resource_matches_nothing(sqs: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", "inturn.server")
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": ["*", "orders\n", "x"]}
+    policy = {"Version": "2012-10-17", "Statement": statement}
+    url = sqs.queue("orders", Policy=policy)
+    assert json.loads(sqs.attributes(url, "Policy")["Policy"]) == policy
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(policy), "DelaySeconds": "1"})
+    sqs.queue("other", Policy={**policy, "Statement": {**statement, "Resource": "*"}})
+    texts = [record.getMessage() for record in caplog.records if "resource" in record.getMessage()]
+    assert texts == [
+        "a resource in the policy of the queue 'orders' is no ARN and matches nothing: 'orders\\n' and 1 more"
+    ]
+
+
 @in_json
 def test_permissions_that_are_too_long_together(sqs: Endpoint) -> None:
     url = sqs.queue("q")

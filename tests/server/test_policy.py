@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inturn.server import limits
 from inturn.server.auth.conditions import facts_of
-from inturn.server.auth.policy import PolicyDecision, PolicyError, PolicyRequest, parse, stored
+from inturn.server.auth.policy import PolicyDecision, PolicyError, PolicyRequest, parse, stored, unmatched_resources
 
 ALLOWED, DENIED, NEITHER = PolicyDecision.ALLOWED, PolicyDecision.DENIED, PolicyDecision.NEITHER
 QUEUE = "arn:aws:sqs:us-east-1:000000000000:orders.fifo"
@@ -118,11 +118,31 @@ def test_actions(action: Any, given: str, is_one: bool) -> None:
         ("arn:aws:sqs:us-east-1:000000000000:orders[.]fifo", False),
         ("arn:aws:kms:us-east-1:000000000000:key/1", False),
         ([QUEUE, "arn:aws:sqs:us-east-1:000000000000:other"], True),
+        ("orders.fifo", False),
+        ("https://sqs.us-east-1.amazonaws.com/000000000000/orders.fifo", False),
+        ("?rn*", False),
+        ("**", False),
+        (["orders.fifo", QUEUE], True),
     ],
 )
 def test_resources(resource: Any, is_one: bool) -> None:
     assert decided(statement(Resource=resource)) is (ALLOWED if is_one else NEITHER)
     assert decided(statement(Resource=None, NotResource=resource)) is (NEITHER if is_one else ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (policy(statement(), statement(Resource=[QUEUE, "orders", "a\nb"])), ["orders", "a\nb"]),
+        (policy(statement(Resource=None, NotResource="orders"), statement(Resource="here")), ["orders", "here"]),
+        (policy(statement(Resource="${aws:username}"), statement(Resource="*")), []),
+        (json.dumps({"Statement": statement(Resource="orders")}), ["orders"]),
+        ('{"Statement": ["x", {"Resource": [1]}]}', []),
+        ("nonsense", []),
+    ],
+)
+def test_resources_that_match_nothing_are_found(text: str, found: list[str]) -> None:
+    assert unmatched_resources(text) == found
 
 
 def test_a_pattern_costs_no_more_than_the_text_it_is_tried_on() -> None:
@@ -295,7 +315,8 @@ def test_who_comes_without_tls_is_denied() -> None:
         (policy(statement(Action="sqs:SendMesage")), "Action names 'sqs:SendMesage', which is no action of SQS."),
         (policy(statement(Action=[])), "Action is []; it is a text or a list of texts."),
         (policy(statement(Resource=None)), "it has neither; it must have one of Resource and NotResource."),
-        (policy(statement(Resource="orders")), "Resource names 'orders'; a resource is '*' or an ARN"),
+        (policy(statement(Resource="")), "Resource is ''; it is a text or a list of texts."),
+        (policy(statement(Resource=[1])), "Resource is [1]; it is a text or a list of texts."),
         (policy(statement(Condition=[])), "Condition is []; it is a JSON object."),
         (policy(statement(Condition={"Bool": "x"})), "Condition.Bool is 'x'; it is a JSON object."),
         (policy(statement(Condition={"Bool": {"a": []}})), "Condition.Bool has [] for 'a'; it is a text or a list."),

@@ -162,10 +162,12 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
         info, parked = there.info(), there.parked()
     if as_json:
         held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
-        say_json(_document(info) | {"parked": held})
+        say_json(_document(info) | {"parked": held, "unmatched_resources": _unmatched_resources(info.settings)})
         return
     say(f"{shown(at)}: {counted(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
     _say_settings(info.settings)
+    for resource in _unmatched_resources(info.settings):
+        say(f"  policy: the resource '{line(resource)}' is no ARN and matches nothing")
     for group, note, parked_ms in parked:
         say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
     for reader, position in sorted(info.readers.items()):
@@ -341,6 +343,13 @@ def _duration(text: str) -> float | str:
 def _say_settings(settings: QueueSettings) -> None:
     for name, value in asdict(settings).items():
         say(f"  {name:21} {_setting(name, value)}")
+
+
+def _unmatched_resources(settings: QueueSettings) -> list[str]:
+    """Return the resources in the policy for the SQS endpoint that match nothing."""
+    from inturn.server.auth.policy import unmatched_resources
+
+    return unmatched_resources(str(settings.extra.get("policy", "")))
 
 
 def _setting(name: str, value: object) -> str:

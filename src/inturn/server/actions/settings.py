@@ -17,7 +17,7 @@ from typing import Any, Final
 from inturn.core import limits as core_limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.server import errors, limits, naming
-from inturn.server.auth.policy import PolicyError, parse
+from inturn.server.auth.policy import PolicyError, parse, unmatched_resources
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
 from inturn.store.protocols import Store
@@ -275,6 +275,7 @@ def applied(
         fields["dedup_scope"] = "group" if changes.get("DeduplicationScope") == "messageGroup" else "queue"
     extra = _with_one_encryption(settings.extra, changes)
     _warn_of_encryption(name, settings.extra, changes)
+    _warn_of_resources(name, settings.extra, changes)
     for attribute, value in changes.items():
         if attribute in _EXTRA:
             if value:
@@ -333,6 +334,17 @@ def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[st
         value = changes.get(attribute)
         if value not in (None, "", "false", extra.get(_EXTRA[attribute])):
             _LOG.warning("%s is kept with the queue %r, and nothing is encrypted by it", attribute, name)
+
+
+def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
+    """Log a warning if a newly set policy has resources that match nothing."""
+    text = changes.get("Policy", "")
+    found = [] if text == extra.get(_EXTRA["Policy"]) else unmatched_resources(text)
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        _LOG.warning(
+            "a resource in the policy of the queue %r is no ARN and matches nothing: %r%s", name, found[0], more
+        )
 
 
 def _target(context: Context, store: Store, name: str, value: str, said: str) -> tuple[str | None, int | None]:

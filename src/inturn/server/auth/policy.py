@@ -147,6 +147,17 @@ def stored(text: str) -> Policy:
     return Policy(tuple(_as_far_as_it_goes(each) for each in raw))
 
 
+def unmatched_resources(text: str) -> list[str]:
+    """Return the resources in a policy that match nothing, since they are no ARNs."""
+    try:
+        parts = [each for each in _statements(_document(text)) if isinstance(each, dict)]
+    except PolicyError:
+        return []
+    values = [part[name] for part in parts for name in ("Resource", "NotResource") if name in part]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    return [text for text in texts if isinstance(text, str) and _is_unmatched(text)]
+
+
 def _as_far_as_it_goes(raw: object) -> _Statement:
     try:
         return _read_statement(raw)
@@ -244,12 +255,14 @@ def _actions(element: str, value: Any) -> _Match:
 
 
 def _resources(element: str, value: Any) -> _Match:
-    matchers = []
-    for each in _texts(element, value):
-        if each != "*" and not each.startswith("arn:"):
-            raise PolicyError(f"{element} names {_shown(each)}; a resource is '*' or an ARN such as arn:aws:sqs:….")
-        matchers.append(None if "${" in each else glob(each))
+    texts = [each for each in _texts(element, value) if not _is_unmatched(each)]
+    matchers = [None if "${" in each else glob(each) for each in texts]
     return lambda asked: any_of(None if matches is None else matches(asked.resource) for matches in matchers)
+
+
+def _is_unmatched(resource: str) -> bool:
+    """Return whether a resource is of no form that can match: as in SQS it is kept, and matches nothing."""
+    return resource != "*" and not resource.startswith("arn:") and "${" not in resource
 
 
 _READ: Final = {"Principal": _principals, "Action": _actions, "Resource": _resources}
