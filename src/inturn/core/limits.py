@@ -310,7 +310,11 @@ OUTBOX_LEASE_S: Final = 30.0
 """Time for which only one worker delivers the outputs of a group, unless that worker keeps them for longer."""
 
 TURN_LEASE_S: Final = 30.0
-"""Time for which nobody else begins a turn of decisions or of a wait that is over, where no queue has a lease."""
+"""Time for which nobody else begins a turn of decisions or of a wait that is over, unless its worker extends it."""
+
+ALONE_S: Final = 30.0
+"""Time for which a worker begins nothing beside what its process may die of, and for which that waits for the others to
+end. What takes longer holds nothing up: it may never end."""
 
 WORKER_LEASE_MS: Final = 200
 """The shortest lease of a worker, whatever its queue's setting: the worker needs time to extend it."""

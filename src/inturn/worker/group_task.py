@@ -69,6 +69,7 @@ class GroupTask:
         now_us: the time of the turn.
         until_ms: the end of the first lease to expire.
         is_alone: whether nothing else runs beside this one: its process may die of it, as one has before.
+        began_s: when it was passed to the threads, by the monotonic clock; 0: it was not yet.
         begun: how often it has begun; 0: it has messages, which count for themselves, or its group is unknown.
         result: the result, once it is done.
         error: an error that ends the whole worker.
@@ -85,6 +86,7 @@ class GroupTask:
     now_us: int = 0
     until_ms: int | None = None
     is_alone: bool = False
+    began_s: float = 0.0
     begun: int = 0
     result: GroupResult | None = None
     error: BaseException | None = None

@@ -4,9 +4,10 @@ A transaction keeps the results of turns with their acknowledgements and extends
 decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +30,8 @@ from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.table_rows import TableRows
 
 T = TypeVar("T")
+
+TURN_LEASE_MS: Final = round(limits.TURN_LEASE_S * 1000)
 
 
 class LeaseLost(Exception):
@@ -62,6 +65,7 @@ class Sending:
     Attributes:
         claim: the claimed outputs.
         until_ms: the end of the claim.
+        began_s: when it was passed to the threads, by the monotonic clock.
         count: the number of outputs delivered.
         error: the error of the first output that failed.
         error_type: the type of that error.
@@ -73,6 +77,7 @@ class Sending:
 
     claim: Claim
     until_ms: int
+    began_s: float = 0.0
     count: int = 0
     error: str | None = None
     error_type: str = ""
@@ -136,7 +141,6 @@ class Work:
         lines: the known groups of all these, as of now.
         claims: outputs to be delivered.
         lost: turns whose leases could not be extended.
-        until_ms: the end of the extended leases.
         depth: the number of unacknowledged messages in the queue.
         is_unsent: whether there are outputs to be delivered that were not refused, if that was asked.
         drained: the number of outputs of the outbox that were sent to the queue of the chain.
@@ -151,7 +155,6 @@ class Work:
     lines: dict[str, GroupRecord] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)
     lost: list[GroupTask] = field(default_factory=list)
-    until_ms: int = 0
     depth: int = 0
     is_unsent: bool = False
     drained: int = 0
@@ -169,7 +172,7 @@ class UnitOfWork:
         rows: writes the outputs into a table of the same database; None: they go to the outbox.
 
     Attributes:
-        lease_ms: the length of the lease of a message, or of a turn without messages.
+        lease_ms: the length of a message's lease.
         is_proved: whether this handler has applied a message, in this process or another.
 
     Raises:
@@ -191,6 +194,10 @@ class UnitOfWork:
         self._fingerprint = fingerprint(pipeline.handler)
         self.is_proved = False
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
+
+    def lease_of(self, turn: GroupTask) -> int:
+        """Return the length of the shortest lease of a turn, in milliseconds."""
+        return min(self.lease_ms, TURN_LEASE_MS) if turn.begun else self.lease_ms
 
     def run(self, request: WorkRequest) -> Work:
         """Run one transaction.
@@ -216,9 +223,7 @@ class UnitOfWork:
         return self._writer.run(Read("", look))
 
     def _open(self, store: Store, _now_ms: int) -> int:
-        lease_ms = round(limits.TURN_LEASE_S * 1000)
-        if self._queue is not None:
-            lease_ms = queue_of(store, self._queue).settings.visibility_ms
+        lease_ms = queue_of(store, self._queue).settings.visibility_ms if self._queue is not None else 0
         pipelines = _keeper(store).pipelines
         info = pipelines.info(self._pipeline.name) or PipelineInfo(0, self._pipeline.name)
         if info.number:
@@ -238,7 +243,7 @@ class UnitOfWork:
 
     def _do(self, store: PipelineKeeper, now_ms: int, request: WorkRequest) -> Work:
         info = self._info(store)
-        found = Work(now_ms, until_ms=now_ms + self.lease_ms)
+        found = Work(now_ms)
         self._settle(store, info, request, found)
         for sending in request.sent:
             pause_ms = round(sending.pause_s * 1000)
@@ -275,9 +280,10 @@ class UnitOfWork:
             if lost:
                 raise LeaseLost(lost)
             found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
-        begun = {turn.group or "": 0 for turn in request.back if turn.begun}
-        begun |= {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
-        self._begin(store.pipelines, info, begun, found)
+        begun = {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
+        store.pipelines.begin(info.number, begun, found.now_ms)
+        begun = {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
+        store.pipelines.begin(info.number, begun, found.now_ms + TURN_LEASE_MS)
         results = [turn.result for turn in request.done if turn.result is not None]
         kept = [result.kept for result in results if result.kept is not None]
         if self._chain is not None:
@@ -353,13 +359,9 @@ class UnitOfWork:
         else:
             groups = [group for group in groups if group not in before]
         found.begun = {group: before.get(group, (0, 0))[0] + 1 for group in groups}
-        self._begin(pipelines, info, found.begun, found)
+        pipelines.begin(info.number, found.begun, found.now_ms + TURN_LEASE_MS)
         found.decisions = [each for each in decisions if each.group in found.begun]
         found.due = [group for group in due if group in found.begun]
-
-    def _begin(self, pipelines: PipelineStore, info: PipelineInfo, begun: dict[str, int], found: Work) -> None:
-        if begun:
-            pipelines.begin(info.number, begun, found.now_ms + self.lease_ms)
 
 
 def has_applied(turn: GroupTask) -> bool:
@@ -370,9 +372,14 @@ def has_applied(turn: GroupTask) -> bool:
 T_leased = TypeVar("T_leased", GroupTask, Sending)
 
 
-def ending(those: Iterable[T_leased], now_ms: int, lease_ms: int) -> list[T_leased]:
-    """Return what is leased for less than half of a lease."""
-    return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2]
+def ending(those: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:
+    """Return what is leased for less than half of its lease."""
+    return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_of(each) // 2]
+
+
+def is_young(work: GroupTask | Sending) -> bool:
+    """Return whether work was passed to the threads so lately that its process may die of it."""
+    return time.monotonic() - work.began_s < limits.ALONE_S
 
 
 def _keeper(store: Store) -> PipelineKeeper:

@@ -41,6 +41,7 @@ from inturn.worker.unit_of_work import (
     WorkRequest,
     ending,
     has_applied,
+    is_young,
 )
 
 T = TypeVar("T")
@@ -152,7 +153,9 @@ class Worker(BackgroundLoop):
         done, given_up = self._collect()
         running = self._turns.difference(done, given_up, self._unsent, self._doubtful) if self._turns else ()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
-        is_alone = any(each.is_alone for each in (*running, *self._sendings.difference(sent)))
+        young = [each for each in (*running, *self._sendings.difference(sent)) if is_young(each)]
+        is_alone = any(each.is_alone for each in young)
+        is_busy = any(isinstance(each, GroupTask) for each in young)
         now_ms = self._queue.writer.clock()
         while True:
             is_taking = is_taking and not self._stopping.is_set()  # an error may have stopped the worker
@@ -162,15 +165,15 @@ class Worker(BackgroundLoop):
             request = WorkRequest(
                 done=done,
                 back=[*back, *given_up],
-                prolong=[turn for turn in ending(self._turns, now_ms, self._unit.lease_ms) if turn not in done],
+                prolong=[turn for turn in ending(self._turns, now_ms, self._unit.lease_of) if turn not in done],
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,
-                wants=self._wants(len(over), is_busy=bool(running)) if is_free else (),
+                wants=self._wants(len(over), is_busy=is_busy) if is_free else (),
                 is_taking=is_taking,
                 is_alone=is_alone,
                 sent=sent,
-                renew=ending(self._sendings, now_ms, round(limits.OUTBOX_LEASE_S * 1000)),
+                renew=ending(self._sendings, now_ms, lambda _: round(limits.OUTBOX_LEASE_S * 1000)),
                 claims=2 * self._concurrency - len(self._sendings) if self._delivers and is_free else 0,
                 asks_unsent=bool(self._drains) and self._delivers,
             )
@@ -188,7 +191,7 @@ class Worker(BackgroundLoop):
         self._pace.done(sum(len(turn.deliveries) for turn in done))
         self._sendings.difference_update(sent)
         for turn in request.prolong:
-            turn.until_ms = None if turn in found.lost else found.until_ms
+            turn.until_ms = None if turn in found.lost else found.now_ms + self._unit.lease_of(turn)
         for sending in request.renew:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
         self._adopted = []
@@ -295,7 +298,7 @@ class Worker(BackgroundLoop):
                 turn = GroupTask(None, now_us=found.now_ms * 1000)
                 turn.add(delivery)
                 self._turns.add(turn)
-                self._pool.put(turn)
+                self._put(turn)
                 continue
             turns = self._behind if group in self._busy else fresh
             turn = turns.setdefault(group, GroupTask(group))
@@ -308,8 +311,9 @@ class Worker(BackgroundLoop):
         for free, turn in fresh.items():
             turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
             if begun := found.begun.get(free):
-                turn.begun, turn.until_ms = begun, min(turn.until_ms or found.until_ms, found.until_ms)
-                turn.is_alone |= found.is_alone
+                turn.begun, turn.is_alone = begun, turn.is_alone or found.is_alone
+                until_ms = found.now_ms + self._unit.lease_of(turn)
+                turn.until_ms = min(turn.until_ms or until_ms, until_ms)
             self._turns.add(turn)
             self._busy[free] = turn
             self._put(turn)
@@ -320,6 +324,7 @@ class Worker(BackgroundLoop):
 
     def _put(self, work: GroupTask | Sending) -> None:
         """Pass work to the threads; what is to run alone waits until nothing else runs."""
+        work.began_s = time.monotonic()
         if work.is_alone and self._suspect is not work:
             self._suspect = work
         elif isinstance(work, GroupTask):
@@ -328,11 +333,11 @@ class Worker(BackgroundLoop):
             self._sender.put(work)
 
     def _put_suspect(self) -> None:
-        """Pass on what is to run alone once nothing else runs but what waits for another attempt."""
+        """Pass on what is to run alone once nothing else runs, but for what takes long or waits for another attempt."""
         if (suspect := self._suspect) is None:
             return
         waiting = {suspect, *self._unsent, *self._doubtful, *self._behind.values()}
-        if len((self._turns | self._sendings) - waiting) <= self._pool.asleep:
+        if sum(map(is_young, (self._turns | self._sendings) - waiting)) <= self._pool.asleep:
             self._put(suspect)
             self._suspect = None
 
