@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from inturn.core import limits
 from inturn.core.errors import GapError, HandlerError, Retryable
 from inturn.core.identity import TimelineEntry
-from inturn.core.pipeline.differing import differing_fields
+from inturn.core.pipeline.content import differing_fields
 from inturn.core.pipeline.handler import described, wrong_result
 from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import Status, Timeline, TimelineVerdict

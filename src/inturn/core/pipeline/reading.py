@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from inturn.core.errors import InputError, InvalidMessage
 from inturn.core.identity import TimelineEntry, digest, group_text
+from inturn.core.pipeline.content import own_content, values_of
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.order import integer
 from inturn.core.texts import kept_name, name_fault, storable, unholdable
@@ -109,11 +110,6 @@ def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) ->
     return message, (given if isinstance(message, Unmade) else {**given, **values_of(message, names)})
 
 
-def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of a record."""
-    return {name: getattr(message, name) for name in names}
-
-
 def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
     """Yield the reasons why a message cannot be placed; the first one counts.
 
@@ -192,18 +188,6 @@ def _offer(
     if pipeline.arrival is None:
         return key, place.group, entry
     return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), place.group, entry
-
-
-def own_content(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the content for the digest: without arrival and ignored fields."""
-    if pipeline.fields is None and not pipeline.left_out:
-        return content
-    own = {name: content[name] for name in pipeline.fields or content}
-    for name in pipeline.left_out.keys() & own.keys():
-        value = own.pop(name)
-        if pipeline.in_content(name):
-            own[name] = pipeline.content_of(name, value)
-    return own
 
 
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:

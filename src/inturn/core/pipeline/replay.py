@@ -12,12 +12,13 @@ from typing import Any, Generic
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline import versions
+from inturn.core.pipeline.content import values_of
 from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts, Journal
-from inturn.core.pipeline.reading import message_of, read, values_of
+from inturn.core.pipeline.reading import message_of, read
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.pipeline.type_variables import OutputT, StateT
 from inturn.core.values.construct import Unmade

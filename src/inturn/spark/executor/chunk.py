@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inturn.core.identity import TimelineEntry
+from inturn.core.pipeline.content import differing_fields
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.differing import differing_fields
 from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import HASH, OWN

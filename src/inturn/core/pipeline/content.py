@@ -1,11 +1,27 @@
-"""The fields in which two messages differ, for the detail of a conflict."""
+"""The content of a message: what its digest is made of, and in which fields that of two differs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inturn.core.identity import TimelineEntry, digest
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.reading import own_content, values_of
+
+
+def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of a record."""
+    return {name: getattr(message, name) for name in names}
+
+
+def own_content(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the content for the digest: without arrival and ignored fields."""
+    if pipeline.fields is None and not pipeline.left_out:
+        return content
+    own = {name: content[name] for name in pipeline.fields or content}
+    for name in pipeline.left_out.keys() & own.keys():
+        value = own.pop(name)
+        if pipeline.in_content(name):
+            own[name] = pipeline.content_of(name, value)
+    return own
 
 
 def differing_fields(pipeline: Pipeline, first: TimelineEntry, second: TimelineEntry) -> list[str]:
