@@ -1,13 +1,22 @@
 """What a process may have died of runs alone, but holds nothing up that never ends."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from shop import Gate, Row, Shop, ledger, post, row
 
+import inturn
 from inturn.core import limits
+from inturn.core.errors import HandlerError
 from inturn.core.pipeline.decision import Decision, DecisionAction
+from inturn.queue import draft
+from inturn.results.inspection import DatabaseInspector
+from inturn.store.commands import Ask
+from inturn.store.records import Claim, GroupUpdate
 from inturn.worker import Worker
+from inturn.worker.inspection import settle
+from inturn.worker.unit_of_work import Overtaken, Work, WorkRequest
 from waiting import DEADLINE_S, until
 
 LONG_S = limits.OUTBOX_LEASE_S + 1
@@ -34,17 +43,30 @@ def leave_a_claim(shop: Shop) -> None:
     gate.let("a")
 
 
-def test_a_delivery_of_which_a_process_may_have_died_waits_for_what_has_begun(shop: Shop) -> None:
-    leave_a_claim(shop)
-    gate, delivered = Gate(), list[str]()
-    shop.send([row(1, account="b")])
-    with Worker(slow(gate, "b"), shop.queue, deliver=lambda _output, effect_id: delivered.append(effect_id)) as worker:
-        gate.wait_until(lambda: bool(gate.begun))
-        until(lambda: worker._suspect is not None)
-        assert delivered == []
-        gate.let("b")
+def test_deliveries_of_which_a_process_may_have_died_are_made_one_at_a_time_while_turns_go_on(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ALONE_S", 1_000)
+    accounts = "abc"
+    gate = Gate()
+    shop.send([row(1, account=each) for each in accounts])
+    with Worker(ledger(), shop.queue, deliver=lambda _output, effect_id: gate(effect_id), grace_s=0):
+        gate.wait_until(lambda: len(gate.begun) == len(accounts))
+    shop.clock.forward(LONG_S)
+    left = [*gate.begun]
+    gate.let(*left)
+    gate = Gate()
+    with Worker(ledger(), shop.queue, deliver=lambda _output, effect_id: gate(effect_id)) as worker:
+        for count in range(1, len(accounts) + 1):
+            gate.wait_until(lambda count=count: len(gate.begun) == count)  # type: ignore[misc]
+            shop.send([row(1, account=f"later {count}")])
+            until(lambda count=count: worker.counts.applied == count)
+            assert len(gate.begun) == count
+            gate.let(gate.begun[-1])
+        gate.wait_until(lambda: len(gate.begun) == 2 * len(accounts))
+        assert sorted(gate.begun[: len(accounts)]) == sorted(left)
+        gate.let(*gate.begun)
         worker.drain(DEADLINE_S)
-    assert len(delivered) == 2
 
 
 def test_what_never_ends_holds_up_neither_that_delivery_nor_others(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +101,8 @@ def test_what_never_ends_does_not_hold_up_a_message_of_which_a_process_may_have_
         worker.drain(DEADLINE_S)
 
 
-def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop) -> None:
+def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ALONE_S", 1_000)
     line = ledger()
     shop.send([row(1, -1)])
     shop.work(line)
@@ -89,9 +112,125 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop) ->
     shop.send([row(1, account="b")])
     with Worker(slow(gate, "b"), shop.queue, grace_s=DEADLINE_S) as worker:
         gate.wait_until(lambda: bool(gate.begun))
-        until(lambda: worker._suspect is not None)
+        until(lambda: worker._threads.waiting)
         worker.stop_soon()
         gate.let("b")
     assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}
     ((begun, until_ms),) = shop.ask(lambda kept, number: kept.begun(number, ["a"])).values()
     assert (begun, until_ms <= shop.clock()) == (3, True)
+
+
+def test_a_turn_that_another_overtook_while_it_ran_alone_runs_alone_once_more(shop: Shop) -> None:
+    shop.send([row(1, account=each) for each in "abc"])
+    for _ in "abc":
+        shop.queue.receive(visibility_timeout_s=1)
+    shop.clock.forward(LONG_S)
+    gate = Gate()
+    with Worker(slow(gate, "a"), shop.queue) as worker:
+        gate.wait_until(lambda: bool(gate.begun))
+        run, times = worker._unit.run, list[WorkRequest]()
+
+        def overtaken_once(request: WorkRequest) -> Work:
+            if request.done and not times:
+                times.append(request)
+                raise Overtaken([turn.group or "" for turn in request.done])
+            return run(request)
+
+        worker._unit.run = overtaken_once  # type: ignore[method-assign]
+        gate.let("a")
+        worker.drain(DEADLINE_S)
+    assert times
+    assert worker.counts.applied == 3
+
+
+@pytest.mark.parametrize("deaths", [0, 3])
+def test_a_message_of_its_group_takes_no_death_off_a_decision(shop: Shop, deaths: int) -> None:
+    line = ledger()
+    shop.send([row(1, -1)])
+    shop.work(line)
+    shop.ask(lambda kept, number: kept.begin(number, {"a": deaths + 1}, shop.clock() + 60_000))
+    shop.send([row(2)])
+    shop.work(line)
+    assert [begun for begun, _ in shop.ask(lambda kept, number: kept.begun(number, ["a"])).values()] == [deaths + 1]
+
+
+def test_a_decision_that_was_taken_has_no_deaths(shop: Shop) -> None:
+    line = ledger()
+    shop.send([row(1, -1)])
+    shop.work(line)
+    shop.decide(Decision(id="1", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
+    shop.ask(lambda kept, number: kept.begin(number, {"a": 3}, shop.clock()))
+    with Worker(line, shop.queue):
+        until(lambda: not shop.ask(lambda kept, number: kept.decisions(number, 1)))
+    assert shop.ask(lambda kept, number: kept.begun(number, ["a"])) == {}
+
+
+def test_a_delivery_is_made_with_others_again_once_what_was_in_hand_is_delivered(shop: Shop) -> None:
+    shop.send([row(each) for each in (1, 2, 3)])
+    shop.work(ledger())
+
+    def claim(ms: int) -> Claim:
+        with shop.store.transaction():
+            kept = shop.store.pipelines
+            (made,) = kept.claim(kept.info("ledger"), 9, 2, shop.clock() + ms, shop.clock())
+            return made
+
+    def deliver(claim: Claim) -> None:
+        with shop.store.transaction():
+            assert shop.store.pipelines.delivered(1, claim, len(claim.outputs), shop.clock(), None)
+
+    assert [len(claim(1).outputs), shop.clock.forward(1)] == [2, None]
+    first = claim(60_000)
+    assert (len(first.outputs), first.lapses, first.is_alone) == (1, 1, True)
+    deliver(first)
+    second = claim(60_000)
+    assert (len(second.outputs), second.lapses, second.is_alone) == (1, 1, False)
+    deliver(second)
+    third = claim(60_000)
+    assert (len(third.outputs), third.lapses, third.is_alone) == (1, 0, False), "the last one"
+
+
+@pytest.fixture
+def decided(address: str) -> Iterator[DatabaseInspector]:
+    """A pipeline with three groups that failed, and people who let them go on."""
+    with inturn.open(address, durable=False) as db:
+        queue = db.queue("q")
+        queue.send_many([draft(row(1, -1, account), group=account) for account in "abc"])
+        with Worker(ledger(), queue) as worker:
+            worker.drain(DEADLINE_S)
+        db.pipeline("ledger").resume(all=True, by="ann")
+        yield DatabaseInspector(db, "ledger")
+
+
+@pytest.mark.parametrize("error", [HandlerError, KeyboardInterrupt])
+def test_a_command_that_ends_early_leaves_the_decisions_to_the_next(
+    decided: DatabaseInspector, error: type[BaseException]
+) -> None:
+    def wrong(state: Row, message: Row) -> Any:
+        if error is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return state
+
+    for _ in range(8):
+        with pytest.raises(error):
+            settle(ledger(handler=wrong), decided)
+    settle(ledger(handler=lambda state, _message: (state | {"done": True}, [])), decided)
+    assert {each.group: (each.status, each.state) for each in decided.groups()} == {
+        account: ("open", {"done": True}) for account in "abc"
+    }
+
+
+def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile(decided: DatabaseInspector) -> None:
+    touched = list[str]()
+
+    def handler(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        if not touched:
+            touched.append(message["account"])
+            line, info = decided.look(lambda kept, number: kept.lines(number, touched)[0]), decided.about()
+            update = GroupUpdate(line, [], [], [])
+            decided.db.writer.run(Ask("", lambda store, now_ms: store.pipelines.keep(info, [update], [], now_ms)))  # type: ignore[attr-defined]
+        return state | {"done": True}, []
+
+    settle(ledger(handler=handler), decided)
+    assert touched
+    assert {each.group: each.status for each in decided.groups()} == dict.fromkeys("abc", "open")

@@ -62,10 +62,7 @@ class GroupStore(Protocol):
         ...
 
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return how often turns without messages began, and until when they may run, of groups that have such a turn.
-
-        :meth:`keep` ends it.
-        """
+        """Return how often turns without messages began, and until when they may run, of groups with such turns."""
         ...
 
     def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
@@ -126,7 +123,8 @@ class OutboxStore(Protocol):
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
         """Claim the first outputs of unclaimed groups, until ``until_ms``.
 
-        A group whose last claim ended by time is claimed alone, before the others.
+        A group whose last claim ended by time, or has not been followed by a success or a failure since, is claimed
+        alone, before the others.
         """
         ...
 

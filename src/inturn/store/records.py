@@ -179,8 +179,8 @@ class Claim(NamedTuple):
         attempts: number of failed deliveries of its first output.
         outputs: first outputs of the group, in order; only the first one if there are ``lapses``.
         lapses: number of claims that ended by time since an output was last delivered or failed: their process may have
-            died of it. Once there are any, one stays until all outputs of the group are delivered.
-        is_alone: whether the claim before this one ended by time, so that nothing else may run beside it.
+            died of it. Once there are any, one stays until all outputs are delivered that were in hand at the time.
+        is_alone: whether no other is delivered beside it: its process may die of it, as one may have before.
     """
 
     group: str

@@ -1,9 +1,11 @@
 """Inspection of a pipeline in a database that is opened for it, and execution of decisions with the user's code."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
-from inturn.core.errors import StoreMismatch
+from inturn.core import limits
+from inturn.core.errors import InturnError, StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import check_result
 from inturn.core.pipeline.inspection import Inspector
@@ -55,21 +57,44 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
             return
         for each in found.decisions:
             turns[each.group].decisions.append(each)
-        for turn in turns.values():
-            turn.result = runner.run(turn)
-        journals = [turn.result.journal for turn in turns.values() if turn.result]
-        wrong = next((each.wrong for each in journals if each.wrong is not None), None)
-        check_result(wrong, sum(each.counts.applied for each in journals), lambda: unit.is_proved)
+        with _given_back(unit, list(turns.values())):
+            _run(runner, unit, list(turns.values()))
         done = _kept(unit, list(turns.values()))
         advance(sum(len(turn.decisions) for turn in done))
 
 
+def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
+    """Run turns one after the other, and extend their leases now and then."""
+    extended_s = time.monotonic()
+    for turn in turns:
+        turn.result = runner.run(turn)
+        if time.monotonic() - extended_s > limits.TURN_LEASE_S / 3:
+            unit.run(WorkRequest(prolong=turns, is_taking=False))
+            extended_s = time.monotonic()
+    journals = [turn.result.journal for turn in turns if turn.result]
+    wrong = next((each.wrong for each in journals if each.wrong is not None), None)
+    check_result(wrong, sum(each.counts.applied for each in journals), lambda: unit.is_proved)
+
+
+@contextmanager
+def _given_back(unit: UnitOfWork, turns: list[GroupTask]) -> Iterator[None]:
+    """Give the turns back if the block raises."""
+    try:
+        yield
+    except BaseException:
+        with suppress(InturnError):  # the leases end by themselves
+            unit.run(WorkRequest(back=turns, is_taking=False))
+        raise
+
+
 def _kept(unit: UnitOfWork, turns: list[GroupTask]) -> list[GroupTask]:
     """Keep the results of turns, and return them without those that a worker overtook, whose groups come again."""
+    back: list[GroupTask] = []
     while True:
         try:
-            unit.run(WorkRequest(done=turns, is_taking=False))
+            unit.run(WorkRequest(done=turns, back=back, is_taking=False))
         except Overtaken as overtaken:
+            back += [turn for turn in turns if turn.group in overtaken.groups]
             turns = [turn for turn in turns if turn.group not in overtaken.groups]
         else:
             return turns

@@ -4,8 +4,7 @@ A transaction keeps the results of turns with their acknowledgements and extends
 decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
@@ -88,7 +87,7 @@ class Sending:
 
     @property
     def is_alone(self) -> bool:
-        """True if nothing else runs beside it: a process may have died of it."""
+        """True if no other is delivered beside it: a process may have died of it."""
         return self.claim.is_alone
 
 
@@ -100,12 +99,14 @@ class WorkRequest:
         done: turns whose results are kept.
         back: turns whose messages are given back.
         prolong: turns whose leases are extended.
+        unbegun: how often turns without messages had begun before those that are over, or gave way, of their groups.
         busy: groups whose turns are running and not in ``done``.
         behind: groups with buffered messages whose previous turn is over.
         adopted: messages that were already received.
         wants: the messages to receive.
         is_taking: whether to take new work.
         is_alone: whether a turn runs beside which nothing else is begun.
+        is_busy: whether no turn can be begun that is to run alone.
         sent: finished claims.
         renew: claims to be extended.
         claims: the maximum number of new claims.
@@ -115,12 +116,14 @@ class WorkRequest:
     done: Sequence[GroupTask] = ()
     back: Sequence[GroupTask] = ()
     prolong: Sequence[GroupTask] = ()
+    unbegun: Mapping[str, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     behind: Sequence[str] = ()
     adopted: Sequence[Delivery] = ()
     wants: Sequence[ReceiveRequest] = ()
     is_taking: bool = True
     is_alone: bool = False
+    is_busy: bool = False
     sent: Sequence[Sending] = ()
     renew: Sequence[Sending] = ()
     claims: int = 0
@@ -280,8 +283,9 @@ class UnitOfWork:
             if lost:
                 raise LeaseLost(lost)
             found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
-        begun = {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
-        store.pipelines.begin(info.number, begun, found.now_ms)
+        begun = {turn.group or "": 0 for turn in request.done if turn.begun}
+        begun |= {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
+        store.pipelines.begin(info.number, {**begun, **request.unbegun}, found.now_ms)
         begun = {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
         store.pipelines.begin(info.number, begun, found.now_ms + TURN_LEASE_MS)
         results = [turn.result for turn in request.done if turn.result is not None]
@@ -354,7 +358,7 @@ class UnitOfWork:
             return
         before = pipelines.begun(info.number, groups)
         lapsed = [group for group, (_, until_ms) in before.items() if until_ms <= found.now_ms]
-        if lapsed:
+        if lapsed and not request.is_busy:
             groups, found.is_alone = [min(lapsed)], True
         else:
             groups = [group for group in groups if group not in before]
@@ -375,11 +379,6 @@ T_leased = TypeVar("T_leased", GroupTask, Sending)
 def ending(those: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:
     """Return what is leased for less than half of its lease."""
     return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_of(each) // 2]
-
-
-def is_young(work: GroupTask | Sending) -> bool:
-    """Return whether work was passed to the threads so lately that its process may die of it."""
-    return time.monotonic() - work.began_s < limits.ALONE_S
 
 
 def _keeper(store: Store) -> PipelineKeeper:

@@ -7,7 +7,7 @@ turn is kept together with the acknowledgement of its messages, or not at all.
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
 from inturn.worker.outbox import DELIVER_RETRY, Deliver, Outbox
 from inturn.worker.report import WorkerReport
+from inturn.worker.suspects import Company, Threads
 from inturn.worker.table_rows import table_rows_of
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
 from inturn.worker.unit_of_work import (
@@ -41,7 +42,6 @@ from inturn.worker.unit_of_work import (
     WorkRequest,
     ending,
     has_applied,
-    is_young,
 )
 
 T = TypeVar("T")
@@ -92,7 +92,8 @@ class Worker(BackgroundLoop):
         self._unsent_until = 0.0
         self._doubtful: list[GroupTask] = []  # turns that wait for another to show that the handler is right
         self._adopted: list[Delivery] = []
-        self._suspect: GroupTask | Sending | None = None  # it waits to run alone
+        self._threads = Threads(self._put)
+        self._unbegun: dict[str, int] = {}  # turns without messages that gave way
         self._pace = Pace()
         self._was_full = False
 
@@ -141,7 +142,8 @@ class Worker(BackgroundLoop):
             self._drained.clear()
             found = self._do(is_taking=True)
             self._take_up(found)
-            self._put_suspect()
+            if self._threads.waiting:
+                self._threads.begin(self._company(self._behind.values()), self._pool.asleep)
             if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
                 for _ in range(drains):
                     self._drains.popleft().set()
@@ -151,15 +153,13 @@ class Worker(BackgroundLoop):
     def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
         """Run one transaction: keep finished turns and take new work."""
         done, given_up = self._collect()
-        running = self._turns.difference(done, given_up, self._unsent, self._doubtful) if self._turns else ()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
-        young = [each for each in (*running, *self._sendings.difference(sent)) if is_young(each)]
-        is_alone = any(each.is_alone for each in young)
-        is_busy = any(isinstance(each, GroupTask) for each in young)
         now_ms = self._queue.writer.clock()
         while True:
             is_taking = is_taking and not self._stopping.is_set()  # an error may have stopped the worker
-            is_free = is_taking and not is_alone
+            company = self._company(done, given_up, sent)
+            is_free = is_taking and not company.is_alone
+            claims = 2 * self._concurrency - len(self._sendings) if is_free and not company.delivers_alone else 0
             over = {turn.group for turn in done}
             busy = frozenset(group for group in self._busy if group not in over)
             request = WorkRequest(
@@ -169,12 +169,14 @@ class Worker(BackgroundLoop):
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,
-                wants=self._wants(len(over), is_busy=is_busy) if is_free else (),
+                wants=self._wants(len(over), is_busy=company.is_busy) if is_free else (),
+                unbegun=self._unbegun,
                 is_taking=is_taking,
-                is_alone=is_alone,
+                is_alone=company.is_alone,
+                is_busy=company.delivers_alone,
                 sent=sent,
                 renew=ending(self._sendings, now_ms, lambda _: round(limits.OUTBOX_LEASE_S * 1000)),
-                claims=2 * self._concurrency - len(self._sendings) if self._delivers and is_free else 0,
+                claims=claims if self._delivers else 0,
                 asks_unsent=bool(self._drains) and self._delivers,
             )
             try:
@@ -194,7 +196,7 @@ class Worker(BackgroundLoop):
             turn.until_ms = None if turn in found.lost else found.now_ms + self._unit.lease_of(turn)
         for sending in request.renew:
             sending.until_ms = found.now_ms + round(limits.OUTBOX_LEASE_S * 1000)
-        self._adopted = []
+        self._adopted, self._unbegun = [], {}
         wanted = sum(want.limit for want in request.wants)
         self._was_full = 0 < wanted <= len(found.deliveries) or found.drained > 0
         return found
@@ -210,6 +212,8 @@ class Worker(BackgroundLoop):
         elif isinstance(why, Overtaken):
             self._report.overtaken(why.groups)
         for turn in turns:
+            if turn.begun and not isinstance(why, Unsent):
+                self._unbegun[turn.group or ""], turn.begun = turn.begun - 1, 0
             if isinstance(why, LeaseLost):  # another receiver may have the messages now
                 self._forget(turn)
             elif isinstance(why, Overtaken):
@@ -298,7 +302,7 @@ class Worker(BackgroundLoop):
                 turn = GroupTask(None, now_us=found.now_ms * 1000)
                 turn.add(delivery)
                 self._turns.add(turn)
-                self._put(turn)
+                self._threads.put(turn)
                 continue
             turns = self._behind if group in self._busy else fresh
             turn = turns.setdefault(group, GroupTask(group))
@@ -316,30 +320,22 @@ class Worker(BackgroundLoop):
                 turn.until_ms = min(turn.until_ms or until_ms, until_ms)
             self._turns.add(turn)
             self._busy[free] = turn
-            self._put(turn)
+            self._threads.put(turn)
         for claim in found.claims:
             sending = Sending(claim, found.now_ms + round(limits.OUTBOX_LEASE_S * 1000))
             self._sendings.add(sending)
-            self._put(sending)
+            self._threads.put(sending)
 
     def _put(self, work: GroupTask | Sending) -> None:
-        """Pass work to the threads; what is to run alone waits until nothing else runs."""
-        work.began_s = time.monotonic()
-        if work.is_alone and self._suspect is not work:
-            self._suspect = work
-        elif isinstance(work, GroupTask):
+        if isinstance(work, GroupTask):
             self._pool.put(work)
         elif self._sender is not None:
             self._sender.put(work)
 
-    def _put_suspect(self) -> None:
-        """Pass on what is to run alone once nothing else runs, but for what takes long or waits for another attempt."""
-        if (suspect := self._suspect) is None:
-            return
-        waiting = {suspect, *self._unsent, *self._doubtful, *self._behind.values()}
-        if sum(map(is_young, (self._turns | self._sendings) - waiting)) <= self._pool.asleep:
-            self._put(suspect)
-            self._suspect = None
+    def _company(self, *over: Iterable[GroupTask | Sending]) -> Company:
+        """Return what runs or waits to run alone, without what is over or waits for something else."""
+        turns = self._turns.difference(*over, self._unsent, self._doubtful)
+        return Company.of(turns, self._sendings.difference(*over))
 
     def _forget(self, turn: GroupTask) -> None:
         """Drop a turn that is over, whatever its outcome."""
@@ -378,9 +374,9 @@ class Worker(BackgroundLoop):
     def _wind_up(self) -> None:
         self._stopping.set()
         left = self._pool.stop()
-        suspect, self._suspect = self._suspect, None
-        left += [suspect] if isinstance(suspect, GroupTask) else []
-        self._sent.extend([suspect] if isinstance(suspect, Sending) else [])
+        waiting = self._threads.stop()
+        left += [each for each in waiting if isinstance(each, GroupTask)]
+        self._sent.extend(each for each in waiting if isinstance(each, Sending))
         left += [turn for turn in self._behind.values() if turn not in left]
         self._behind.clear()
         self._sent.extend(self._sender.stop() if self._sender else ())

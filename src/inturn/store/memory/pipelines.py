@@ -32,6 +32,7 @@ class _Post:
     attempts: int = 0
     error: str | None = None
     lapses: int = 0
+    lapsed_to: int = 0
 
 
 @dataclass
@@ -158,7 +159,6 @@ class MemoryPipelines:
         for line, held, gone, outputs, marks, _ in kept:
             mine.marks.update({(line.group, each.mark): each for each in marks})
             mine.lines[line.group] = line._replace(version=line.version + 1)
-            mine.begun.pop(line.group, None)
             there = mine.held.setdefault(line.group, {})
             for spot in gone:
                 there.pop(spot, None)
@@ -193,16 +193,19 @@ class MemoryPipelines:
         """Claim the first outputs of unclaimed groups."""
         mine = self._of(info.number)
         free = sorted((post.until_ms, group) for group, post in mine.posts.items() if post.until_ms <= now_ms)
-        lapsed = [each for each in free if mine.posts[each[1]].token][:1]
-        free = lapsed or free[:groups]
+        suspect = [each for each in free if mine.posts[each[1]].token or mine.posts[each[1]].lapses > 1][:1]
+        free = suspect or free[:groups]
         info.tokens += bool(free)
         claims = []
         for _, group in free:
             post = mine.posts[group]
+            own = [each for each in mine.outputs if each.group == group][:outputs]
+            if post.token:
+                post.lapsed_to = post.lapsed_to if post.lapses or not own else own[-1].number
+                post.lapses += 1
             post.token, post.until_ms = info.tokens, until_ms
-            post.lapses += bool(lapsed)
-            own = [each for each in mine.outputs if each.group == group][: 1 if post.lapses else outputs]
-            claims.append(Claim(group, post.token, post.attempts, own, post.lapses, bool(lapsed)))
+            own = own[: 1 if post.lapses else outputs]
+            claims.append(Claim(group, post.token, post.attempts, own, post.lapses, bool(suspect)))
         self.save(info)
         return claims
 
@@ -223,8 +226,10 @@ class MemoryPipelines:
         mine.outputs = [each for each in mine.outputs if each.number not in gone]
         if any(each.group == claim.group for each in mine.outputs):
             attempts = 0 if error is None else 1 if count else post.attempts + 1
-            lapses = post.lapses if error is None and not count else min(post.lapses, 1)
-            mine.posts[claim.group] = _Post(until_ms, 0, attempts, error, lapses)
+            lapses = post.lapses
+            if count or error is not None:
+                lapses = 0 if count and claim.outputs[count - 1].number >= post.lapsed_to else min(lapses, 1)
+            mine.posts[claim.group] = _Post(until_ms, 0, attempts, error, lapses, post.lapsed_to)
         else:
             del mine.posts[claim.group]
         return True

@@ -64,7 +64,7 @@ select $1, * from unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::
     $9::bigint[])
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
-    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, begun = 0, begun_until_ms = 0;
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us;
 
 -- name: begun
 select grp, begun, begun_until_ms from inturn_group where pipeline = $1 and grp = any($2::text[]) and begun > 0;
@@ -183,22 +183,27 @@ where pipeline = $1 and number = any(array(
 ));
 
 -- name: claim
-with lapsed as materialized (
-    select grp, until_ms, 1 as lapses from inturn_outbox where pipeline + 0 = $1 and until_ms <= $2 and token <> 0
+with suspect as materialized (
+    select grp, until_ms, true as is_alone from inturn_outbox
+    where pipeline + 0 = $1 and until_ms <= $2 and (token <> 0 or lapses > 1)
     order by until_ms, grp limit 1 for update skip locked
 ), fresh as materialized (
-    select grp, until_ms, 0 as lapses from inturn_outbox
-    where pipeline + 0 = $1 and until_ms <= $2 and token = 0 and not exists (select from lapsed)
+    select grp, until_ms, false as is_alone from inturn_outbox
+    where pipeline + 0 = $1 and until_ms <= $2 and token = 0 and lapses <= 1 and not exists (select from suspect)
     order by until_ms limit $3 for update skip locked
 ), free as materialized (
-    select * from lapsed union all select * from fresh
+    select * from suspect union all select * from fresh
 ), claimed as (
     update inturn_outbox b
-    set token = nextval('inturn_claim_token'), until_ms = $5,
-        lapses = lapses + (select f.lapses from free f where f.grp = b.grp)
+    set token = nextval('inturn_claim_token'), until_ms = $5, lapses = lapses + case when token <> 0 then 1 else 0 end,
+        lapsed_to = case when token = 0 or lapses > 0 then lapsed_to else coalesce((
+            select max(number) from (
+                select number from inturn_output o where o.pipeline = $1 and o.grp = b.grp order by number limit $4
+            ) in_hand
+        ), 0) end
     where pipeline = $1 and grp = any(array(select grp from free)) returning grp, token, attempts, lapses
 )
-select c.grp, c.token, c.attempts, c.lapses, f.lapses > 0, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace
+select c.grp, c.token, c.attempts, c.lapses, f.is_alone, o.number, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace
 from claimed c
 join free f on f.grp = c.grp
 left join lateral (
@@ -216,7 +221,9 @@ with ours as (
     update inturn_outbox
     set token = 0, until_ms = $4, error = $6,
         attempts = case when $6::text is null then 0 when $5::bigint > 0 then 1 else attempts + 1 end,
-        lapses = case when $6::text is null and $5::bigint = 0 then lapses else least(lapses, 1) end
+        lapses = case when $6::text is null and $5::bigint = 0 then lapses
+            when $5::bigint > 0 and lapsed_to <= (select max(number) from unnest($7::bigint[]) number) then 0
+            else least(lapses, 1) end
     where pipeline = $1 and grp = $2 and token = $3 returning grp
 ), gone as (
     delete from inturn_output where pipeline = $1 and number = any($7::bigint[]) and exists (select from ours)

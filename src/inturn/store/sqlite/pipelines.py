@@ -81,20 +81,22 @@ class SqlitePipelines(SqlPipelines):
 
     @override
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
-        lapsed = self._read("lapsed_claim", info.number, now_ms)
-        rows = lapsed or self._read("unclaimed", info.number, now_ms, groups)
+        suspect = self._read("suspect", info.number, now_ms)
+        rows = suspect or self._read("unclaimed", info.number, now_ms, groups)
         if not rows:
             return []
         info.tokens += 1
-        self._statements.do_each(
-            "claim", [(info.tokens, until_ms, lapses, info.number, group) for group, _, lapses in rows]
-        )
-        self.save(info)
-        claims = []
-        for group, attempts, lapses in rows:
+        claims, changes = [], []
+        for group, attempts, token, lapses, lapsed_to in rows:
             first = self._read("group_outputs", info.number, group, 1 if lapses else outputs)
             made = [*map(MadeOutput._make, first)]
-            claims.append(Claim(group, info.tokens, attempts, made, lapses, is_alone=bool(lapsed)))
+            if token:
+                lapsed_to = lapsed_to if lapses or not made else made[-1].number  # noqa: PLW2901 - of this lapse
+                lapses, made = lapses + 1, made[:1]  # noqa: PLW2901 - with this one
+            claims.append(Claim(group, info.tokens, attempts, made, lapses, is_alone=bool(suspect)))
+            changes.append((info.tokens, until_ms, lapses, lapsed_to, info.number, group))
+        self._statements.do_each("claim", changes)
+        self.save(info)
         return claims
 
     @override
@@ -106,8 +108,9 @@ class SqlitePipelines(SqlPipelines):
         if self._statements.one("has_outputs", pipeline, claim.group) is None:
             self._do("posted", pipeline, claim.group)
         else:
-            attempts, lapses = row
+            attempts, lapses, lapsed_to = row
             attempts = 0 if error is None else 1 if count else attempts + 1
-            lapses = lapses if error is None and not count else min(lapses, 1)
+            if count or error is not None:
+                lapses = 0 if count and claim.outputs[count - 1].number >= lapsed_to else min(lapses, 1)
             self._do("post_again", until_ms, attempts, error, lapses, pipeline, claim.group)
         return True

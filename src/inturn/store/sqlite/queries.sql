@@ -562,8 +562,7 @@ insert into inturn_group (pipeline, grp, version, status, timeline, state, held,
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (pipeline, grp) do update
 set version = excluded.version, status = excluded.status, timeline = excluded.timeline, state = excluded.state,
-    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json,
-    begun = 0, begun_until_ms = 0;
+    held = excluded.held, oldest_us = excluded.oldest_us, due_us = excluded.due_us, state_json = excluded.state_json;
 
 -- name: begun
 select grp, begun, begun_until_ms from inturn_group
@@ -643,21 +642,21 @@ select number, grp, epoch, revision, id, at, effect_id, output, trace from intur
 where pipeline = ? and grp = ? order by number limit ?;
 
 -- name: unclaimed
-select grp, attempts, lapses from inturn_outbox
-where pipeline = ? and until_ms <= ? and token = 0 order by until_ms limit ?;
+select grp, attempts, token, lapses, lapsed_to from inturn_outbox
+where pipeline = ? and until_ms <= ? order by until_ms limit ?;
 
--- name: lapsed_claim
-select grp, attempts, lapses + 1 from inturn_outbox
-where pipeline = ? and until_ms <= ? and token <> 0 order by until_ms, grp limit 1;
+-- name: suspect
+select grp, attempts, token, lapses, lapsed_to from inturn_outbox
+where pipeline = ? and until_ms <= ? and (token <> 0 or lapses > 1) order by until_ms, grp limit 1;
 
 -- name: claim
-update inturn_outbox set token = ?, until_ms = ?, lapses = ? where pipeline = ? and grp = ?;
+update inturn_outbox set token = ?, until_ms = ?, lapses = ?, lapsed_to = ? where pipeline = ? and grp = ?;
 
 -- name: renew_claims
 update inturn_outbox set until_ms = ?4 where pipeline = ?1 and grp = ?2 and token = ?3;
 
 -- name: claimed
-select attempts, lapses from inturn_outbox where pipeline = ? and grp = ? and token = ?;
+select attempts, lapses, lapsed_to from inturn_outbox where pipeline = ? and grp = ? and token = ?;
 
 -- name: remove_output
 delete from inturn_output where pipeline = ? and number = ?;

@@ -1,0 +1,94 @@
+"""Work that a process may have died of: it runs alone, so that the next death tells.
+
+A turn of a group runs alone if nothing else begins beside it. A delivery runs alone if no other is made beside it;
+turns go on, since a receiver may be slow, but none that is to run alone. Both wait until what they could be confused
+with is over. What runs for longer than ``limits.ALONE_S`` holds nothing up: it may never end.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from inturn.core import limits
+from inturn.worker.group_task import GroupTask
+from inturn.worker.unit_of_work import Sending
+
+Work: TypeAlias = GroupTask | Sending
+
+
+class Company(NamedTuple):
+    """The work in hand that is not too old to be the cause of a death.
+
+    Attributes:
+        turns: the turns.
+        sendings: the deliveries.
+    """
+
+    turns: list[GroupTask]
+    sendings: list[Sending]
+
+    @classmethod
+    def of(cls, turns: Iterable[GroupTask], sendings: Iterable[Sending]) -> "Company":
+        """Return what is not too old."""
+        since_s = time.monotonic() - limits.ALONE_S
+        return cls(
+            [turn for turn in turns if turn.began_s > since_s],
+            [sending for sending in sendings if sending.began_s > since_s],
+        )
+
+    @property
+    def is_alone(self) -> bool:
+        """True if a turn runs, or waits, beside which nothing begins."""
+        return any(turn.is_alone for turn in self.turns)
+
+    @property
+    def delivers_alone(self) -> bool:
+        """True if a delivery is made, or waits, beside which no other is made."""
+        return any(sending.is_alone for sending in self.sendings)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a turn that is to run alone would have to wait."""
+        return bool(self.turns) or self.delivers_alone
+
+
+class Threads:
+    """The way to the threads, on which work waits that is to run alone.
+
+    Args:
+        put: passes work to the threads.
+
+    Attributes:
+        waiting: the work that waits.
+    """
+
+    def __init__(self, put: Callable[[Work], None]) -> None:
+        self._put = put
+        self.waiting: list[Work] = []
+
+    def put(self, work: Work) -> None:
+        """Pass on work, at once or when it can run alone."""
+        work.began_s = time.monotonic()
+        if work.is_alone:
+            self.waiting.append(work)
+        else:
+            self._put(work)
+
+    def begin(self, company: Company, asleep: int) -> None:
+        """Begin the first that waits if it would run alone; ``asleep`` turns wait for another attempt."""
+        first = self.waiting[0]
+        others = [each for each in (*company.turns, *company.sendings) if each not in self.waiting]
+        turns = [each for each in others if isinstance(each, GroupTask)]
+        sendings = [each for each in others if isinstance(each, Sending)]
+        if isinstance(first, Sending):
+            is_free = not sendings
+        else:
+            is_free = len(turns) <= asleep and not any(each.is_alone for each in sendings)
+        if is_free:
+            first.began_s = time.monotonic()
+            self._put(self.waiting.pop(0))
+
+    def stop(self) -> list[Work]:
+        """Return what waits, which will not begin."""
+        left, self.waiting = self.waiting, []
+        return left
