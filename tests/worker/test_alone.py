@@ -15,7 +15,9 @@ from inturn.results.inspection import DatabaseInspector
 from inturn.store.commands import Ask
 from inturn.store.records import Claim, GroupUpdate
 from inturn.worker import Worker
+from inturn.worker.group_task import GroupTask
 from inturn.worker.inspection import settle
+from inturn.worker.suspects import Company, Threads
 from inturn.worker.unit_of_work import Overtaken, Work, WorkRequest
 from waiting import DEADLINE_S, until
 
@@ -113,6 +115,7 @@ def test_a_stop_gives_back_what_waits_to_run_alone_with_its_count(shop: Shop, mo
     with Worker(slow(gate, "b"), shop.queue, grace_s=DEADLINE_S) as worker:
         gate.wait_until(lambda: bool(gate.begun))
         until(lambda: worker._threads.waiting)
+        shop.clock.forward(limits.TURN_LEASE_S / 2 + 1)
         worker.stop_soon()
         gate.let("b")
     assert shop.ask(lambda kept, number: kept.verdicts(number, [name])) == {}
@@ -234,3 +237,37 @@ def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile
     settle(ledger(handler=handler), decided)
     assert touched
     assert {each.group: each.status for each in decided.groups()} == dict.fromkeys("abc", "open")
+
+
+class Passed(list[Any]):
+    """What was passed to the threads."""
+
+    def put(self, account: str, *, is_alone: bool = False) -> GroupTask:
+        self.threads = getattr(self, "threads", Threads(self.append))
+        turn = GroupTask(account, is_alone=is_alone)
+        self.threads.put(turn)
+        return turn
+
+
+def test_what_waits_to_run_alone_lets_nothing_begin_however_long_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = Passed()
+    running, suspect = passed.put("a"), passed.put("b", is_alone=True)
+    passed.threads.begin(Company.of([running, suspect], []))
+    assert passed == [running]
+    monkeypatch.setattr(limits, "ALONE_S", 0)
+    company = Company.of([running, suspect], [])
+    assert company == ([suspect], [])
+    assert company.is_alone
+    passed.threads.begin(company)
+    assert passed == [running, suspect]
+    assert not Company.of([running, suspect], []).is_alone
+
+
+def test_a_turn_that_waits_for_another_attempt_is_not_waited_for_but_others_are() -> None:
+    passed = Passed()
+    asleep, running, suspect = passed.put("a"), passed.put("b"), passed.put("c", is_alone=True)
+    asleep.is_asleep = True
+    passed.threads.begin(Company.of([asleep, running, suspect], []))
+    assert suspect not in passed
+    passed.threads.begin(Company.of([asleep, suspect], []))
+    assert suspect in passed

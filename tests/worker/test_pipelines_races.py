@@ -216,3 +216,25 @@ def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
         assert sorted(claim.group for claim in machines.claim()) == sorted(texts)
         told = store.pipelines.rejections(1, 0, 100)
         assert [(each.group, each.detail, each.message) for _, each in told] == [(text,) * 3 for text in texts]
+
+
+def test_a_turn_begins_in_no_group_that_another_keeps_just_now_and_one_that_is_over_says_so(machines: Machines) -> None:
+    one, other = machines.stores[:2]
+    with one.transaction():
+        machines.keep(kept("a", 0), kept("b", 0))
+
+    def end() -> None:
+        with other.transaction():
+            other.pipelines.begin(1, {"a": 4, "b": 0}, NOW)
+
+    with ThreadPoolExecutor() as threads:
+        with one.transaction():
+            machines.keep(kept("a", 1))
+            with other.transaction():
+                assert other.pipelines.begin_free(1, {"a": 1, "b": 1}, NOW) == ["a"]
+                assert other.pipelines.begun(1, ["a", "b"]) == {"b": (1, NOW)}
+            ending = threads.submit(end)
+            until(lambda: machines.is_waiting(1))
+        ending.result(timeout=30)
+    with one.transaction():
+        assert one.pipelines.begun(1, ["a", "b"]) == {"a": (4, NOW)}

@@ -313,8 +313,8 @@ TURN_LEASE_S: Final = 30.0
 """Time for which nobody else begins a turn of decisions or of a wait that is over, unless its worker extends it."""
 
 ALONE_S: Final = 10.0
-"""Time for which a worker begins nothing beside what its process may die of, and for which that waits for the others to
-end. What takes longer holds nothing up: it may never end."""
+"""Time for which a worker begins nothing beside what its process may die of, and for which that waits for each of the
+others to end. What has run for longer holds nothing up: it may never end."""
 
 WORKER_LEASE_MS: Final = 200
 """The shortest lease of a worker, whatever its queue's setting: the worker needs time to extend it."""

@@ -69,6 +69,10 @@ class GroupStore(Protocol):
         """Write how often turns without messages of groups have begun, and until when nobody else begins one."""
         ...
 
+    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+        """Do the same, but for groups that another transaction is changing; return these."""
+        ...
+
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:

@@ -70,6 +70,7 @@ class GroupTask:
         until_ms: the end of the first lease to expire.
         is_alone: whether nothing else runs beside this one: its process may die of it, as one has before.
         began_s: when it was passed to the threads, by the monotonic clock; 0: it was not yet.
+        is_asleep: whether it waits for another attempt.
         begun: how often it has begun; 0: it has messages, which count for themselves, or its group is unknown.
         result: the result, once it is done.
         error: an error that ends the whole worker.
@@ -87,6 +88,7 @@ class GroupTask:
     until_ms: int | None = None
     is_alone: bool = False
     began_s: float = 0.0
+    is_asleep: bool = False
     begun: int = 0
     result: GroupResult | None = None
     error: BaseException | None = None
@@ -165,7 +167,9 @@ class GroupRunner:
 
         def pause(seconds: float) -> None:
             self._retried(turn, fold.cause, seconds)
+            turn.is_asleep = True
             self._sleep(seconds)
+            turn.is_asleep = False
 
         fold = Fold(
             self._pipeline,

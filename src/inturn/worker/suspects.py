@@ -2,9 +2,11 @@
 
 A turn of a group runs alone if nothing else begins beside it. A delivery runs alone if no other is made beside it;
 turns go on, since a receiver may be slow, but none that is to run alone. Both wait until what they could be confused
-with is over. What runs for longer than ``limits.ALONE_S`` holds nothing up: it may never end.
+with is over, and nothing that they wait for begins meanwhile. What has run for longer than ``limits.ALONE_S`` holds
+nothing up: it may never end.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
@@ -68,25 +70,27 @@ class Threads:
 
     def put(self, work: Work) -> None:
         """Pass on work, at once or when it can run alone."""
-        work.began_s = time.monotonic()
         if work.is_alone:
+            work.began_s = math.inf
             self.waiting.append(work)
         else:
-            self._put(work)
+            self._begin(work)
 
-    def begin(self, company: Company, asleep: int) -> None:
-        """Begin the first that waits if it would run alone; ``asleep`` turns wait for another attempt."""
+    def begin(self, company: Company) -> None:
+        """Begin the first that waits if it would run alone, but for turns that wait for another attempt."""
         first = self.waiting[0]
-        others = [each for each in (*company.turns, *company.sendings) if each not in self.waiting]
-        turns = [each for each in others if isinstance(each, GroupTask)]
-        sendings = [each for each in others if isinstance(each, Sending)]
+        turns = [turn for turn in company.turns if turn not in self.waiting and not turn.is_asleep]
+        sendings = [sending for sending in company.sendings if sending not in self.waiting]
         if isinstance(first, Sending):
             is_free = not sendings
         else:
-            is_free = len(turns) <= asleep and not any(each.is_alone for each in sendings)
+            is_free = not turns and not any(sending.is_alone for sending in sendings)
         if is_free:
-            first.began_s = time.monotonic()
-            self._put(self.waiting.pop(0))
+            self._begin(self.waiting.pop(0))
+
+    def _begin(self, work: Work) -> None:
+        work.began_s = time.monotonic()
+        self._put(work)
 
     def stop(self) -> list[Work]:
         """Return what waits, which will not begin."""

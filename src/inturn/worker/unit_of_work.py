@@ -283,8 +283,7 @@ class UnitOfWork:
             if lost:
                 raise LeaseLost(lost)
             found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
-        begun = {turn.group or "": 0 for turn in request.done if turn.begun}
-        begun |= {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
+        begun = {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
         store.pipelines.begin(info.number, {**begun, **request.unbegun}, found.now_ms)
         begun = {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
         store.pipelines.begin(info.number, begun, found.now_ms + TURN_LEASE_MS)
@@ -302,6 +301,9 @@ class UnitOfWork:
             kept = self._rows.write(store, info, kept)
         if results:
             self._keep(store, info, results, kept, found)
+            # The records are locked by now.
+            over = {turn.group or "": 0 for turn in request.done if turn.begun}
+            store.pipelines.begin(info.number, over, found.now_ms)
 
     def _keep(
         self,
@@ -363,7 +365,8 @@ class UnitOfWork:
         else:
             groups = [group for group in groups if group not in before]
         found.begun = {group: before.get(group, (0, 0))[0] + 1 for group in groups}
-        pipelines.begin(info.number, found.begun, found.now_ms + TURN_LEASE_MS)
+        for group in pipelines.begin_free(info.number, found.begun, found.now_ms + TURN_LEASE_MS):
+            del found.begun[group]
         found.decisions = [each for each in decisions if each.group in found.begun]
         found.due = [group for group in due if group in found.begun]
 

@@ -143,7 +143,7 @@ class Worker(BackgroundLoop):
             found = self._do(is_taking=True)
             self._take_up(found)
             if self._threads.waiting:
-                self._threads.begin(self._company(self._behind.values()), self._pool.asleep)
+                self._threads.begin(self._company(self._behind.values()))
             if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
                 for _ in range(drains):
                     self._drains.popleft().set()
@@ -165,7 +165,7 @@ class Worker(BackgroundLoop):
             request = WorkRequest(
                 done=done,
                 back=[*back, *given_up],
-                prolong=[turn for turn in ending(self._turns, now_ms, self._unit.lease_of) if turn not in done],
+                prolong=ending(self._turns.difference(done, back, given_up), now_ms, self._unit.lease_of),
                 busy=busy,
                 behind=[group for group in self._behind if group not in busy],
                 adopted=self._adopted,

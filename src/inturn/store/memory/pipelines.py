@@ -117,6 +117,11 @@ class MemoryPipelines:
             if count and group in mine.lines:
                 mine.begun[group] = (count, until_ms)
 
+    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+        """Do the same; there is no other transaction."""
+        self.begin(pipeline, begun, until_ms)
+        return []
+
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:

@@ -51,7 +51,7 @@ _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "rejections_of": ((), (0, 2, 3)),
     **dict.fromkeys(("outputs", "outputs_of"), ((1,), (4,))),
     "claim": ((6,), (9,)),
-    "begun": ((0,), ()),
+    **dict.fromkeys(("begun", "begin_free_turns"), ((0,), ())),
 }
 """The columns of each statement's result that have names, see names.py, and those that have other encoded texts."""
 
@@ -156,6 +156,12 @@ class PostgresPipelines(SqlPipelines):
         self._write("tally", [(info.number, *at, count) for at, count in more.items() if count])
         if isinstance(info, CountedPipelineInfo):
             info.seen = deepcopy(info.counts)
+
+    @override
+    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+        groups = [self._key(group) for group in begun]
+        rows = self._read("begin_free_turns", pipeline, groups, [*begun.values()], [until_ms] * len(groups))
+        return [group for (group,) in rows]
 
     @override
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:

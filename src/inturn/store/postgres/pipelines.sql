@@ -69,13 +69,23 @@ set version = excluded.version, status = excluded.status, timeline = excluded.ti
 -- name: begun
 select grp, begun, begun_until_ms from inturn_group where pipeline = $1 and grp = any($2::text[]) and begun > 0;
 
--- It skips groups whose turn another worker keeps just now, for which it would wait in another order than `versions`.
 -- name: begin_turns
 update inturn_group g set begun = b.begun, begun_until_ms = b.until_ms
 from unnest($2::text[], $3::bigint[], $4::bigint[]) b (grp, begun, until_ms)
 where g.pipeline = $1 and g.grp = b.grp and g.grp = any(array(
-    select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update skip locked
+    select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update
 ));
+
+-- It waits for no other worker, whose groups it returns.
+-- name: begin_free_turns
+with free as materialized (
+    select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update skip locked
+), begun as (
+    update inturn_group g set begun = b.begun, begun_until_ms = b.until_ms
+    from unnest($2::text[], $3::bigint[], $4::bigint[]) b (grp, begun, until_ms)
+    where g.pipeline = $1 and g.grp = b.grp and g.grp = any(array(select grp from free))
+)
+select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) and grp not in (select grp from free);
 
 -- name: held_of
 select epoch, turn, id, since_us, digest, content from inturn_held

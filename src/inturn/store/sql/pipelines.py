@@ -121,6 +121,11 @@ class SqlPipelines(PipelineStore):
         self._write("begin_turns", rows)
 
     @override
+    def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
+        self.begin(pipeline, begun, until_ms)
+        return []
+
+    @override
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
