@@ -6,6 +6,8 @@ import sys
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from lives import LIMIT_S, TESTS
 
 
@@ -39,18 +41,11 @@ def test_a_consumer_parks_the_message_of_which_its_process_dies_and_no_other(add
     assert left["messages"] == 2
 
 
-def test_a_decision_of_which_the_process_dies_parks_its_group_and_the_others_are_taken(address: str) -> None:
-    left, _ = lives("decide", address)
-    *died, last = left["ends"]
-    assert (set(died), last) == ({9}, 0)
-    assert len(died) == 5, "one among others, and the rest alone"
-    assert left["done"] == {f"g{n}": 3 for n in range(60)} | {"g30": 1}
-    assert list(left["parked"]) == ["g30"]
-    assert "ProcessEnded: begun 6 times" in left["parked"]["g30"]
-
-
-def test_the_end_of_a_wait_of_which_the_process_dies_parks_its_group_and_the_others_go_on(address: str) -> None:
-    left, _ = lives("wait", address)
+@pytest.mark.parametrize("kind", ["decide", "wait"])
+def test_a_decision_or_the_end_of_a_wait_of_which_the_process_dies_parks_its_group_and_no_other(
+    address: str, kind: str
+) -> None:
+    left, _ = lives(kind, address)
     *died, last = left["ends"]
     assert (set(died), last) == ({9}, 0)
     assert len(died) == 5, "one among others, and the rest alone"

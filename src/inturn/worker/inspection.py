@@ -57,9 +57,10 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
             return
         for each in found.decisions:
             turns[each.group].decisions.append(each)
-        with _given_back(unit, list(turns.values())):
-            _run(runner, unit, list(turns.values()))
-        done = _kept(unit, list(turns.values()))
+        tasks = list(turns.values())
+        with _given_back(unit, tasks):
+            _run(runner, unit, tasks)
+        done = _kept(unit, tasks)
         advance(sum(len(turn.decisions) for turn in done))
 
 

@@ -12,6 +12,12 @@ def values_of(message: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(message, name) for name in names}
 
 
+def fields_of(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
+    """Return the message of an entry by its fields."""
+    message: Mapping[str, Any] = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
+    return message
+
+
 def own_content(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the content for the digest: without arrival and ignored fields."""
     if pipeline.fields is None and not pipeline.left_out:
@@ -29,13 +35,8 @@ def differing_fields(pipeline: Pipeline, first: TimelineEntry, second: TimelineE
 
     There are none if the content of the first one is not that of its digest: a handler or a decision has changed it.
     """
-    one, other = _content(pipeline, first), _content(pipeline, second)
+    one, other = (own_content(pipeline, fields_of(pipeline, each)) for each in (first, second))
     if digest(one) != first.digest:
         return []
     names = sorted(one.keys() | other.keys())
     return [name for name in names if digest({name: one.get(name)}) != digest({name: other.get(name)})]
-
-
-def _content(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
-    message = entry.message
-    return own_content(pipeline, message if pipeline.fields is None else values_of(message, pipeline.fields))

@@ -12,7 +12,7 @@ from typing import Any, Generic
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline import versions
-from inturn.core.pipeline.content import values_of
+from inturn.core.pipeline.content import fields_of
 from inturn.core.pipeline.decision import Decision, decide, placing
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
@@ -181,7 +181,7 @@ def _decide(group: Group | None, decision: Decision) -> str | None:
 
 def _remade(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> TimelineEntry:
     made = remake(pipeline, entry, new)
-    made.ref = copy.deepcopy(_content(pipeline, made))
+    made.ref = copy.deepcopy(fields_of(pipeline, made))
     return made
 
 
@@ -197,7 +197,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     Raises:
         InputError: if the message has no such field, or if its type refuses the new content.
     """
-    own = _content(pipeline, entry)
+    own = fields_of(pipeline, entry)
     arrival = {pipeline.arrival} - own.keys()  # kept beside a message whose type has no such field
     new = {name: value for name, value in new.items() if name not in arrival}
     for name in new.keys() - own.keys():
@@ -209,11 +209,6 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     if isinstance(message, Unmade):
         raise InputError(message.why)
     return changed(entry, message=message)
-
-
-def _content(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
-    own: Mapping[str, Any] = entry.message if pipeline.fields is None else values_of(entry.message, pipeline.fields)
-    return own
 
 
 def _reopen(pipeline: Pipeline, name: str, before: Replay, journal: Journal, now_us: int) -> Group:
