@@ -65,15 +65,32 @@ def test_an_old_holder_can_do_nothing_even_when_the_message_is_received_again(ha
     assert harness.ack(new) == harness.ack(old) == [GONE]
 
 
-def test_an_extended_message_blocks_itself_and_what_follows_not_what_was_before(harness: StoreHarness) -> None:
-    harness.send("a1", "a2", "a3")
-    one, two, three = harness.receive(3, visibility_s=5)
+@pytest.mark.parametrize("is_nacked", [True, False])
+def test_an_extended_message_blocks_its_whole_group(harness: StoreHarness, *, is_nacked: bool) -> None:
+    harness.send("a1", "a2", "a3", "b1")
+    one, two, three, b1 = harness.receive(4, visibility_s=5)
+    harness.ack(b1)
     assert harness.extend(two, s=60) == [DONE]
-    assert harness.take(10) == []  # who holds the batch may be at work on a1
-    harness.wait(5)
-    assert harness.take(10) == ["a1"]
-    assert harness.ack(one, three) == [EXPIRED, EXPIRED]
+    if is_nacked:
+        assert harness.nack(one, three) == [DONE, DONE]
+    else:
+        harness.wait(5)
+        assert harness.ack(one, three) == [EXPIRED, EXPIRED]
+    assert harness.take(10) == [], "its holder may be at work on a2"
+    harness.send("b2")
+    assert harness.take(10) == ["b2"]
     assert harness.ack(two) == [DONE]
+    assert harness.take(10) == ["a1", "a3"]
+
+
+def test_a_group_is_free_again_when_its_extended_lease_ends(harness: StoreHarness) -> None:
+    harness.send("a1", "a2")
+    one, two = harness.receive(2, visibility_s=5)
+    harness.extend(two, s=60)
+    harness.nack(one)
+    assert harness.take(10) == []
+    harness.wait(60)
+    assert harness.take(10) == ["a1", "a2"]
 
 
 def test_a_lease_can_be_extended_again_and_again(harness: StoreHarness) -> None:

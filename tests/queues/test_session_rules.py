@@ -172,8 +172,8 @@ def test_a_group_of_which_somebody_has_a_message_cannot_be_locked(harness: Store
     assert harness.lock("a").verdict is harness.lock().verdict is HELD
     harness.extend(second, s=60)
     harness.nack(first)
-    assert harness.groups()[0].why is Why.READY, "what is before an extended lease can be received"
-    assert harness.lock("a").verdict is harness.lock().verdict is HELD, "but a session would not be alone"
+    assert harness.groups()[0].why is Why.IN_FLIGHT
+    assert harness.lock("a").verdict is harness.lock().verdict is HELD, "a session would not be alone"
     harness.ack(second)
     assert locked(harness).group == "a"
 
@@ -183,8 +183,9 @@ def test_the_next_free_group_is_looked_for_behind_those_that_are_not(harness: St
     harness.send(*(f"{name}{at}" for name in names for at in (1, 2)))
     for name in names[:-1]:
         first, second = harness.receive(2, group=name)
-        harness.extend(second, s=60)
+        harness.defer(second)
         harness.nack(first)
+        assert harness.fetch(second.entry.sequence_number), "the group is in the line, but somebody has its second"
     harness.send("single", group=None)
     assert locked(harness).group == names[-1]
     assert harness.lock().verdict is HELD

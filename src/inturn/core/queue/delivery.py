@@ -4,9 +4,8 @@ The memory store runs these rules; every other store is tested against it:
 
 1. A receive takes the first group in the line (ready_groups.py). It returns that group's first message and as
    many of the following ones as fit, then goes on with the next ready group.
-2. A message is hidden while it is leased or delayed. A hidden message blocks the messages behind it in its group, not
-   those before it. But a lease that was not extended for its message alone blocks the whole group, since the holder of
-   part of a batch may be at work on the rest.
+2. A message is hidden while it is leased or delayed. A lease blocks its whole group, since its holder may be at work
+   on a message behind the one that was given back. A delay blocks only the messages behind it.
 3. A lease ends when its time passes, when the message is acknowledged, or when it is given back. Later requests of its
    holder are refused, whether or not another receiver has the message by then: the fencing token tells.
 4. A message that is given back keeps its old place. It has used up an attempt only if it was its turn: a message that
@@ -47,7 +46,6 @@ class DeliveryState(NamedTuple):
         until_ms: time until which it is hidden; None: not hidden.
         token: fencing token of the lease that hides it; None: no lease, but a delay.
         attempts: number of receives when it was its turn.
-        extended: whether the end of the lease was changed for this message alone.
         since_ms: when it was hidden.
         first_ms: when it was first received.
         deferred: whether it is set aside, to be received by its number only.
@@ -57,7 +55,6 @@ class DeliveryState(NamedTuple):
     until_ms: int | None
     token: int | None = None
     attempts: int = 0
-    extended: bool = False
     since_ms: int = 0
     first_ms: int | None = None
     deferred: bool = False
@@ -150,7 +147,7 @@ def is_deferred(hold: DeliveryState | None) -> bool:
 
 def blocks_all(hold: DeliveryState | None, now_ms: int) -> bool:
     """Return whether a message blocks its whole group."""
-    return hold is not None and not hold.extended and not hold.deferred and is_leased(hold, now_ms)
+    return hold is not None and not hold.deferred and is_leased(hold, now_ms)
 
 
 def delayed(delay_ms: int, now_ms: int) -> DeliveryState:
@@ -250,7 +247,7 @@ def verdict(hold: DeliveryState | None, change: Settlement, now_ms: int) -> Sett
 
 def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
     """Return the state of a message that stays hidden for ``ms`` from now on."""
-    return (hold or _NEVER_RECEIVED)._replace(until_ms=now_ms + ms, since_ms=now_ms, extended=True)
+    return (hold or _NEVER_RECEIVED)._replace(until_ms=now_ms + ms, since_ms=now_ms)
 
 
 def counted(hold: DeliveryState | None, change: Settlement) -> DeliveryState:

@@ -18,7 +18,7 @@ m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attribute
 m.sent_ms, m.origin, m.came_from, m.note
 
 -- part: hold
-h.until_ms, h.token, h.attempts, h.extended, h.since_ms, h.first_ms, h.deferred, h.lapsed
+h.until_ms, h.token, h.attempts, h.since_ms, h.first_ms, h.deferred, h.lapsed
 
 -- part: hold_of_message
 left join lateral (select * from inturn_hold where sequence_number = m.sequence_number offset 0) h on true
@@ -82,7 +82,7 @@ not exists (
     ) and not exists (
         select from inturn_hold h
         where h.queue = $1 and h.grp = f.grp and h.sequence_number + 0 >= f.sequence_number and not h.deferred
-              and h.token is not null and not h.extended offset 0
+              and h.token is not null offset 0
     )
 
 -- part: ready_again
@@ -104,7 +104,7 @@ found as materialized (
     ) m
     cross join lateral (
         select coalesce(bool_or(h.until_ms is not null and (h.sequence_number = m.sequence_number
-                                                            or (h.token is not null and not h.extended))), false),
+                                                            or h.token is not null)), false),
                coalesce(bool_or(h.sequence_number = m.sequence_number and h.attempts > 0), false)
         from (
             (select * from inturn_hold where t.grp is null and sequence_number = t.number offset 0)
@@ -295,8 +295,8 @@ with outdated as materialized (
 select max(until_ms) from outdated;
 
 -- name: delay
-insert into inturn_hold (sequence_number, queue, grp, until_ms, attempts, extended, since_ms, deferred)
-select d.number, $1, d.grp, d.until_ms, 0, false, $2, false
+insert into inturn_hold (sequence_number, queue, grp, until_ms, attempts, since_ms, deferred)
+select d.number, $1, d.grp, d.until_ms, 0, $2, false
 from unnest($3::bigint[], $4::text[], $5::bigint[]) d (number, grp, until_ms);
 
 -- name: touch
@@ -409,7 +409,7 @@ with added as (
         select from inturn_hold h
         where h.queue = $1 and h.grp = t.grp and h.sequence_number + 0 >= m.sequence_number and not h.deferred
               and coalesce(h.until_ms, -1) >= 0
-              and (h.sequence_number = m.sequence_number or (h.token is not null and not h.extended)) offset 0
+              and (h.sequence_number = m.sequence_number or h.token is not null) offset 0
     )
     on conflict do nothing returning sequence_number
 )
@@ -534,25 +534,25 @@ where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3
 and not exists (select from inturn_session s where s.queue = $1 and s.grp = $2)
 and not exists (
     select from inturn_hold b
-    where b.queue = $1 and b.grp = $2 and b.sequence_number + 0 >= $3 and not b.deferred and b.token is not null and not b.extended
+    where b.queue = $1 and b.grp = $2 and b.sequence_number + 0 >= $3 and not b.deferred and b.token is not null
 )
 order by m.sequence_number + 0 limit $4;
 
 -- name: lease
 insert into inturn_hold
-    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred)
-select l.number, $1, l.grp, l.until_ms, l.token, 1, false, $2::bigint, $2::bigint, false
+    (sequence_number, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred)
+select l.number, $1, l.grp, l.until_ms, l.token, 1, $2::bigint, $2::bigint, false
 from unnest($3::bigint[], $4::text[], $5::bigint[], $6::bigint[]) l (number, grp, until_ms, token);
 
 -- name: set_holds
 insert into inturn_hold
-    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
-select l.number, $1, l.grp, l.until_ms, l.token, l.attempts, l.extended, l.since_ms, l.first_ms, l.deferred, l.lapsed
-from unnest($2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::bigint[],
-            $9::bigint[], $10::boolean[], $11::boolean[])
-     l (number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
+    (sequence_number, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
+select l.number, $1, l.grp, l.until_ms, l.token, l.attempts, l.since_ms, l.first_ms, l.deferred, l.lapsed
+from unnest($2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+            $9::boolean[], $10::boolean[])
+     l (number, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
 on conflict (sequence_number) do update
-set until_ms = excluded.until_ms, token = excluded.token, attempts = excluded.attempts, extended = excluded.extended,
+set until_ms = excluded.until_ms, token = excluded.token, attempts = excluded.attempts,
     since_ms = excluded.since_ms, first_ms = excluded.first_ms, deferred = excluded.deferred, lapsed = excluded.lapsed;
 
 -- name: remove_holds

@@ -32,7 +32,7 @@ left join lateral (
     where exists (
         select 1 from inturn_hold
         where queue = q.number and grp = g.grp and grp is not null and not deferred and until_ms > $1
-          and (sequence_number = first.sequence_number or (token is not null and not extended))
+          and (sequence_number = first.sequence_number or token is not null)
     )
 ) b on h.in_flight + h.delayed > 0
 order by q.name collate "C";

@@ -243,21 +243,21 @@ from inturn_message where sequence_number in (select value from json_each(?)) an
 select 1 from inturn_hold where sequence_number > ? and sequence_number <= ? limit 1;
 
 -- name: hold
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed, grp
+select sequence_number, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed, grp
 from inturn_hold
 where sequence_number = ?;
 
 -- name: holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed, grp
+select sequence_number, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed, grp
 from inturn_hold
 where sequence_number in (select value from json_each(?));
 
 -- name: group_holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed from inturn_hold
+select sequence_number, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed from inturn_hold
 where queue = ? and grp = ? and deferred = 0;
 
 -- name: fetched_holds
-select sequence_number, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed from inturn_hold
+select sequence_number, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed from inturn_hold
 where queue = ? and grp = ? and deferred = 1 and token is not null;
 
 -- name: keep_holds
@@ -268,25 +268,25 @@ update inturn_hold set until_ms = ?4, since_ms = ?5 where queue = ?1 and grp = ?
 
 -- name: set_hold
 insert or replace into inturn_hold
-    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    (sequence_number, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_holds
 insert into inturn_hold
-    (sequence_number, queue, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
-select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 from json_each(?1);
+    (sequence_number, queue, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
+select value, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 from json_each(?1);
 
 -- name: add_lease
 insert into inturn_lease
-    (queue, grp, numbers, messages, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    (queue, grp, numbers, messages, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: leases
 select token, grp, numbers, until_ms from inturn_lease
 where queue = ? and token in (select value from json_each(?));
 
 -- name: lease_of
-select value, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed
+select value, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed
 from inturn_lease, json_each(numbers)
 where queue = ? and grp = ?;
 
@@ -298,8 +298,8 @@ delete from inturn_lease where queue = ? and grp = ?;
 
 -- name: hold_each
 insert into inturn_hold
-    (sequence_number, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed)
-select value, queue, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed
+    (sequence_number, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed)
+select value, queue, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed
 from inturn_lease, json_each(numbers) where queue = ? and grp = ?;
 
 -- name: anything_over
@@ -331,7 +331,7 @@ delete from inturn_hold where sequence_number = ?;
 delete from inturn_hold where sequence_number in (select value from json_each(?));
 
 -- name: over
-select sequence_number, grp, until_ms, token, attempts, extended, since_ms, first_ms, deferred, lapsed from inturn_hold
+select sequence_number, grp, until_ms, token, attempts, since_ms, first_ms, deferred, lapsed from inturn_hold
 where queue = ? and until_ms <= ? order by until_ms, sequence_number limit ?;
 
 -- name: hidden

@@ -72,7 +72,7 @@ class SqliteSessions(SqliteStatements):
                 self._leases.give_back(queue, number, group, hold, None, now_ms)
 
     def _next_group(self, queue: QueueInfo, now_ms: int) -> str | None:
-        """Return the oldest free group; skip one with messages still leased, as after a partly extended lease."""
+        """Return the oldest free group; skip one of which a deferred message is leased."""
         seen, number = 0, 1
         while len(rows := self._line.next(queue, number, grouped=True)) > seen:
             for _, group in rows[seen:]:
