@@ -89,7 +89,14 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
     clock = clock or wall_clock_ms
     adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
     reading = None if text in {"", ":memory:"} else store.reads.begin
-    settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, busy_s=busy_s, reading=reading)
+    settings = WriterSettings(
+        store.is_identity,
+        lambda: store.identity,
+        adopt,
+        busy_s=busy_s,
+        single=store.lasting,
+        reading=reading,
+    )
     return Database(store, clock, settings, text, text)
 
 

@@ -28,10 +28,10 @@ class Threads(SqliteStore):
         self.sent_in: list[int] = []
         self.committed_in: list[int] = []
 
-    def begin(self, *, wait: bool = True) -> None:
+    def begin(self, *, wait: bool = True, is_own: bool = False) -> None:
         if wait:
             self.waited_in.append(threading.get_ident())
-        super().begin(wait=wait)
+        super().begin(wait=wait, is_own=is_own)
 
     def send(self, queue: QueueInfo, drafts: Any, now_ms: int) -> Any:
         self.sent_in.append(threading.get_ident())

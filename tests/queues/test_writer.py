@@ -41,6 +41,12 @@ class Counting:
 class Counted(Counting, SqliteStore):
     """In a file."""
 
+    @contextmanager
+    def lasting(self) -> Iterator[None]:
+        with super().lasting():
+            self.transactions += 1
+            yield
+
 
 class CountedToo(Counting, PostgresStore):
     """On a server."""

@@ -1,6 +1,6 @@
 """Failures of a transaction, as the stores tell them to the writer, which knows which are run again."""
 
-from inturn.core.errors import StoreError, StoreUnavailable
+from inturn.core.errors import QueueError, StoreError, StoreUnavailable
 
 
 class RunAgain(StoreUnavailable):
@@ -12,6 +12,16 @@ class Busy(StoreUnavailable):
 
     Other commands need not wait for it.
     """
+
+
+class OwnTransaction(QueueError):
+    """A lock that a transaction of the calling thread itself holds: the call would wait for its own end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this thread has an open transaction of its own, for whose end this would wait: give the verb its "
+            "connection (tx=connection), or call it outside of the transaction"
+        )
 
 
 class NoRoom(StoreUnavailable):

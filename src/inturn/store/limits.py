@@ -52,6 +52,9 @@ LOCK_S: Final = 0.1
 """Time for which a command waits over PostgreSQL for the lock of a long transaction before other commands have their
 turn; it is retried until ``BUSY_S`` have passed."""
 
+OWN_TRANSACTION_S: Final = 1.0
+"""Time for which a command waits for SQLite's write lock before it is looked into whether its own thread holds it."""
+
 RUN_AGAIN: Final = 20
 """Number of times that a transaction is run again over PostgreSQL, after a conflict with another one or after its
 connection was lost."""

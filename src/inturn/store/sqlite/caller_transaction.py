@@ -5,7 +5,6 @@ each reads the queues again. Another connection of this process is to the store 
 the commit before its next transaction, and waiting receives find the messages when they are retried.
 """
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from inturn.core.errors import InputError, StoreConflict, StoreUnavailable
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store.commands import Command
-from inturn.store.sqlite.connection import store_error
+from inturn.store.sqlite.connection import is_to, plain_rows, store_error
 from inturn.store.sqlite.file import Reserve
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.queues import SqliteQueues
@@ -73,7 +72,7 @@ class SqliteCallerTransaction:
 
     def run(self, command: Command[T]) -> T:
         """Run a command in the transaction: as a whole, or not at all if it raises."""
-        with _plain_rows(self._connection):
+        with plain_rows(self._connection):
             self._check_file()
             self._lock()
             with _savepoint(self._connection):
@@ -88,12 +87,7 @@ class SqliteCallerTransaction:
         return self.run(command)
 
     def _check_file(self) -> None:
-        path = next((path for _, name, path in self._connection.execute("pragma database_list") if name == "main"), "")
-        try:
-            found = os.stat(path)  # noqa: PTH116 - a Path costs as much again
-            is_own = self.identity.endswith(f" {found.st_dev}:{found.st_ino}")
-        except OSError:
-            is_own = False
+        is_own, path = is_to(self._connection, self.identity)
         if not is_own:
             raise InputError(
                 f"the connection is to {path or ':memory:'}, and the queues are in {self._path}: connect it to the "
@@ -163,17 +157,6 @@ class _CallerQueues(SqliteQueues):
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
         self._room.check(drafts, self.connection)
         return super().send(queue, drafts, now_ms, ahead)
-
-
-@contextmanager
-def _plain_rows(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read rows as tuples and text as str within the block, whatever the caller's factories are."""
-    rows, texts = connection.row_factory, connection.text_factory
-    connection.row_factory, connection.text_factory = None, str
-    try:
-        yield
-    finally:
-        connection.row_factory, connection.text_factory = rows, texts
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Connections to the file: opening, migrations, and SQLite errors in plain words."""
 
+import os
 import re
 import sqlite3
 import time
@@ -245,3 +246,24 @@ def identity_of(connection: sqlite3.Connection, path: str) -> tuple[str, bytes]:
         return str(made), bytes.fromhex(made)
     found = Path(path).stat()
     return f"{made} {found.st_dev}:{found.st_ino}", bytes.fromhex(made)
+
+
+def is_to(connection: sqlite3.Connection, identity: str) -> tuple[bool, str]:
+    """Return whether a connection is to the file of this identity, and the path of its file."""
+    path = next((path for _, name, path in connection.execute("pragma database_list") if name == "main"), "")
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a Path costs as much again
+    except OSError:
+        return False, path
+    return identity.endswith(f" {found.st_dev}:{found.st_ino}"), path
+
+
+@contextmanager
+def plain_rows(connection: sqlite3.Connection) -> Iterator[None]:
+    """Read rows as tuples and text as str within the block, whatever the caller's factories are."""
+    rows, texts = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
+    try:
+        yield
+    finally:
+        connection.row_factory, connection.text_factory = rows, texts

@@ -16,12 +16,13 @@ from inturn.core.override import override
 from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store import limits as store_limits
 from inturn.store.drivers import refuse_driver
-from inturn.store.failures import RunAgain
+from inturn.store.failures import OwnTransaction, RunAgain
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.caller_transaction import DiskRoom, SqliteCallerTransaction
 from inturn.store.sqlite.cleaning import clean
 from inturn.store.sqlite.connection import connect, identity_of, store_error
 from inturn.store.sqlite.file import OWNER_ONLY, Files, Reserve, let_go
+from inturn.store.sqlite.own_transaction import is_writing, opened_here
 from inturn.store.sqlite.queues import SqliteQueues
 from inturn.store.sqlite.read_transactions import ReadTransactions
 
@@ -45,17 +46,17 @@ class SqliteStore(SqliteQueues):
     def __init__(
         self, path: str, *, durable: bool = True, mode: int = OWNER_ONLY, busy_s: float = limits.BUSY_S
     ) -> None:
-        self._reserve, self._busy_ms = Reserve(path), round(busy_s * 1000)
+        self._reserve, self._busy_s = Reserve(path), busy_s
         opening = partial(connect, path, durable=durable, mode=mode, busy_s=busy_s)
         connection, self._files, is_full = _opened(opening, self._reserve)
         super().__init__(connection)
         self._path, self._file = path, str(Path(path).absolute())  # the working directory may change
-        self._waits = True
+        self._waits_s = busy_s
         self._transactions = 0
         self._room = DiskRoom(path)
         self._empty_log(1 if is_full else 0)
         self.identity, self.lineage = identity_of(self.connection, path)
-        self._transaction = _SqliteTransaction(self)
+        self._transaction, self._own = _SqliteTransaction(self, is_own=False), _SqliteTransaction(self, is_own=True)
         self.reads: Final = ReadTransactions(path, self._files.check)
 
     # --- transactions ---
@@ -70,8 +71,8 @@ class SqliteStore(SqliteQueues):
         return self._transaction
 
     def lasting(self) -> "_SqliteTransaction":
-        """Return the same as ``transaction``: there is one writer at a time."""
-        return self.transaction()
+        """Return a transaction of the calling thread alone, which is refused if it would wait for the thread itself."""
+        return self._own
 
     def adopt(self, connection: Any, clock: Callable[[], int]) -> SqliteCallerTransaction:
         """Wrap a caller's connection so that commands run in its transaction.
@@ -85,22 +86,57 @@ class SqliteStore(SqliteQueues):
             raise InputError("no other connection reaches a database in memory; use `with db.transaction() as tx:`")
         return SqliteCallerTransaction(connection, self, self._path, self.identity, self._room, clock)
 
-    def begin(self, *, wait: bool = True) -> None:
-        """Take the write lock, unless ``wait`` only if no process holds it; refresh what others have changed."""
+    def begin(self, *, wait: bool = True, is_own: bool = False) -> None:
+        """Take the write lock, and refresh what others have changed.
+
+        Args:
+            wait: whether to wait for another process that holds the lock.
+            is_own: whether the transaction is of the calling thread alone.
+
+        Raises:
+            OwnTransaction: if ``is_own``, and another transaction of the thread holds the lock.
+        """
         try:
             if self._files.are_lost:
                 self._files.check()
             self._transactions += 1
-            if wait is not self._waits:
-                self.connection.execute(f"pragma busy_timeout = {self._busy_ms if wait else 0}").fetchone()
-                self._waits = wait
-            self.connection.execute("begin immediate")
+            if is_own and self._busy_s > (first_s := store_limits.OWN_TRANSACTION_S):
+                if not (self._lock(first_s) or self._lock_unless_own()):
+                    self._lock(self._busy_s - first_s, is_last=True)
+            else:
+                self._lock(self._busy_s if wait else 0, is_last=True)
             if faults.is_set:
                 faults.reach("in transaction")
             self.refresh()
         except BaseException as error:
             self.roll_back(error)
             raise
+
+    def _lock(self, wait_s: float, *, is_last: bool = False) -> bool:
+        """Begin a transaction with the write lock; return False if that is not free in time, or raise if it is last."""
+        if wait_s != self._waits_s:
+            self.connection.execute(f"pragma busy_timeout = {round(wait_s * 1000)}").fetchone()
+            self._waits_s = wait_s
+        try:
+            self.connection.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if is_last or error.sqlite_errorname != "SQLITE_BUSY":
+                raise
+            return False
+        return True
+
+    def _lock_unless_own(self) -> bool:
+        """Take the lock if it is free by now; return whether it was, and check that this thread does not hold it.
+
+        Raises:
+            OwnTransaction: if it does.
+        """
+        opened = opened_here(self.connection)
+        if opened and self._lock(0):
+            return True
+        if any(is_writing(each, self.identity) for each in opened):
+            raise OwnTransaction
+        return False
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -236,13 +272,13 @@ def _opened(
 class _SqliteTransaction:
     """One transaction of a store; a plain class, since a generator-based one costs as much as a statement."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_is_own", "_store")
 
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
+    def __init__(self, store: SqliteStore, *, is_own: bool) -> None:
+        self._store, self._is_own = store, is_own
 
     def __enter__(self) -> None:
-        self._store.begin()
+        self._store.begin(is_own=self._is_own)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

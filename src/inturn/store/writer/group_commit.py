@@ -67,6 +67,7 @@ class Writer:
         settings = settings or WriterSettings()
         self.is_own, self.identity = settings.is_own, settings.identity
         self.adopt, self._poll, self._busy_s = settings.adopt, settings.poll, settings.busy_s
+        self._single = settings.single or store.transaction
         self._mutex = threading.Lock()
         self._callers: deque[Waiter] = deque()
         self._parked: list[Waiter] = []  # only the leader changes it
@@ -89,7 +90,8 @@ class Writer:
 
         Raises:
             StoreError: if the store cannot be written, or is closed.
-            QueueError: if a transaction of this thread has the lead, since the command would wait for its end.
+            QueueError: if a transaction of this thread has the lead, or SQLite's write lock, for whose end the command
+                would wait.
             Exception: an error of the command.
         """
         self._check_not_within()
@@ -123,7 +125,7 @@ class Writer:
         return command.answer(caller.value())
 
     def _once(self, command: Command[Any]) -> Any:
-        with self.store.transaction():
+        with self._single():
             return command.run(self.store, self.clock())
 
     async def arun(self, command: Command[T]) -> T:

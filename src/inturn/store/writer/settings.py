@@ -27,6 +27,7 @@ class WriterSettings:
         poll: called with :meth:`Writer.wake` when receives are parked; returns after how many seconds to retry them if
             nothing calls that.
         busy_s: time for which a command waits for another process that holds a lock.
+        single: opens the transaction of one command in its caller's own thread; None: it is one as any other.
         reading: opens a transaction for reading alone, beside those of the writer, in any thread; None: reads run in
             the writer's transactions.
     """
@@ -36,4 +37,5 @@ class WriterSettings:
     adopt: Callable[[Any], Joined] | None = None
     poll: Callable[[Callable[[], None]], float] = lambda _wake: limits.POLL_S
     busy_s: float = limits.BUSY_S
+    single: Callable[[], AbstractContextManager[None]] | None = None
     reading: Callable[[], AbstractContextManager[Store]] | None = None

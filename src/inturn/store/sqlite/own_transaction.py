@@ -1,0 +1,75 @@
+"""Detection of a deadlock of a thread with itself: it waits for the write lock that a transaction of its own holds.
+
+A caller that has an open transaction on a connection of its own and calls a verb without ``tx=`` would wait until the
+time limit, and all other writers with it. SQLite does not tell who has the lock. So the connections of this process are
+examined, once a wait has lasted for ``limits.OWN_TRANSACTION_S``. It must never happen that a caller is refused that
+waits for another thread or process, or that a connection is touched that another thread may be using: whatever is not
+certain is waited for. Nor may a caller be refused whose command runs all the same: so only a transaction is examined
+that its caller's own thread begins, for this one command.
+"""
+
+import gc
+import sqlite3
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from inturn.store.sqlite.connection import is_to, plain_rows
+
+
+def opened_here(ours: sqlite3.Connection) -> Sequence[sqlite3.Connection]:
+    """Return the connections with a transaction that only this thread can end, but for the store's own."""
+    # issubclass of the type, since isinstance asks proxies, which may answer by connecting.
+    connections = [each for each in gc.get_objects() if issubclass(type(each), sqlite3.Connection) and each is not ours]
+    return [each for each in connections if _is_open_here(each)]
+
+
+def is_writing(connection: sqlite3.Connection, identity: str) -> bool:
+    """Return whether the transaction of a connection holds the write lock of the file, which somebody holds.
+
+    A statement that changes no row takes the lock, and cannot if another connection has it. So ask while that is known.
+    """
+    with suppress(sqlite3.Error), plain_rows(connection):
+        (waits_ms,) = connection.execute("pragma busy_timeout").fetchone()
+        connection.execute("pragma busy_timeout = 0").fetchone()
+        try:
+            if is_to(connection, identity)[0]:
+                connection.execute("delete from inturn_meta where 0")
+                return True
+        finally:
+            connection.execute(f"pragma busy_timeout = {waits_ms}").fetchone()
+    return False
+
+
+def _is_open_here(connection: sqlite3.Connection) -> bool:
+    with suppress(sqlite3.Error):  # closed, or of another thread
+        if not connection.in_transaction:
+            return False
+        sqlite3.Connection.cursor(connection)
+        return _is_of_one_thread(connection) or _is_only_thread()
+    return False
+
+
+def _is_of_one_thread(connection: sqlite3.Connection) -> bool:
+    """Return whether a connection that this thread may use is refused to others (``check_same_thread``)."""
+    refused = []
+
+    def use() -> None:
+        try:
+            sqlite3.Connection.cursor(connection)
+        except sqlite3.ProgrammingError:
+            refused.append(True)
+
+    other = threading.Thread(target=use, name="inturn-other-thread", daemon=True)
+    other.start()
+    other.join()
+    return bool(refused)
+
+
+def _is_only_thread() -> bool:
+    """Return whether no thread of the application runs but this one."""
+    return not any(each is not threading.current_thread() and not _is_helper(each) for each in threading.enumerate())
+
+
+def _is_helper(thread: threading.Thread) -> bool:
+    return thread.name.startswith(("inturn-alarm", "inturn-writer"))
