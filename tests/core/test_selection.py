@@ -4,7 +4,8 @@ import pytest
 
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import DecisionAction
-from inturn.core.pipeline.selection import DecisionReport, Selection, last_line, patterns
+from inturn.core.pipeline.selection import DecisionReport, Selection, patterns
+from inturn.core.texts import last_line
 
 ERROR = "Traceback (most recent call last):\n  File …\nValueError: amount -1 is below zero\n"
 

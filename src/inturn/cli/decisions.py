@@ -14,7 +14,8 @@ from inturn.cli.places import look_into
 from inturn.cli.texts import line, plain_console, say, say_json
 from inturn.core.errors import InputError
 from inturn.core.pipeline.dry_run import DryRunSummary
-from inturn.core.pipeline.selection import PARKED, last_line
+from inturn.core.pipeline.selection import PARKED
+from inturn.core.texts import last_line
 from inturn.core.words import counted
 from inturn.definitions import load
 from inturn.dry_runs import run

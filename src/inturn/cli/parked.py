@@ -19,7 +19,8 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import as_json as plain
-from inturn.core.pipeline.selection import DecisionDraft, Selection, last_line, patterns
+from inturn.core.pipeline.selection import DecisionDraft, Selection, patterns
+from inturn.core.texts import last_line
 from inturn.core.words import counted, when
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 from inturn.console.time_line import EventKind, TimeLineEvent
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupHistory
-from inturn.core.pipeline.selection import last_line
-from inturn.core.texts import shown, visible
+from inturn.core.texts import last_line, shown, visible
 from inturn.core.words import counted
 
 _GUTTER, _GAP, _EDGE = 88, 6, 4

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from inturn.core.pipeline.inspection import GroupBrief, GroupStatus, Inspector
-from inturn.core.pipeline.selection import Selection, last_line
+from inturn.core.pipeline.selection import Selection
 from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import last_line
 from inturn.core.words import time_of
 
 SHOWN: Final = 200

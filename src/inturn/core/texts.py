@@ -182,6 +182,11 @@ def traceback_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {text_of(error)}\n"
 
 
+def last_line(error: str | None) -> str:
+    """Return the last line of an error with its traceback, which says what was raised."""
+    return (error or "").strip().rpartition("\n")[2]
+
+
 def kept_error(text: str) -> str:
     """Return an error or a traceback as it is kept: storable, its last ``limits.ERROR_LENGTH`` characters."""
     return storable(text[-limits.ERROR_LENGTH :])[-limits.ERROR_LENGTH :]

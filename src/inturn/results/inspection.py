@@ -17,9 +17,8 @@ from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatu
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
-from inturn.core.pipeline.selection import last_line
 from inturn.core.pipeline.timeline import Status
-from inturn.core.texts import checked_text
+from inturn.core.texts import checked_text, last_line
 from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
 from inturn.results.place import FORGOTTEN, PLACES, counts_of, place

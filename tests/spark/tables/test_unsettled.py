@@ -15,7 +15,7 @@ from test_store import SCHEMA, Account, post, rows
 from inturn import Gapless, Pipeline
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import GroupBrief, GroupStatus
-from inturn.core.pipeline.selection import last_line
+from inturn.core.texts import last_line
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.tables.sorted import Batches

@@ -19,8 +19,7 @@ from inturn.console.picture import picture
 from inturn.console.rates import lines
 from inturn.console.roles import Person, Role
 from inturn.core.errors import GroupMoved, StoreError
-from inturn.core.pipeline.selection import last_line
-from inturn.core.texts import shown, visible
+from inturn.core.texts import last_line, shown, visible
 from inturn.core.words import counted, time_of, when
 
 FOLDER: Final = Path(__file__).parent

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inturn.core.pipeline.inspection import GroupStatus
-from inturn.core.pipeline.selection import PARKED, last_line
-from inturn.core.texts import shown, visible
+from inturn.core.pipeline.selection import PARKED
+from inturn.core.texts import last_line, shown, visible
 from inturn.core.words import counted
 
 

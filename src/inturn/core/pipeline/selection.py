@@ -8,6 +8,7 @@ from typing import Any, Final
 from inturn.core.errors import InputError
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import last_line
 
 PARKED: Final = frozenset({Status.GAP, Status.FAILED})
 SELECTED: Final[Mapping[DecisionAction, frozenset[Status]]] = {
@@ -56,11 +57,6 @@ class Selection:
 def patterns(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return one pattern, several or none as a tuple."""
     return () if given is None else (given,) if isinstance(given, str) else tuple(given)
-
-
-def last_line(error: str | None) -> str:
-    """Return the last line of an error with its traceback, which says what was raised."""
-    return (error or "").strip().rpartition("\n")[2]
 
 
 @dataclass(frozen=True)

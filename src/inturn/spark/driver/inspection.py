@@ -22,8 +22,8 @@ from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.results import OutputRow, RejectedRow
-from inturn.core.pipeline.selection import last_line
 from inturn.core.pipeline.timeline import Status
+from inturn.core.texts import last_line
 from inturn.core.words import time_of
 from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
