@@ -201,6 +201,7 @@ CASES: dict[str, list[tuple[object, ...]]] = {
         for each in ('{"text": "[/x]\\u001b"}', '{"text": "\\ud800"}', "[/x]", '{"[/x]": 1}', '{"[/y]": 1}')
     ]
     + [(place, "raises markup", "--content", '{"text": "[/x]"}', "--wait-s", 0, *DRY) for place in PLACES],
+    "upgrade": [(place, *more) for place in PLACES for more in ((), (*GROUPS[::3], "--wait-s", 0), (*GROUPS, *DRY))],
     "parked tidy": [("store",), ("store",)],
     "parked redeliver": [(place, *which) for place in PLACES for which in (("--all",), GROUPS, ("a\\x00b",), ())],
     "backup": [("shop.db", COPY), ("shop.db", COPY), ("[/none].db", "x.db")],

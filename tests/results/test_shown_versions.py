@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
+from inturn.cli.places import look_into
+from inturn.definitions import load
 from inturn.spark.columns.hashing import group_hash
 from inturn.worker import Worker
 from kernel_harness import Bench
@@ -34,6 +36,21 @@ SECOND = inturn.Pipeline(
 )
 
 
+MENDED = """
+import inturn
+
+def post(state, message):
+    return {"sum": state["sum"] + message["amount"]}, []
+
+def upgrade(state, version):
+    return {"sum": state["sum"] * 100}
+
+ledger = inturn.Pipeline(
+    name="ledger", group="account", order=inturn.Gapless("n"), handler=post, version=2, upgrade=upgrade
+)
+"""
+
+
 def row(account: str, n: int, amount: int) -> dict[str, Any]:
     return {"account": account, "n": n, "amount": amount}
 
@@ -51,10 +68,8 @@ def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / request.param
     steps = [(FIRST, [row("old", 1, 5), row("new", 1, 1)]), (SECOND, [row("new", 2, 1)])]
     if request.param == "spark":
-        bench = Bench(FIRST, SCHEMA, root=path)
-        bench.hash_of = group_hash  # type: ignore[method-assign] # as Spark has it
-        for bench.pipeline, rows in steps:
-            bench.step(rows)
+        for pipeline, rows in steps:
+            step(path, pipeline, rows)
         return str(path)
     with inturn.open(path) as db:
         for pipeline, rows in steps:
@@ -64,6 +79,13 @@ def at(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monke
             with Worker(pipeline, queue) as worker:
                 worker.drain(60)
     return f"{path}#ledger"
+
+
+def step(path: Path, pipeline: inturn.Pipeline[Any, Any, Any], rows: list[dict[str, Any]]) -> None:
+    """Take messages, and the decisions about a store on Spark."""
+    bench = Bench(pipeline, SCHEMA, root=path)
+    bench.hash_of = group_hash  # type: ignore[method-assign] # as Spark has it
+    bench.step(rows)
 
 
 def test_the_explanation_of_a_group_says_the_version_of_an_older_state(at: str) -> None:
@@ -80,6 +102,50 @@ def test_the_states_say_which_are_older_and_how_many(at: str) -> None:
     rows = map(json.loads, command("states", at, "--json").splitlines())
     assert {each["group"]: each["old_version"] for each in rows} == {"new": None, "old": 1}
     assert "older" not in command("states", at, "--json")
+
+
+def test_only_the_older_states_are_listed(at: str) -> None:
+    (found,) = map(json.loads, command("states", at, "--older", "--json").splitlines())
+    assert (found["group"], found["old_version"]) == ("old", 1)
+
+
+def test_the_rest_is_upgraded_once_upgrade_is_mended(at: str, tmp_path: Path) -> None:
+    (name,) = json.loads(command("upgrade", at, "--wait-s", "0", "--json"))["pending"].values()
+    take(at, SECOND)
+    with look_into(at) as look:
+        assert "upgrade raised five on a state of version 1" in (look.verdict(name) or "")
+        assert look.group("old").old_version == 1
+
+    (tmp_path / "mended.py").write_text(MENDED)
+    tried = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger", "--dry-run")
+    assert 'Group old would be open: its state would become {"sum": 500}, from {"sum": 5}' in tried
+
+    assert "upgrade: 0 done, 0 void, 1 not taken yet" in command("upgrade", at, "--wait-s", "0")
+    take(at, load(f"{tmp_path}/mended.py:ledger"))
+    rows = map(json.loads, command("states", at, "--json").splitlines())
+    assert {each["group"]: (each["state"], each["old_version"]) for each in rows} == {
+        "old": ({"sum": 500}, None),
+        "new": ({"sum": 2}, None),
+    }
+    assert command("upgrade", at) == f"upgrade: all states of {at} are of version 2.\n"
+
+
+@pytest.mark.parametrize("at", ["database"], indirect=True)
+def test_the_command_upgrades_by_itself_with_the_pipeline(at: str, tmp_path: Path) -> None:
+    (tmp_path / "mended.py").write_text(MENDED)
+    told = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger")
+    assert "upgrade: 1 done, 0 void, 0 not taken yet." in told
+    assert command("states", at, "--older", "--json") == ""
+
+
+def take(at: str, pipeline: inturn.Pipeline[Any, Any, Any]) -> None:
+    """Take the decisions about a store."""
+    path, _, name = at.partition("#")
+    if not name:
+        step(Path(path), pipeline, [])
+        return
+    with inturn.open(path) as db, Worker(pipeline, db.queue("q")) as worker:
+        worker.drain(60)
 
 
 @pytest.mark.parametrize("at", ["database"], indirect=True)

@@ -37,6 +37,7 @@ from inturn.cli.queue import groups, queue, redrive
 from inturn.cli.results import outputs, pipelines, rejected, states
 from inturn.cli.serve import serve
 from inturn.cli.texts import line, lines, plain_console, say, say_json
+from inturn.cli.upgrade import upgrade
 from inturn.cli.work import work
 from inturn.core.address import shown
 from inturn.core.errors import InputError, PipelineError
@@ -69,6 +70,7 @@ app.command()(console)
 app.command()(work)
 app.command()(forget)
 app.command()(consume)
+app.command()(upgrade)
 app.add_typer(ingest, name="ingest")
 app.add_typer(queue, name="queue")
 app.add_typer(keys, name="keys")

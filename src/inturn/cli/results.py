@@ -44,6 +44,7 @@ _ENDINGS: Final = {
 }
 
 Group = Annotated[str | None, typer.Option(help="Only this group.")]
+Older = Annotated[bool, typer.Option("--older", help="Only states of an older version than the pipeline's.")]
 Format = Annotated[
     ResultFormat | None,
     typer.Option("--format", help="table, json (an object a line), csv or parquet; default: by the ending of --to."),
@@ -64,6 +65,7 @@ class WriteOptions(NamedTuple):
 def states(
     store: StoreAt,
     group: Group = None,
+    older: Older = False,
     limit: Limit = None,
     format_: Format = None,
     to: To = None,
@@ -71,7 +73,7 @@ def states(
 ) -> None:
     """Show the state of every group of a pipeline, with its status."""
     how = WriteOptions(limit, format_, to, as_json)
-    _write(store, lambda results: results.states(group), how, _older_states)
+    _write(store, lambda results: results.states(group, older=older), how, _older_states)
 
 
 def outputs(

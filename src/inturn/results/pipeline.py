@@ -38,16 +38,22 @@ class PipelineResults(GroupDecisions):
             **columns_of(held=int, oldest=dt.datetime, deadline=dt.datetime, error=str, old_version=int, state=Json),
         }
 
-    def states(self, group: str | None = None) -> ResultTable[GroupStatus]:
+    def states(self, group: str | None = None, *, older: bool = False) -> ResultTable[GroupStatus]:
         """Return all groups, or one, each with its status, the number of messages that it holds, and its state.
 
         ``old_version`` is the version of a state that has not been upgraded to that of the pipeline, else null.
+
+        Args:
+            group: name of the group.
+            older: only groups with such a state.
 
         Raises:
             NoSuchGroup: if there is no such group, when the table is read.
         """
         rows = self.inspector.groups if group is None else lambda: iter([self.group(group)])
-        return ResultTable(self._groups, rows)
+        if not older:
+            return ResultTable(self._groups, rows)
+        return ResultTable(self._groups, lambda: (each for each in rows() if each.old_version is not None))
 
     def parked(self, *, group: str | Iterable[str] | None = None, error: str | None = None) -> ResultTable[GroupStatus]:
         """Return those of the groups that are parked, given up or waiting.

@@ -216,6 +216,9 @@ class Decider(Inspector):
 
     def _selected(self, action: DecisionAction, selection: Selection) -> tuple[list[GroupStatus], dict[str, str]]:
         """Return the selected groups, and the named ones that do not exist, with the reason."""
+        if not selection.names and action is DecisionAction.UPGRADE:
+            older = (each for each in self.groups() if each.old_version is not None)
+            return [each for each in older if selection.matches(each.group, each.error)], {}
         if not selection.names:
             statuses = SELECTED[action]
             return [
@@ -304,6 +307,8 @@ class Decider(Inspector):
             InputError: if the group holds no such message, or has no gap to skip.
             GroupMoved: if the group moved while it was read.
         """
+        if action is DecisionAction.UPGRADE:
+            return {}
         gap, is_failed = self.gap(group, held), group.status == Status.FAILED
         if action is DecisionAction.SKIP and gap is None:
             raise InputError(f"group {group.group!r} has no gap; it is {group.status}")
@@ -364,6 +369,10 @@ class GroupDecisions:
     def give_up(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
         """Reject what each group holds and all that comes later; see :meth:`resume`."""
         return self.inspector.record(self.inspector.draft(DecisionAction.GIVE_UP, *names, **asked))
+
+    def upgrade(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
+        """Bring states to the version of the pipeline; void where ``upgrade=`` fails. See :meth:`resume`."""
+        return self.inspector.record(self.inspector.draft(DecisionAction.UPGRADE, *names, **asked))
 
     def replace(self, name: str, *, content: dict[str, Any], **asked: Unpack[AskedOfOne]) -> DecisionReport:
         """Give the first held message of a group other content; fields that ``content`` omits stay as they are."""

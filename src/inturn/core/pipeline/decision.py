@@ -16,7 +16,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry, canonical
 from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Status, Timeline
-from inturn.core.texts import checked_text, note, storable, unholdable
+from inturn.core.texts import checked_text, last_line, note, storable, unholdable
 from inturn.core.values.path import parts, value_at
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class DecisionAction(StrEnum):
     SKIP = "skip"  # go past a gap
     RESUME = "resume"  # let a parked group go on
     GIVE_UP = "give-up"  # reject the group's held messages, and all that come later
+    UPGRADE = "upgrade"  # bring the group's state to the version of the pipeline
 
     @classmethod
     def of(cls, name: str) -> "DecisionAction":
@@ -119,6 +120,8 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
         None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
             fails again it is parked again, and the decision still counts as carried out.
     """
+    if decision.action is DecisionAction.UPGRADE:  # which reading the state has done, or could not
+        return storable(last_line(group.fold.refused)) or None
     if group.timeline.parked is Status.GIVEN_UP:
         return overtaken("the group was given up")
     if (changed := _changed(group.timeline, decision, held_content)) is not None:

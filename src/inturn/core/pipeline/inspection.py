@@ -299,7 +299,7 @@ class Inspector(ABC):
         if group.old_version is not None:
             said.append(
                 f"Its state is of version {group.old_version}, and the pipeline of version {self.version}: it is "
-                "upgraded when the group is next touched."
+                "upgraded when the group is next touched, or by `inturn upgrade`."
             )
         said.append(
             f"Its state after {self.unit} {group.step}: {json.dumps(group.state, default=str, ensure_ascii=False)}"

@@ -1,0 +1,34 @@
+"""``inturn upgrade``: states of an older version, which no message has touched since the pipeline has its new one."""
+
+from inturn.cli.decisions import DecisionOptions, decide_many
+from inturn.cli.options import AsJson, StoreAt
+from inturn.cli.parked import By, Definition, DryRunOption, GroupLike, Groups, Sample, WaitS, Why, Yes
+from inturn.cli.places import look_into
+from inturn.cli.texts import line, say
+from inturn.core.pipeline.decision import DecisionAction
+
+
+def upgrade(
+    store: StoreAt,
+    groups: Groups = None,
+    group: GroupLike = None,
+    by: By = "",
+    why: Why = "",
+    pipeline: Definition = None,
+    wait_s: WaitS = 10.0,
+    dry_run: DryRunOption = False,
+    sample: Sample = 3,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring states of an older version to that of the pipeline: all, or those of some groups."""
+    if not (groups or as_json):
+        with look_into(store) as look:
+            if not {*look.versions()} - {look.version}:
+                say(f"upgrade: all states of {line(store)} are of version {look.version}.")
+                return
+    how = DecisionOptions(
+        by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
+    )
+    selected = {"group": group or [], "all": not (groups or group)}
+    decide_many(store, DecisionAction.UPGRADE, groups or [], how, **selected)
