@@ -408,6 +408,23 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
     assert [message.body for message in payments.receive(10)] == ["x"]
 
 
+def test_the_list_of_queues_counts_parked_groups(payments: Queue) -> None:
+    for number in range(101):
+        payments.park(f"g{number}", "why")
+    payments.resume("g7")
+    payments.park("g8", "another reason")
+    found = json.loads(out("queue", "list", "shop.db", "--json"))
+    assert {each["queue"]: each["parked_groups"] for each in found} == {"dead": 0, "payments": 100}
+    head, first, second = out("queue", "list", "shop.db").splitlines()
+    assert "parked groups" in head
+    assert (first.split(), second.split()[:3]) == (["dead", "0", "0"], ["payments", "0", "100"])
+    assert "These are the first" not in out("queue", "show", Q)
+    payments.park("g7", "again")
+    assert "  These are the first 100 of 101 parked groups." in out("queue", "show", Q)
+    shown = json.loads(out("queue", "show", Q, "--json"))
+    assert (shown["parked_groups"], len(shown["parked"])) == (101, 100)
+
+
 def test_groups(payments: Queue) -> None:
     for body, group in (("1", "b"), ("2", "a"), ("3", "b"), ("4", None)):
         payments.send(body, group=group)

@@ -317,8 +317,11 @@ def test_a_group_can_be_parked_by_nobodys_session_if_nobody_has_it(harness: Stor
         ("a", "second"),
         ("empty", "third"),
     ]
+    assert harness.depth().parked == 3
     harness.send("e1", group="empty")
     assert harness.take(5) == []
+    harness.ask("b", SessionVerb.RESUME)
+    assert harness.depth().parked == 2
 
 
 def test_a_park_outlives_a_purge_and_not_its_queue(harness: StoreHarness) -> None:

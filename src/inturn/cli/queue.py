@@ -133,7 +133,7 @@ def configure(
 
 @queue.command("list")
 def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
-    """All queues of a database: how much is in them, and who reads them."""
+    """All queues of a database: how much is in them, how many groups are parked, and who reads them."""
     path, name = parts(database)
     if name:
         raise InputError(
@@ -141,28 +141,30 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
             "'inturn queue show' shows one"
         )
     with opened(path) as db:
-        infos = [db.queue(each, create=False).info() for each in db.queues()]
+        queues = [db.queue(each, create=False) for each in db.queues()]
+        found = [(each.info(), each.depth().parked) for each in queues]
     if as_json:
-        say_json([_document(info) for info in infos])
+        say_json([_document(info) | {"parked_groups": parked} for info, parked in found])
         return
-    table = Table("queue", "messages", "dead letter", "readers and their lag", box=None, pad_edge=False)
-    table.columns[1].justify = "right"
-    for info in infos:
+    table = Table("queue", "messages", "parked groups", "dead letter", "readers and their lag", box=None, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for info, parked in found:
         dead = info.settings.dead_letter
         after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
         lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
-        table.add_row(cell(info.name), f"{info.depth:,}", cell(after), Text(lines(lags)))
-    plain_console().print(table if infos else f"{shown(path)} has no queues.")
+        table.add_row(cell(info.name), f"{info.depth:,}", f"{parked:,}", cell(after), Text(lines(lags)))
+    plain_console().print(table if found else f"{shown(path)} has no queues.")
 
 
 @queue.command()
 def show(at: QueueAt, as_json: AsJson = False) -> None:
     """Show a queue's settings, how much is in it, and its readers."""
     with queue_at(at) as there:
-        info, parked = there.info(), there.parked()
+        info, parked, count = there.info(), there.parked(), there.depth().parked
     if as_json:
         held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
-        say_json(_document(info) | {"parked": held, "unmatched_resources": _unmatched_resources(info.settings)})
+        about = {"parked_groups": count, "parked": held}
+        say_json(_document(info) | about | {"unmatched_resources": _unmatched_resources(info.settings)})
         return
     say(f"{shown(at)}: {counted(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
     _say_settings(info.settings)
@@ -170,6 +172,8 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
         say(f"  policy: the resource '{line(resource)}' is no ARN and matches nothing")
     for group, note, parked_ms in parked:
         say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
+    if count > len(parked):
+        say(f"  These are the first {len(parked):,} of {count:,} parked groups.")
     for reader, position in sorted(info.readers.items()):
         say(f"  reader {reader} has read up to {position}, {counted(lag(info, position), 'message')} behind")
 

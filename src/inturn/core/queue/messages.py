@@ -278,7 +278,7 @@ class Delivery(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """The numbers of messages in a queue.
+    """The numbers of messages, and of parked groups, in a queue.
 
     Attributes:
         messages: all messages that are not acknowledged.
@@ -286,6 +286,7 @@ class Depth(NamedTuple):
         delayed: those that are hidden for a time and that no receiver holds.
         last: the last sequence number that was given out.
         deferred: those that are deferred, received or not.
+        parked: the number of groups that are parked, also without messages.
     """
 
     messages: int
@@ -293,6 +294,7 @@ class Depth(NamedTuple):
     delayed: int
     last: int
     deferred: int = 0
+    parked: int = 0
 
 
 class Why(IntEnum):

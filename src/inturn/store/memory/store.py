@@ -369,7 +369,8 @@ class MemoryStore:
         deferred = sum(map(delivery.is_deferred, holds))
         hidden = [hold for hold in holds if hold is not None and delivery.is_hidden(hold, now_ms)]
         leased = sum(hold.token is not None for hold in hidden)
-        return Depth(queue.depth, leased, len(hidden) - leased, queue.last, deferred)
+        parked = sum(gate.note is not None for gate in self._queues[queue.name].gates.values())
+        return Depth(queue.depth, leased, len(hidden) - leased, queue.last, deferred, parked)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first."""

@@ -48,9 +48,10 @@ class PostgresInspection(PostgresStatements):
         """Return the message counts of a queue."""
         hidden = self._do("hidden", queue.number, now_ms)
         deferred = self._do("deferred", queue.number)
+        parked = self._do("parked_count", queue.number)
         last, messages, _ = self._catalog.counts(queue)
-        (in_flight, delayed), (put_aside,) = hidden.rows[0], deferred.rows[0]
-        return Depth(messages, in_flight, delayed, last, put_aside)
+        (in_flight, delayed), (put_aside,), (groups,) = hidden.rows[0], deferred.rows[0], parked.rows[0]
+        return Depth(messages, in_flight, delayed, last, put_aside, groups)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first."""

@@ -798,6 +798,9 @@ from inturn_message m
 where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3 and h.token is distinct from $4
 order by m.sequence_number + 0 limit $5;
 
+-- name: parked_count
+select count(*) from inturn_session where queue = $1 and note is not null;
+
 -- name: parked
 select grp, note, parked_ms from inturn_session
 where queue = $1 and note is not null order by parked_ms, grp limit $2;

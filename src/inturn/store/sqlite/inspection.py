@@ -48,7 +48,8 @@ class SqliteInspection(SqliteStatements):
         """Return the counts of a queue."""
         in_flight, delayed = self._one("hidden", queue.number, now_ms)
         (deferred,) = self._one("deferred", queue.number)
-        return Depth(queue.depth, in_flight, delayed, queue.last, deferred)
+        (parked,) = self._one("parked_count", queue.number)
+        return Depth(queue.depth, in_flight, delayed, queue.last, deferred, parked)
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
         """Return groups with messages, in the order of their heads."""

@@ -470,6 +470,9 @@ join inturn_message m on m.sequence_number = p.sequence_number
 left join inturn_hold h on h.sequence_number = p.sequence_number
 where p.queue = ? and p.grp = ? and h.token is not ? order by p.sequence_number limit ?;
 
+-- name: parked_count
+select count(*) from inturn_session where queue = ? and note is not null;
+
 -- name: parked
 select grp, note, parked_ms from inturn_session
 where queue = ? and note is not null order by parked_ms, grp limit ?;
