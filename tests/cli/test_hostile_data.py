@@ -244,6 +244,7 @@ BEFORE |= {f"queue {verb}": ["queue", "create", "shop.db#[/new]"] for verb in ("
 BEFORE |= {"restore": ["backup", "shop.db", COPY]}
 """What has to be done before a command has something to do."""
 FAIL = {"ack", "backup", "nack", "queue delete", "keys add", "keys list", "keys remove", "parked skip", "parked resume"}
+FAIL |= {"consume"}  # it leaves parked groups
 FAIL |= {"keys reseal", "publish"}  # deltalake takes no path with control characters
 """Commands that refuse the first of these; all others must take it."""
 

@@ -8,19 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 import inturn
 from inturn import Rate
 from inturn.cli.consume import _rate
+from inturn.cli.main import app
 from inturn.core.errors import InputError
 
 APP = """
-import time
+import os, signal, threading, time
 
 def handle(message):
     if message.body == "slow":
         print("begun", flush=True)
         time.sleep(0.3)
+    if message.body == "stop":
+        (signals,) = [each for each in threading.enumerate() if each.name == "inturn-signals"]
+        os.kill(os.getpid(), signal.SIGTERM)
+        signals.join(30)  # it ends once the stop was passed on
     if message.body == "bad":
         raise ValueError("bad")
 """
@@ -69,10 +75,61 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queue(folder: Path) -
 def test_it_ends_when_the_queue_is_empty_and_says_what_it_did(folder: Path) -> None:
     send(folder, "a", "b", "bad")
     options = ["--until-empty", "--retries", "1", "--backoff", "1 millisecond", "--group-rate-limit", "100/second"]
-    out, _ = start(folder, *options, "--json").communicate(timeout=60)
+    process = start(folder, *options, "--json")
+    out, said = process.communicate(timeout=60)
     counts = {"done": 2, "failed": 2, "parked": 1, "deferred": 0, "dead_lettered": 0, "lost": 0}
     assert json.loads(out) == counts
     assert left(folder) == (1, 0)
+    assert process.returncode == 1
+    assert "shop.db#payments is not empty" in said
+    assert "1 parked group ('inturn queue show shop.db#payments'" in said
+    assert "'inturn queue resume shop.db#payments --all'" in said
+
+
+UNTIL_EMPTY = ("app.py:handle", "--queue", "shop.db#payments", "--retries", 0, "--until-empty")
+
+
+def ran(*words: object) -> Result:
+    return CliRunner().invoke(app, ["consume", *map(str, words)])
+
+
+@pytest.mark.parametrize(
+    ("group", "says"), [("a", "1 parked group ("), (None, "1 deferred message ('inturn peek shop.db#payments'")]
+)
+def test_what_is_left_for_a_person_is_no_success(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, group: str | None, says: str
+) -> None:
+    monkeypatch.chdir(folder)
+    with inturn.open("shop.db", durable=False) as db:
+        db.queue("payments").send("bad", group=group)
+    for _ in range(2):
+        done = ran(*UNTIL_EMPTY)
+        assert (done.exit_code, says in done.stderr) == (1, True), done.stderr
+
+
+def test_a_parked_group_of_postgres_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, empty_postgres_url: str
+) -> None:
+    monkeypatch.chdir(folder)
+    with inturn.open(empty_postgres_url) as db:
+        db.queue("payments").send("bad", group="a")
+    done = ran(*UNTIL_EMPTY[:2], f"{empty_postgres_url}#payments", *UNTIL_EMPTY[3:])
+    assert (done.exit_code, "1 parked group (" in done.stderr) == (1, True), done.stderr
+
+
+def test_a_parked_group_without_messages_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    with inturn.open("shop.db", durable=False) as db:
+        db.queue("payments").park("a", "no address")
+    done = ran(*UNTIL_EMPTY)
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_a_stop_is_a_success_whatever_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    send(folder, "bad", "stop")
+    done = ran(*UNTIL_EMPTY, "--concurrency", 1)
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 @pytest.mark.thorough

@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,14 +12,17 @@ from inturn.cli.options import AsDocument
 from inturn.cli.places import make_absent, opened, split
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
+from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Retry
 from inturn.core.rate import Rate
+from inturn.core.words import counted
 from inturn.definitions import load_function
 from inturn.telemetry import measures
 
 if TYPE_CHECKING:
     from inturn.consumer import Consumer
+    from inturn.core.queue.messages import Depth
 
 
 def consume(
@@ -35,7 +39,7 @@ def consume(
     burst: Annotated[int, typer.Option(help="Messages of --rate-limit that may begin at once.")] = 1,
     grace_s: Annotated[float, typer.Option(help="How long a stop waits for handlers.")] = limits.WORKER_GRACE_S,
     health: Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")] = None,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once the queue is empty.")] = False,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once nothing is left to handle.")] = False,
     as_json: AsDocument = False,
 ) -> None:
     """Call a handler with each message of a queue until SIGTERM or Ctrl-C, which finish running handlers."""
@@ -46,6 +50,7 @@ def consume(
     path, name = split(queue)
     function = load_function(handler, {})
     make_absent(path, [name])
+    stopped = Event()
     with ExitStack() as stack:
         db = stack.enter_context(opened(path))
         consumer = Consumer(
@@ -60,14 +65,39 @@ def consume(
         )
         if health is not None:
             stack.enter_context(HealthEndpoint(health, lambda: _status(consumer), metrics_page([db], measures.workers)))
-        with stopped_by(consumer.stop_soon):
+
+        def stop() -> None:
+            stopped.set()
+            consumer.stop_soon()
+
+        with stopped_by(stop):
             consumer.run(until_empty=until_empty)
+        depth = db.queue(name, create=False).depth()
     counts = asdict(consumer.counts)
     if as_json:
         say_json(counts)
     else:
         told = ", ".join(f"{count} {what.replace('_', '-')}" for what, count in counts.items())
         say(f"{line(handler)} over {line(name)}: {told}")
+    if until_empty and not stopped.is_set() and (left := _left(shown(queue), depth)):
+        say(left, err=True)
+        raise typer.Exit(1)
+
+
+def _left(at: str, depth: "Depth") -> str:
+    """Return what was left in a queue for a person, and the commands about it; empty: nothing."""
+    parts = []
+    if depth.parked and depth.messages > depth.deferred:  # a parked group may have no messages
+        parts.append(
+            f"{counted(depth.parked, 'parked group')} ('inturn queue show {at}' says why, "
+            f"'inturn queue resume {at} --all' lets all go on)"
+        )
+    if depth.deferred:
+        parts.append(
+            f"{counted(depth.deferred, 'deferred message')} ('inturn peek {at}' shows messages, "
+            "Queue.fetch receives a deferred one)"
+        )
+    return f"{at} is not empty, and what is left waits for a person: {', and '.join(parts)}." if parts else ""
 
 
 def _rate(option: str, text: str | None, burst: int = 1) -> Rate | None:
