@@ -17,14 +17,13 @@ from inturn.core.queue.messages import (
     Depth,
     Draft,
     GroupView,
-    ParkedGroup,
     QueueInfo,
     QueueSettings,
     ReceiveRequest,
     Sent,
     StoredMessage,
 )
-from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.core.queue.sessions import ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
 from inturn.core.queue.writers import WriterAnswer, WriterRequest, WriterVerb
 from inturn.store.commands import Ask
 from inturn.store.memory.store import MemoryStore

@@ -425,6 +425,82 @@ def test_the_list_of_queues_counts_parked_groups(payments: Queue) -> None:
     assert (shown["parked_groups"], len(shown["parked"])) == (101, 100)
 
 
+def parked(queue: Queue) -> list[str]:
+    return [each.group for each in queue.parked()]
+
+
+def test_many_parked_groups_are_resumed(payments: Queue) -> None:
+    for name, reason in {"eu-1": "ValueError: 1", "eu-2": "KeyError", "us-1": "trace\nValueError: 2"}.items():
+        payments.park(name, reason)
+    assert out("queue", "resume", Q, "--group", "eu-*", "--error", "ValueError*") == (
+        f"resume: 1 group of {Q}.\nresume: 1 done, 0 void."
+    )
+    assert parked(payments) == ["eu-2", "us-1"]
+    report = json.loads(run("queue", "resume", Q, "eu-1", "us-1", "--json").stdout)
+    assert report == {"action": "resume", "done": ["us-1"], "void": {"eu-1": "it is not parked"}}
+    payments.park("us-1", "x")
+    assert json.loads(out("queue", "resume", Q, "--all", "--json"))["done"] == ["eu-2", "us-1"]
+    assert parked(payments) == []
+    assert out("queue", "resume", Q, "--all") == f"resume: 0 groups of {Q}.\nresume: 0 done, 0 void."
+
+
+def test_a_resume_of_groups_by_name_tells_which_are_not_parked(payments: Queue) -> None:
+    payments.park("a", "x")
+    ran = run("queue", "resume", Q, "a", "b", *(f"c{number:02}" for number in range(20)))
+    assert ran.exit_code == 1
+    assert ran.stdout.splitlines()[1:3] == ["resume: 1 done, 21 void.", "  b: void, it is not parked"]
+    assert ran.stdout.splitlines()[-1] == "  … and 1 more void; --json has all of them."
+
+
+def test_more_parked_groups_than_a_transaction_or_a_page_has(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inturn.cli.groups._AT_ONCE", 3)
+    monkeypatch.setattr("inturn.cli.groups._PAGE", 4)
+    for number in range(10):
+        payments.park(f"g{number}", "x" if number % 5 else "y")
+    assert len(json.loads(out("queue", "resume", Q, "--error", "x", "--json"))["done"]) == 8
+    assert sorted(parked(payments)) == ["g0", "g5"]
+
+
+def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        payments.park(name, "x")
+
+    def asked(question: str, **_: object) -> bool:
+        assert question == f"resume: 2 groups of {Q}; go on?"
+        payments.resume("b")
+        payments.park("new", "y")
+        return True
+
+    monkeypatch.setattr("inturn.cli.groups.is_asked", lambda: True)
+    monkeypatch.setattr("inturn.cli.groups.typer.confirm", asked)
+    ran = run("queue", "resume", Q, "--all")
+    assert (ran.exit_code, parked(payments)) == (1, ["new"])
+    assert "  b: void, somebody has resumed it, or parked it again" in ran.stdout
+
+
+def test_a_terminal_is_asked_before_many_groups_are_resumed(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        payments.park(name, "x")
+    monkeypatch.setattr("inturn.cli.groups.is_asked", lambda: True)
+    ran = run("queue", "resume", Q, "--all", typed="n\n")
+    assert (ran.exit_code, f"resume: 3 groups of {Q}; go on?" in ran.output, len(parked(payments))) == (1, True, 3)
+    ran = run("queue", "resume", Q, "--all", "--json", typed="y\n")
+    assert sorted(json.loads(ran.stdout.splitlines()[-1])["done"]) == ["a", "b", "c"]
+    payments.park("a", "x")
+    payments.park("b", "x")
+    assert "2 done" in out("queue", "resume", Q, "--all", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [([], "no group is selected; name groups"), (["a", "--all"], "by their names or by patterns; give one")],
+)
+def test_a_resume_without_a_clear_selection_is_refused(payments: Queue, words: list[str], says: str) -> None:
+    payments.park("a", "x")
+    assert says in told("queue", "resume", Q, *words)
+    assert parked(payments) == ["a"]
+
+
 def test_groups(payments: Queue) -> None:
     for body, group in (("1", "b"), ("2", "a"), ("3", "b"), ("4", None)):
         payments.send(body, group=group)

@@ -179,6 +179,35 @@ def test_a_group_that_nothing_is_known_of_takes_no_room(db: Database, queue: Que
         assert tx.execute("select count(*) from inturn_session").fetchall() == [(table == "inturn_session",)]
 
 
+def test_parked_groups_in_pages(queue: Queue, clock: Clock) -> None:
+    names = [f"g{number}" for number in range(5)] + ["long" * 40 + letter for letter in "ab"]
+    for number, name in enumerate(names):
+        clock.ms += number % 2  # two of them at a time
+        queue.park(name, "x")
+    found, after = [], None
+    while page := queue.parked(2, after=after):
+        found += page
+        after = page[-1]
+    assert found == queue.parked()
+    assert sorted(each.group for each in found) == sorted(names)
+
+
+def test_many_groups_are_resumed_as_they_were_listed(db: Database, queue: Queue, clock: Clock) -> None:
+    for name in ("a", "b", "c"):
+        queue.park(name, "x")
+    listed = queue.parked()
+    clock.ms += 1
+    queue.resume("b")
+    queue.resume("c")
+    queue.park("c", "another reason")
+    assert queue.resume_many(listed) == ["a"]
+    assert [(each.group, each.note) for each in queue.parked()] == [("c", "another reason")]
+    assert texts(queue.receive(10)) == ["a1", "a2", "a3", "b1"]
+    with db.transaction() as tx:
+        assert queue.resume_many(queue.parked(tx=tx), tx=tx) == ["c"]
+    assert queue.resume_many([]) == queue.parked() == []
+
+
 def test_park_and_resume(queue: Queue, clock: Clock) -> None:
     with begun(queue) as session:
         first, _ = session.receive(2)

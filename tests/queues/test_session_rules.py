@@ -6,8 +6,8 @@ import pytest
 from store_harness import STORES, StoreHarness
 
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
-from inturn.core.queue.messages import Delivery, ParkedGroup, ReceiveRequest, Why
-from inturn.core.queue.sessions import GroupLock, SessionAnswer, SessionRequest, SessionVerb, decide
+from inturn.core.queue.messages import Delivery, ReceiveRequest, Why
+from inturn.core.queue.sessions import GroupLock, ParkedGroup, SessionAnswer, SessionRequest, SessionVerb, decide
 
 DONE, EXPIRED, HELD, GONE, LATE = (
     SettleResult.DONE,
@@ -322,6 +322,18 @@ def test_a_group_can_be_parked_by_nobodys_session_if_nobody_has_it(harness: Stor
     assert harness.take(5) == []
     harness.ask("b", SessionVerb.RESUME)
     assert harness.depth().parked == 2
+
+
+def test_a_group_is_resumed_as_it_was_parked_at_a_time_or_not_at_all(harness: StoreHarness) -> None:
+    harness.ask("a", SessionVerb.PARK, note="x")
+    parked_s = harness.now / 1000
+    harness.wait(1)
+    assert harness.ask("a", SessionVerb.RESUME, s=parked_s + 1).verdict is GONE
+    harness.ask("a", SessionVerb.PARK, note="again")
+    assert harness.ask("a", SessionVerb.RESUME, s=parked_s).verdict is GONE
+    assert [each.note for each in harness.parked()] == ["again"]
+    assert harness.ask("a", SessionVerb.RESUME, s=parked_s + 1).verdict is DONE
+    assert harness.parked() == []
 
 
 def test_a_park_outlives_a_purge_and_not_its_queue(harness: StoreHarness) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import getpass
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inturn.cli.places import look_into
-from inturn.cli.texts import line, plain_console, say, say_json
+from inturn.cli.texts import is_asked, line, plain_console, say, say_json
 from inturn.core.errors import InputError
 from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.selection import PARKED
@@ -84,11 +83,6 @@ def decide_many(
         _say_report(report, again, takes)
     if report.void:
         raise typer.Exit(1)
-
-
-def is_asked() -> bool:
-    """Return whether somebody at a terminal can answer a question."""
-    return sys.stdin.isatty()
 
 
 def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:

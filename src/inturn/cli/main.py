@@ -26,6 +26,7 @@ from inturn.cli.console import console
 from inturn.cli.consume import consume
 from inturn.cli.erasure import forget
 from inturn.cli.errors import Commands, wants_all
+from inturn.cli.groups import groups
 from inturn.cli.ingest import ingest
 from inturn.cli.keys import keys
 from inturn.cli.lab import lab
@@ -33,7 +34,7 @@ from inturn.cli.messages import ack, nack, peek, receive, send
 from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
 from inturn.cli.parked import explain, parked
 from inturn.cli.places import check_no_database, check_store
-from inturn.cli.queue import groups, queue, redrive
+from inturn.cli.queue import queue, redrive
 from inturn.cli.results import outputs, pipelines, rejected, states
 from inturn.cli.serve import serve
 from inturn.cli.texts import line, lines, plain_console, say, say_json

@@ -23,6 +23,15 @@ StoreAt = Annotated[
 AsDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 PipelineAt = Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")]
 GroupName = Annotated[str, typer.Argument(help="The group.")]
+Groups = Annotated[list[str] | None, typer.Argument(help="The groups, by name; or select them by options.")]
+All = Annotated[bool, typer.Option("--all", help="Select all groups to which the decision applies.")]
+ErrorLike = Annotated[
+    str | None, typer.Option("--error", help="Select by the last line of the error: a shell pattern, 'ValueError*'.")
+]
+GroupLike = Annotated[
+    list[str] | None, typer.Option("--group", help="Select by name: a shell pattern, 'eu-*'; may be repeated.")
+]
+YesToMany = Annotated[bool, typer.Option("--yes", help="Do not ask before a decision about many groups.")]
 Limit = Annotated[
     int | None, typer.Option(help=f"How many at most; default: all, of a table {TABLE_ROWS}.", min=1, max=10**9)
 ]

@@ -12,7 +12,18 @@ from rich.table import Table
 
 from inturn.cli.decisions import DecisionOptions, decide_many, show_dry_run, taken
 from inturn.cli.errors import Commands
-from inturn.cli.options import TABLE_ROWS, AsJson, GroupName, Limit, StoreAt
+from inturn.cli.options import (
+    TABLE_ROWS,
+    All,
+    AsJson,
+    ErrorLike,
+    GroupLike,
+    GroupName,
+    Groups,
+    Limit,
+    StoreAt,
+    YesToMany,
+)
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_cut, say_json, say_json_array
 from inturn.core.errors import InputError
@@ -47,19 +58,10 @@ Id = Annotated[str | None, typer.Option("--id", help="The same by its deduplicat
 Definition = Annotated[
     str | None, typer.Option("--pipeline", help="ledger.py:ledger; take the decision now, if nobody is running.")
 ]
-Groups = Annotated[list[str] | None, typer.Argument(help="The groups, by name; or select them by options.")]
-All = Annotated[bool, typer.Option("--all", help="Select all groups to which the decision applies.")]
-ErrorLike = Annotated[
-    str | None, typer.Option("--error", help="Select by the last line of the error: a shell pattern, 'ValueError*'.")
-]
-GroupLike = Annotated[
-    list[str] | None, typer.Option("--group", help="Select by name: a shell pattern, 'eu-*'; may be repeated.")
-]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what the handler of --pipeline would do; write nothing.")
 ]
 Sample = Annotated[int, typer.Option(min=0, help="How many groups of each outcome a dry run shows in full.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a decision about many groups.")]
 WaitS = Annotated[
     float, typer.Option("--wait-s", help="How long to wait until a running worker or stream takes it, in seconds.")
 ]
@@ -207,7 +209,7 @@ def drop(
     wait_s: WaitS = 10.0,
     dry_run: DryRunOption = False,
     sample: Sample = 3,
-    yes: Yes = False,
+    yes: YesToMany = False,
     as_json: AsJson = False,
 ) -> None:
     """Reject the message on which a group is parked, and go on behind it; for one group, or for many."""
@@ -239,7 +241,7 @@ def _simple(action: DecisionAction, text: str) -> None:
         wait_s: WaitS = 10.0,
         dry_run: DryRunOption = False,
         sample: Sample = 3,
-        yes: Yes = False,
+        yes: YesToMany = False,
         as_json: AsJson = False,
     ) -> None:
         how = DecisionOptions(

@@ -1,4 +1,4 @@
-"""The commands about queues: make, configure, list, show, empty, remove; park, resume and list groups; redrive.
+"""The commands about queues: make, configure, list, show, empty, remove; redrive.
 
 Only ``create`` makes a queue or a database.
 """
@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import Commands
-from inturn.cli.options import AsJson, DatabaseAt, GroupName
+from inturn.cli.options import AsJson, DatabaseAt
 from inturn.cli.places import opened, parts, queue_at, split
 from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
-from inturn.core.queue.messages import GroupView, QueueInfo, QueueSettings, Why, first_number
+from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.core.words import counted
 
 queue = Commands(help="Queues in a database: create, configure, list, show, purge, delete.", no_args_is_help=True)
@@ -146,7 +146,9 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     if as_json:
         say_json([_document(info) | {"parked_groups": parked} for info, parked in found])
         return
-    table = Table("queue", "messages", "parked groups", "dead letter", "readers and their lag", box=None, pad_edge=False)
+    table = Table(
+        "queue", "messages", "parked groups", "dead letter", "readers and their lag", box=None, pad_edge=False
+    )
     table.columns[1].justify = table.columns[2].justify = "right"
     for info, parked in found:
         dead = info.settings.dead_letter
@@ -207,64 +209,6 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
         say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
     else:
         say(f"{shown(at)} was removed, with {what}.")
-
-
-@queue.command()
-def park(
-    at: QueueAt,
-    group: GroupName,
-    reason: Annotated[str, typer.Argument(help="Why; it is shown by 'groups' and 'queue show'.")],
-    as_json: AsJson = False,
-) -> None:
-    """Let nobody have a group until it is resumed; its messages stay in their order."""
-    with queue_at(at) as there:
-        there.park(group, reason)
-    if as_json:
-        say_json({"group": group, "parked": True})
-        return
-    say(f"{line(group)} is parked; to let it go on: inturn queue resume {shown(at)} {line(group)}")
-
-
-@queue.command()
-def resume(at: QueueAt, group: GroupName, as_json: AsJson = False) -> None:
-    """Let a group that is parked go on, in its order."""
-    with queue_at(at) as there:
-        was_parked = there.resume(group)
-    if as_json:
-        say_json({"group": group, "was_parked": was_parked})
-        return
-    say(f"{line(group)} goes on." if was_parked else f"{line(group)} is not parked.")
-
-
-def groups(
-    at: QueueAt,
-    names: Annotated[list[str] | None, typer.Argument(help="These groups only.")] = None,
-    limit: Limit = 20,
-    as_json: AsJson = False,
-) -> None:
-    """Where groups stand: how much they have, how old the first is, who holds it, why it is not given out.
-
-    Those whose first message was sent first come first. A message without a group is a line of its own.
-    """
-    with queue_at(at) as there:
-        found = there.groups(*names or (), limit=limit)
-        now_ms = there.writer.clock()
-    if as_json:
-        say_json([_group_document(each, now_ms) for each in found])
-        return
-    table = Table("group", "messages", "first", "age", "attempts", "token", "state", box=None, pad_edge=False)
-    for column in table.columns[1:6]:
-        column.justify = "right"
-    for each in found:
-        age = duration((now_ms - each.head_sent_ms) / 1000)
-        token = "" if each.token is None else str(each.token)
-        group = Text("none", "dim") if each.group is None else cell(each.group)
-        table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, cell(_why(each)))
-    plain_console().print(table if found else "No group has messages.")
-    for name in sorted({*(names or ())} - {each.group for each in found}):
-        say(f"{line(name)}: no messages", err=True)
-    if len(found) == limit and not names:
-        say(f"The first {limit:,}; --limit shows more.", err=True)
 
 
 def redrive(
@@ -370,25 +314,4 @@ def _document(info: QueueInfo) -> dict[str, Any]:
         "created_at": iso(info.created_ms),
         "settings": asdict(info.settings),
         "readers": readers,
-    }
-
-
-def _why(each: GroupView) -> str:
-    until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
-    because = "" if each.note is None else f": {line(each.note)}"
-    return f"{each.why.name.lower().replace('_', ' ')}{until}{because}"
-
-
-def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:
-    return {
-        "group": each.group,
-        "messages": each.depth,
-        "head": each.head,
-        "head_sent_at": iso(each.head_sent_ms),
-        "age_s": max(0, now_ms - each.head_sent_ms) / 1000,
-        "why": Why(each.why).name.lower(),
-        "until": None if each.until_ms is None else iso(each.until_ms),
-        "fencing_token": each.token,
-        "attempts": each.attempts,
-        "note": each.note,
     }

@@ -5,6 +5,7 @@ or, whole, through :func:`say_json`.
 """
 
 import json
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -70,3 +71,8 @@ def json_line(document: Any, **how: Any) -> str:
 def plain_console(*, stderr: bool = False) -> Console:
     """Return a console without markup."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def is_asked() -> bool:
+    """Return whether somebody at a terminal can answer a question."""
+    return sys.stdin.isatty()

@@ -1,8 +1,8 @@
 """``inturn upgrade``: states of an older version, which no message has touched since the pipeline has its new one."""
 
 from inturn.cli.decisions import DecisionOptions, decide_many
-from inturn.cli.options import AsJson, StoreAt
-from inturn.cli.parked import By, Definition, DryRunOption, GroupLike, Groups, Sample, WaitS, Why, Yes
+from inturn.cli.options import AsJson, GroupLike, Groups, StoreAt, YesToMany
+from inturn.cli.parked import By, Definition, DryRunOption, Sample, WaitS, Why
 from inturn.cli.places import look_into
 from inturn.cli.texts import line, say
 from inturn.core.pipeline.decision import DecisionAction
@@ -18,7 +18,7 @@ def upgrade(
     wait_s: WaitS = 10.0,
     dry_run: DryRunOption = False,
     sample: Sample = 3,
-    yes: Yes = False,
+    yes: YesToMany = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring states of an older version to that of the pipeline: all, or those of some groups."""

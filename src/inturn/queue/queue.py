@@ -42,7 +42,7 @@ from inturn.queue.operation import operation
 from inturn.queue.producing import last_revision, number_from, prioritize, priority, single_writer
 from inturn.queue.reader import Reader
 from inturn.queue.redrive import redrive
-from inturn.queue.session import park, parked, resume, session
+from inturn.queue.session import park, parked, resume, resume_many, session
 from inturn.store.commands import Ask, Command, Read, Receive, Send, Settle, Transaction, WaitingSend, queue_of
 from inturn.store.protocols import Store
 from inturn.store.writer.group_commit import Writer
@@ -60,6 +60,7 @@ class Queue:
     session = session
     park = park
     resume = resume
+    resume_many = resume_many
     parked = parked
     last_revision = last_revision
     number_from = number_from

@@ -13,15 +13,15 @@ no messages of the group; a receiver that was there first keeps its lease.
 """
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, LeaseExpired, QueueError
 from inturn.core.queue.delivery import SettleResult
-from inturn.core.queue.messages import Delivery, ParkedGroup, ReceiveRequest
-from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.core.queue.messages import Delivery, ReceiveRequest
+from inturn.core.queue.sessions import FIRST_PARKED, ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
 from inturn.core.texts import note
 from inturn.queue.message import (
     Message,
@@ -35,7 +35,7 @@ from inturn.queue.message import (
     time_of,
 )
 from inturn.queue.operation import operation
-from inturn.store.commands import AskSession, Command, Read, ReceiveWithin, TakeSession, Transaction, queue_of
+from inturn.store.commands import Ask, AskSession, Command, Read, ReceiveWithin, TakeSession, Transaction, queue_of
 from inturn.store.writer.group_commit import Writer
 from inturn.telemetry.events import EventLogger
 
@@ -262,20 +262,46 @@ def resume(queue: NamedQueue, group: object, tx: Transaction | None = None) -> C
     def told(answer: SessionAnswer) -> bool:
         was_parked = answer.verdict is SettleResult.DONE
         if was_parked:
-            text = "group %(group)r of %(queue)r goes on; it was parked"
-            _LOG.info("resume", queue.name, text, queue=queue.name, group=name)
+            _tell_resumed(queue.name, name)
         return was_parked
 
     return AskSession(queue.name, name, SessionRequest(SessionVerb.RESUME), told).within(tx)
 
 
 @operation
-def parked(queue: NamedQueue, limit: int = 100, tx: Transaction | None = None) -> Command[list[ParkedGroup]]:
-    """Return parked groups with their reasons, in the order in which they were parked."""
+def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transaction | None = None) -> Command[list[str]]:
+    """Resume parked groups as :meth:`parked` listed them, in one transaction; return the names of those resumed.
+
+    A group that was resumed, or parked again, since it was listed stays as it is.
+    """
+    seen = list(groups)
+
+    def change(store: Any, now_ms: int) -> list[str]:
+        info, resumed = queue_of(store, queue.name), []
+        for each in seen:
+            request = SessionRequest(SessionVerb.RESUME, ms=each.parked_ms)
+            if store.session(info, each.group, request, now_ms).verdict is SettleResult.DONE:
+                resumed.append(each.group)
+        return resumed
+
+    def told(resumed: list[str]) -> list[str]:
+        for name in resumed:
+            _tell_resumed(queue.name, name)
+        return resumed
+
+    return Ask(queue.name, change, told).within(tx)
+
+
+@operation
+def parked(
+    queue: NamedQueue, limit: int = 100, *, after: ParkedGroup | None = None, tx: Transaction | None = None
+) -> Command[list[ParkedGroup]]:
+    """Return parked groups with their reasons, in the order in which they were parked; ``after``: those behind one."""
     check_limit(limit)
+    behind = FIRST_PARKED if after is None else (after.parked_ms, after.group)
 
     def look(store: Any, _now_ms: int) -> list[ParkedGroup]:
-        found: list[ParkedGroup] = store.parked(queue_of(store, queue.name), limit)
+        found: list[ParkedGroup] = store.parked(queue_of(store, queue.name), limit, behind)
         return found
 
     return Read(queue.name, look).within(tx)
@@ -283,6 +309,10 @@ def parked(queue: NamedQueue, limit: int = 100, tx: Transaction | None = None) -
 
 def _tell_parked(queue: str, group: str, reason: str) -> None:
     _LOG.warning("park", queue, "group %(group)r of %(queue)r is parked", payload=reason, queue=queue, group=group)
+
+
+def _tell_resumed(queue: str, group: str) -> None:
+    _LOG.info("resume", queue, "group %(group)r of %(queue)r goes on; it was parked", queue=queue, group=group)
 
 
 def _nothing(_answer: SessionAnswer) -> None:

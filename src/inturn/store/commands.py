@@ -203,8 +203,8 @@ class Ask(Command[T]):
 
     __slots__ = ("function",)
 
-    def __init__(self, queue: str, function: Callable[[Store, int], T]) -> None:
-        super().__init__(queue, _as_it_is)
+    def __init__(self, queue: str, function: Callable[[Store, int], T], answer: Callable[[T], T] | None = None) -> None:
+        super().__init__(queue, answer or _as_it_is)
         self.function: Final = function
 
     def run(self, store: Store, now_ms: int) -> T:

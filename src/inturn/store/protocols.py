@@ -18,12 +18,12 @@ from inturn.core.queue.messages import (
     Depth,
     Draft,
     GroupView,
-    ParkedGroup,
     QueueInfo,
     ReceiveRequest,
     Sent,
     StoredMessage,
 )
+from inturn.core.queue.sessions import FIRST_PARKED, ParkedGroup
 from inturn.store.erasure import ErasureStore
 from inturn.store.key_store import KeyStore
 from inturn.store.pipeline_store import PipelineStore
@@ -144,8 +144,8 @@ class SessionStore(Protocol):
         """Apply a session request to a group and its messages; ``group`` None: the next group that can be locked."""
         ...
 
-    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Return the parked groups, in the order in which they were parked."""
+    def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
+        """Return the parked groups behind a time and a name, in the order in which they were parked."""
         ...
 
 

@@ -333,20 +333,6 @@ class GroupView(NamedTuple):
     note: str | None = None
 
 
-class ParkedGroup(NamedTuple):
-    """A parked group.
-
-    Attributes:
-        group: its name.
-        note: why it is parked.
-        parked_ms: when it was parked.
-    """
-
-    group: str
-    note: str
-    parked_ms: int
-
-
 def first_number(queue: int) -> int:
     """Return the number before the first sequence number of a queue.
 

@@ -20,7 +20,7 @@ The memory store runs these rules; every other store is tested against it:
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from inturn.core.queue.delivery import DeliveryState, Settlement, SettleResult, blocking
 from inturn.core.queue.messages import GroupView, StoredMessage, Why
@@ -46,6 +46,24 @@ class GroupLock(NamedTuple):
 
 OPEN = GroupLock()
 """The gate of nearly every group."""
+
+
+class ParkedGroup(NamedTuple):
+    """A parked group.
+
+    Attributes:
+        group: its name.
+        note: why it is parked.
+        parked_ms: when it was parked.
+    """
+
+    group: str
+    note: str
+    parked_ms: int
+
+
+FIRST_PARKED: Final = (-1, "")
+"""The time and the name before every parked group."""
 
 
 class SessionVerb(IntEnum):
@@ -75,7 +93,8 @@ class SessionRequest(NamedTuple):
     Attributes:
         verb: kind of request.
         token: token of the session; None: a request without a session, such as an operator's.
-        ms: time from now, for ``LOCK`` and ``RENEW``.
+        ms: time from now, for ``LOCK`` and ``RENEW``; for ``RESUME`` the time at which the group was parked, so that
+            a group that was parked again since stays so; 0: whenever.
         note: reason, for ``PARK``.
         state: new state, for ``SET_STATE``; None: none.
     """
@@ -91,7 +110,7 @@ class SessionAnswer(NamedTuple):
     """The result of a request.
 
     Attributes:
-        verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked.
+        verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked, or not then.
         group: name of the group.
         gate: the gate now, if the request was done.
         state: for ``GET_STATE``.
@@ -144,8 +163,9 @@ def decide(
     """Return the verdict on a request, and the gate after it; ``is_held``: a receiver holds a message of the group."""
     verb = request.verb
     if verb is SessionVerb.RESUME:
-        there = gate.note is not None
-        return (SettleResult.DONE if there else SettleResult.GONE), gate._replace(note=None, parked_ms=None)
+        if gate.note is None or (request.ms and gate.parked_ms != request.ms):
+            return SettleResult.GONE, gate
+        return SettleResult.DONE, gate._replace(note=None, parked_ms=None)
     by_nobody = verb is SessionVerb.LOCK or (verb is SessionVerb.PARK and request.token is None)
     if by_nobody:
         if is_locked(gate, now_ms) or is_held or (verb is SessionVerb.LOCK and gate.note is not None):

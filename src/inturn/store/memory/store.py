@@ -18,14 +18,13 @@ from inturn.core.queue.messages import (
     Depth,
     Draft,
     GroupView,
-    ParkedGroup,
     QueueInfo,
     ReceiveRequest,
     Sent,
     StoredMessage,
     first_number,
 )
-from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.core.queue.sessions import FIRST_PARKED, ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
 from inturn.store.memory.pipelines import MemoryPipelines
 from inturn.store.memory.queue import MemoryMessage, MemoryQueue
 
@@ -296,11 +295,12 @@ class MemoryStore:
         state = kept.states.get(group) if request.verb is SessionVerb.GET_STATE else None
         return SessionAnswer(verdict, group, gate, state)
 
-    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Return the parked groups, in the order in which they were parked."""
+    def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
+        """Return the parked groups behind a time and a name, in the order in which they were parked."""
         gates = self._queues[queue.name].gates.items()
         found = [(gate.parked_ms or 0, group or "", gate.note) for group, gate in gates if gate.note is not None]
-        return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in sorted(found)[:limit]]
+        listed = [each for each in sorted(found) if each[:2] > after]
+        return [ParkedGroup(group, note, parked_ms) for parked_ms, group, note in listed[:limit]]
 
     # --- producers ---
 

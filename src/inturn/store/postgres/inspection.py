@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 from inturn.core.queue import sessions
 from inturn.core.queue.delivery import DeliveryState
-from inturn.core.queue.messages import Depth, GroupView, ParkedGroup, QueueInfo, StoredMessage, first_number
+from inturn.core.queue.messages import (
+    Depth,
+    GroupView,
+    QueueInfo,
+    StoredMessage,
+    first_number,
+)
+from inturn.core.queue.sessions import FIRST_PARKED, ParkedGroup
 from inturn.store.postgres.catalog import PostgresCatalog
 from inturn.store.postgres.group_locks import PostgresGroupLocks
 from inturn.store.postgres.messages import entry_of, hold_of
@@ -76,8 +83,8 @@ class PostgresInspection(PostgresStatements):
             group_lock = self._group_locks.of(queue.number, group)
         return sessions.view(entry_of(row), depth, group_lock, own, holds, now_ms)
 
-    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Return the parked groups, in the order in which they were parked."""
-        rows = self._all("parked", queue.number, limit)
+    def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
+        """Return the parked groups behind a time and a name, in the order in which they were parked."""
+        rows = self._all("parked", queue.number, after[0], short(after[1]), limit)
         name = self._names.reader(row[0] for row in rows)
         return [ParkedGroup(name(group), *more) for group, *more in rows]

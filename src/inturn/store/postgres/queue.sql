@@ -803,7 +803,7 @@ select count(*) from inturn_session where queue = $1 and note is not null;
 
 -- name: parked
 select grp, note, parked_ms from inturn_session
-where queue = $1 and note is not null order by parked_ms, grp limit $2;
+where queue = $1 and note is not null and (parked_ms, grp) > ($2, $3) order by parked_ms, grp limit $4;
 
 -- name: state
 select state from inturn_state where queue = $1 and grp = $2;

@@ -475,7 +475,7 @@ select count(*) from inturn_session where queue = ? and note is not null;
 
 -- name: parked
 select grp, note, parked_ms from inturn_session
-where queue = ? and note is not null order by parked_ms, grp limit ?;
+where queue = ? and note is not null and (parked_ms, grp) > (?, ?) order by parked_ms, grp limit ?;
 
 -- name: state
 select state from inturn_session where queue = ? and grp = ?;

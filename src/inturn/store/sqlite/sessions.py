@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from inturn.core import limits
 from inturn.core.queue import delivery, sessions
 from inturn.core.queue.delivery import SettleResult
-from inturn.core.queue.messages import ParkedGroup, QueueInfo
-from inturn.core.queue.sessions import SessionAnswer, SessionRequest, SessionVerb
+from inturn.core.queue.messages import QueueInfo
+from inturn.core.queue.sessions import FIRST_PARKED, ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
 from inturn.store.sqlite.catalog import SqliteCatalog
 from inturn.store.sqlite.group_index import GroupIndex
 from inturn.store.sqlite.group_locks import SqliteGroupLocks
@@ -84,6 +84,6 @@ class SqliteSessions(SqliteStatements):
     def _is_held(self, queue: QueueInfo, group: str, now_ms: int) -> bool:
         return any(delivery.is_leased(hold, now_ms) for _, hold in self._leases.of_group(queue, group, fetched=True))
 
-    def parked(self, queue: QueueInfo, limit: int) -> list[ParkedGroup]:
-        """Return parked groups, in the order in which they were parked."""
-        return [ParkedGroup._make(row) for row in self._all("parked", queue.number, limit)]
+    def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
+        """Return the parked groups behind a time and a name, in the order in which they were parked."""
+        return [ParkedGroup._make(row) for row in self._all("parked", queue.number, *after, limit)]
