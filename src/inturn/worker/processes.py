@@ -132,10 +132,11 @@ class ProcessGroup:
 
 
 def _summed(*told: dict[str, Any]) -> dict[str, Any]:
-    """Return the sums of the counts in several statuses, for each pipeline."""
-    sums: dict[tuple[str, str, str], dict[str, Any]] = {}
+    """Return the sums of the counts in several statuses, for each worker by its names."""
+    sums: dict[tuple[str, ...], dict[str, Any]] = {}
     for worker in (worker for each in told for worker in each.get("workers", ())):
-        into = sums.setdefault((worker["pipeline"], worker["database"], worker["queue"]), {})
+        names = tuple(value for value in worker.values() if isinstance(value, str))
+        into = sums.setdefault(names, {})
         for name, value in worker.items():
             into[name] = into.get(name, 0) + value if isinstance(value, int) else value
     return {"workers": list(sums.values())}

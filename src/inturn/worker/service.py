@@ -1,16 +1,19 @@
-"""Workers of several pipelines in one process, until they are stopped; ``inturn work`` runs it."""
+"""Loops over several queues in one process, until they are stopped; ``inturn work`` and ``inturn consume`` run it."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from inturn.core import limits
 from inturn.core.errors import InputError
+from inturn.core.override import override
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue
 from inturn.telemetry import measures
+from inturn.worker.background import BackgroundLoop
 from inturn.worker.chain import To
 from inturn.worker.outbox import Deliver
 from inturn.worker.worker import Worker
@@ -26,15 +29,82 @@ class Job(NamedTuple):
     database: str = ""
 
 
-class Service:
+class LoopService(ABC):
+    """Loops that are started, watched and stopped together.
+
+    Args:
+        loops: the loops, which are not started yet.
+
+    Attributes:
+        is_done: whether it ended because all queues were empty.
+    """
+
+    def __init__(self, loops: Sequence[BackgroundLoop]) -> None:
+        self._loops = loops
+        self._stopping = threading.Event()
+        self._is_running = False
+        self.is_done = False
+
+    @abstractmethod
+    def _rows(self) -> list[dict[str, Any]]:
+        """Return the counts of each loop, as JSON values; what is no number says which one it is."""
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Work until stopped, until one of the loops fails or, with ``until_empty``, until all queues are empty.
+
+        Raises:
+            Exception: the error of the first loop that failed; the others are stopped in order.
+        """
+        with ExitStack() as stack:
+            for loop in self._loops:
+                stack.enter_context(loop)
+            stack.callback(self._stop_all)
+            self._is_running = True
+            if until_empty:
+                self._drain()
+            while not self._stopping.wait(limits.WORKER_LOOK_S):
+                for loop in self._loops:
+                    loop.check()
+
+    def _drain(self) -> None:
+        """Stop once all queues are empty at the same time: one loop may send to a queue that was drained before."""
+        counted = -1
+        while counted < (counted := self._counted()):
+            for loop in self._loops:
+                try:
+                    loop.drain()
+                except InputError:
+                    if not self._stopping.is_set():
+                        raise
+                    return  # a stop ends the wait
+        self.is_done = True
+        self._stopping.set()
+
+    def _counted(self) -> int:
+        return sum(value for row in self._rows() for value in row.values() if isinstance(value, int))
+
+    def stop_soon(self) -> None:
+        """Take no more messages; ``run`` returns once running handlers are done."""
+        self._stopping.set()
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        self._is_running = False
+        for loop in self._loops:
+            loop.stop_soon()
+
+    def status(self) -> dict[str, Any]:
+        """Return whether all loops run and can use their databases, and the counts of each, as JSON values."""
+        is_running = self._is_running and not self._stopping.is_set()
+        return {"ready": is_running and all(loop.is_available for loop in self._loops), "workers": self._rows()}
+
+
+class Service(LoopService):
     """A worker for each job, each with threads of its own.
 
     Args:
         jobs: the pipelines and their queues.
         grace_s: how long a stop waits for running handlers, in seconds.
-
-    Attributes:
-        is_done: whether it ended because all queues were empty.
 
     Raises:
         InputError: if there is no job, or two of them run the same pipeline over the same queue.
@@ -52,66 +122,17 @@ class Service:
             Worker(job.pipeline, job.queue, concurrency=job.concurrency, deliver=job.deliver, grace_s=grace_s)
             for job in jobs
         ]
-        self._stopping = threading.Event()
-        self._is_running = False
-        self.is_done = False
+        super().__init__(self._workers)
 
-    def run(self, *, until_empty: bool = False) -> None:
-        """Work until stopped, until one of the workers fails or, with ``until_empty``, until all queues are empty.
-
-        Raises:
-            Exception: the error of the first worker that failed; the others are stopped in order.
-        """
-        with ExitStack() as stack:
-            for worker in self._workers:
-                stack.enter_context(worker)
-            stack.callback(self._stop_all)
-            self._is_running = True
-            if until_empty:
-                self._drain()
-            while not self._stopping.wait(limits.WORKER_LOOK_S):
-                for worker in self._workers:
-                    worker.check()
-
-    def _drain(self) -> None:
-        """Stop once all queues are empty at the same time: a delivery may send to a queue that was drained before."""
-        received = -1
-        while received < (received := sum(worker.counts.received for worker in self._workers)):
-            for worker in self._workers:
-                try:
-                    worker.drain()
-                except InputError:
-                    if not self._stopping.is_set():
-                        raise
-                    return  # a stop ends the wait
-        self.is_done = True
-        self._stopping.set()
-
-    def stop_soon(self) -> None:
-        """Take no more messages; ``run`` returns once running handlers are done."""
-        self._stopping.set()
-        self._stop_all()
-
-    def _stop_all(self) -> None:
-        self._is_running = False
-        for worker in self._workers:
-            worker.stop_soon()
-
-    def status(self) -> dict[str, Any]:
-        """Return whether all workers run and can use their databases, and the counts of each, as JSON values."""
-        return {
-            "ready": self._is_running
-            and not self._stopping.is_set()
-            and all(worker.is_available for worker in self._workers),
-            "workers": [
-                {"pipeline": job.pipeline.name, "database": job.database, "queue": job.queue.name}
-                | counted(worker.counts)
-                for job, worker in zip(self._jobs, self._workers, strict=True)
-            ],
-        }
+    @override
+    def _rows(self) -> list[dict[str, Any]]:
+        return [
+            {"pipeline": job.pipeline.name, "database": job.database, "queue": job.queue.name} | counted(worker.counts)
+            for job, worker in zip(self._jobs, self._workers, strict=True)
+        ]
 
 
-def told(service: Service) -> dict[str, Any]:
+def told(service: LoopService) -> dict[str, Any]:
     """Return the status of a service, and the measurements of its process, as its parent needs them."""
     return service.status() | {"measures": measures.workers(), "is_done": service.is_done}
 

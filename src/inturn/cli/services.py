@@ -1,0 +1,203 @@
+"""Settings, options, processes, health and logs of ``inturn work`` and ``inturn consume``, until they are stopped."""
+
+import signal
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+import typer
+
+from inturn.cli.errors import needed
+from inturn.cli.metrics import metrics_page
+from inturn.cli.places import make_absent, opened, split
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.telemetry import measures
+from inturn.telemetry.logs import LEVELS, configure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from inturn.database import Database
+    from inturn.queue import Queue
+    from inturn.worker.processes import Uplink
+    from inturn.worker.service import LoopService
+
+Processes = Annotated[int | None, typer.Option(help="Processes, for handlers that compute; default: 1.")]
+GraceS = Annotated[float | None, typer.Option(help="How long a stop waits for handlers; default: 30.")]
+Health = Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")]
+LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error; default: info.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.")]
+Telemetry = Annotated[bool, typer.Option("--telemetry", help="Trace with OpenTelemetry, set up by OTEL_….")]
+CountsAsJson = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")]
+
+
+class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The settings of a command that runs until it is stopped, as in its TOML file.
+
+    Attributes:
+        processes: the number of processes; each works on all queues.
+        grace_s: how long a stop waits for running handlers, in seconds.
+        health: the address of ``/health``, ``/ready`` and ``/metrics``; None: none.
+        log_level: the least level of the log, on standard error.
+        log_json: whether the log has lines of JSON.
+        telemetry: whether OpenTelemetry is set up, by the variables ``OTEL_…``.
+    """
+
+    processes: int = 1
+    grace_s: float = limits.WORKER_GRACE_S
+    health: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_json: bool = False
+    telemetry: bool = False
+
+    def queues(self) -> list[str]:
+        """Return the queues from which messages are received, as DATABASE#QUEUE."""
+        raise NotImplementedError
+
+    def service(self) -> "AbstractContextManager[LoopService]":
+        """Load what the settings name, open the databases, and return what is to run."""
+        raise NotImplementedError
+
+
+Config = TypeVar("Config", bound=ServiceConfig)
+
+
+class Finished(NamedTuple):
+    """The end of a command: the counts of each worker, and whether it was stopped."""
+
+    workers: list[dict[str, Any]]
+    is_stopped: bool
+
+
+def adapted(config: Config, **given: Any) -> Config:
+    """Return settings with those that were given as options.
+
+    Raises:
+        InputError: if a value is invalid.
+    """
+    log_level = given.get("log_level")
+    if log_level not in (None, *LEVELS):
+        raise InputError(f"--log-level is {log_level!r}; it is one of {', '.join(LEVELS)}")
+    for flag in ("log_json", "telemetry"):
+        given[flag] = given.get(flag) or None
+    config = msgspec.structs.replace(config, **{name: value for name, value in given.items() if value is not None})
+    if not 1 <= config.processes <= limits.WORKER_PROCESSES:
+        raise InputError(f"processes is {config.processes}; it is a number from 1 to {limits.WORKER_PROCESSES}")
+    return config
+
+
+def beside(folder: Path, where: str, mark: str) -> str:
+    """Return a place and name of a configuration, with a relative file resolved against its folder."""
+    place, sign, name = where.rpartition(mark)
+    is_file = place.endswith(".py") or (mark == "#" and "://" not in place)
+    return f"{folder / place}{sign}{name}" if place and sign and is_file else where
+
+
+def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
+    """Work in this process or in several, until stopped or until all queues are empty."""
+    from inturn.worker.health import HealthEndpoint
+    from inturn.worker.signals import stopped_by
+
+    configure(config.log_level, json_lines=config.log_json)
+    with ExitStack() as stack:
+        service: Any
+        go: Callable[[], None]
+        workers = measures.workers
+        if config.processes == 1:
+            service = stack.enter_context(config.service())
+            go = partial(service.run, until_empty=until_empty)
+        else:
+            from inturn.worker.processes import ProcessGroup
+
+            with config.service():  # what is wrong with it is told here, once, before any process starts
+                pass
+            service = ProcessGroup(_one_of_several, (config, until_empty), config.processes)
+            go, workers = service.run, service.measured
+        databases = stack.enter_context(_shown_databases(config))
+        if config.health is not None:
+            stack.enter_context(HealthEndpoint(config.health, service.status, metrics_page(databases, workers)))
+        if config.telemetry:
+            stack.enter_context(_instrumented(databases))
+        stopped = Event()
+
+        def stop() -> None:
+            stopped.set()
+            service.stop_soon()
+
+        with stopped_by(stop):
+            go()
+        return Finished(service.status()["workers"], stopped.is_set())
+
+
+class Opened:
+    """The databases of a service, each opened once.
+
+    Args:
+        stack: closes them.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._databases: dict[str, Database] = {}
+
+    def queue(self, path: str, name: str) -> "Queue":
+        """Return a queue, which must be there."""
+        if path not in self._databases:
+            self._databases[path] = self._stack.enter_context(opened(path))
+        return self._databases[path].queue(name, create=False)
+
+
+def make_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool) -> None:
+    """Make the databases that are not there yet, each with all of its queues at once, however it is spelt.
+
+    Args:
+        queues: databases and queues.
+        is_quiet: whether nothing is said of it.
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    for path, name in queues:
+        one = path if "://" in path else str(Path(path).resolve())
+        found.setdefault(one, (path, []))[1].append(name)
+    for path, names in found.values():
+        make_absent(path, names, is_quiet=is_quiet)
+
+
+@contextmanager
+def _shown_databases(config: ServiceConfig) -> "Iterator[list[Database]]":
+    """Open the databases once more, if metrics are asked for: to read their figures holds up no worker."""
+    with ExitStack() as stack:
+        paths = dict.fromkeys(split(each)[0] for each in config.queues())
+        wanted = paths if config.health is not None or config.telemetry else ()
+        yield [stack.enter_context(opened(path)) for path in wanted]
+
+
+def _instrumented(databases: "Sequence[Database]") -> AbstractContextManager[None]:
+    with needed("--telemetry needs", "telemetry"):
+        from inturn.telemetry.sdk import instrumented
+    return instrumented(databases)
+
+
+def _one_of_several(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
+    """Work in a process of several; the parent hears Ctrl-C, passes a stop on, and shows the databases' figures."""
+    from inturn.worker.service import told
+    from inturn.worker.signals import stopped_by
+
+    config, until_empty = argument
+    configure(config.log_level, json_lines=config.log_json)
+    if config.health is not None:
+        measures.begin()
+    with ExitStack() as stack:
+        if config.telemetry:
+            stack.enter_context(_instrumented(()))
+        service = stack.enter_context(config.service())
+        stack.enter_context(stopped_by(service.stop_soon, signal.SIGTERM))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        uplink.watch(partial(told, service), service.stop_soon)
+        try:
+            service.run(until_empty=until_empty)
+        finally:
+            uplink.tell(told(service))
