@@ -1,9 +1,11 @@
 """``inturn consume``: a handler from a file, stopped in order by a signal."""
 
 import json
+import logging
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,16 @@ def handle(message):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A queue and a handler; afterwards the log goes where it went before."""
     (tmp_path / "app.py").write_text(APP)
     with inturn.open(tmp_path / "shop.db", durable=False) as db:
         db.queue("payments")
-    return tmp_path
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield tmp_path
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def send(folder: Path, *bodies: str) -> None:
@@ -78,7 +85,7 @@ def test_it_ends_when_the_queue_is_empty_and_says_what_it_did(folder: Path) -> N
     process = start(folder, *options, "--json")
     out, said = process.communicate(timeout=60)
     counts = {"done": 2, "failed": 2, "parked": 1, "deferred": 0, "dead_lettered": 0, "lost": 0}
-    assert json.loads(out) == counts
+    assert json.loads(out) == [{"handler": "app.py:handle", "database": "shop.db", "queue": "payments"} | counts]
     assert left(folder) == (1, 0)
     assert process.returncode == 1
     assert "shop.db#payments is not empty" in said
@@ -128,7 +135,7 @@ def test_a_parked_group_without_messages_leaves_nothing(folder: Path, monkeypatc
 def test_a_stop_is_a_success_whatever_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     send(folder, "bad", "stop")
-    done = ran(*UNTIL_EMPTY, "--concurrency", 1)
+    done = ran(*UNTIL_EMPTY, "--concurrency", 1, "--log-level", "error")
     assert (done.exit_code, done.stderr) == (0, "")
 
 

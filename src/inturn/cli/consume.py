@@ -1,91 +1,240 @@
-"""``inturn consume``: a handler with side effects over a durable queue, until it is stopped."""
+"""``inturn consume``: handlers with side effects over durable queues, in one or several processes, until stopped."""
 
-from contextlib import ExitStack
-from dataclasses import asdict
-from threading import Event
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from inturn.cli.metrics import metrics_page
-from inturn.cli.options import AsDocument
-from inturn.cli.places import make_absent, opened, split
+from inturn.cli.places import opened, split
+from inturn.cli.services import (
+    CountsAsJson,
+    GraceS,
+    Health,
+    LogJson,
+    LogLevel,
+    Opened,
+    Processes,
+    ServiceConfig,
+    Telemetry,
+    adapted,
+    beside,
+    make_queues,
+    run,
+)
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
+from inturn.core.override import override
 from inturn.core.pipeline.order import Retry
 from inturn.core.rate import Rate
 from inturn.core.words import counted
 from inturn.definitions import load_function
-from inturn.telemetry import measures
+from inturn.toml_file import read_toml
 
 if TYPE_CHECKING:
-    from inturn.consumer import Consumer
+    from collections.abc import Iterator
+    from types import ModuleType
+
     from inturn.core.queue.messages import Depth
+    from inturn.worker.service import LoopService
+
+_NAMES = ("handler", "database", "queue")
+
+
+class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A ``[[consumers]]`` of a configuration; the arguments of :func:`inturn.consume`.
+
+    Attributes:
+        handler: ``app.py:handle`` or ``package.module:name``.
+        queue: ``shop.db#payments`` or ``postgresql://…#payments``.
+        transaction: the function that opens the user's own transaction for each message, named as the handler is;
+            None: none.
+        concurrency: the number of messages handled at once, in each process.
+        retries: the number of further attempts after a failure.
+        backoff: the longest pause before the first of them; it doubles.
+        dead_letter: whether a failing message is moved to the queue's dead-letter queue; otherwise its group is parked.
+        rate_limit: the maximum rate of all messages, such as ``10/second``; None: none.
+        group_rate_limit: the same for each group.
+        burst: the number of messages of ``rate_limit`` that may begin at once.
+    """
+
+    handler: str
+    queue: str
+    transaction: str | None = None
+    concurrency: int = limits.WORKER_CONCURRENCY
+    retries: int = 5
+    backoff: str = "1 second"
+    dead_letter: bool = False
+    rate_limit: str | None = None
+    group_rate_limit: str | None = None
+    burst: int = 1
+
+    def options(self, modules: "dict[str, ModuleType]") -> dict[str, Any]:
+        """Return what :class:`inturn.consumer.Consumer` takes after the queue.
+
+        Raises:
+            InputError: if a value is invalid.
+            PipelineError: if there is no such function.
+        """
+        return {
+            "handler": load_function(self.handler, modules),
+            "transaction": None if self.transaction is None else load_function(self.transaction, modules),
+            "concurrency": self.concurrency,
+            "retry": Retry(self.retries, self.backoff),
+            "then": "dead-letter" if self.dead_letter else "park",
+            "rate_limit": _rate("rate_limit", self.rate_limit, self.burst),
+            "group_rate_limit": _rate("group_rate_limit", self.group_rate_limit),
+        }
+
+
+class ConsumeConfig(ServiceConfig, frozen=True, kw_only=True):
+    """A configuration of ``inturn consume``, one TOML file.
+
+    Attributes:
+        consumers: what to consume.
+    """
+
+    consumers: tuple[ConsumedQueue, ...] = ()
+
+    @override
+    def queues(self) -> list[str]:
+        """Return the queues that are consumed."""
+        return [each.queue for each in self.consumers]
+
+    @override
+    def service(self) -> "AbstractContextManager[LoopService]":
+        """Load the handlers and open the databases."""
+        return _service(self)
 
 
 def consume(
-    handler: Annotated[str, typer.Argument(help="Where the handler is: app.py:handle or package.module:name.")],
-    queue: Annotated[str, typer.Option(help="Where its messages are: DATABASE#QUEUE.")],
-    concurrency: Annotated[int, typer.Option(help="Messages handled at once.")] = limits.WORKER_CONCURRENCY,
-    retries: Annotated[int, typer.Option(help="Further attempts after a failure.")] = 5,
-    backoff: Annotated[str, typer.Option(help="The longest pause before the first; it doubles.")] = "1 second",
+    handler: Annotated[
+        str | None, typer.Argument(help="Where the handler is: app.py:handle or package.module:name.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Where its messages are: DATABASE#QUEUE.")] = None,
+    transaction: Annotated[
+        str | None, typer.Option(help="What opens your own transaction for each message: app.py:open_tx.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Messages handled at once; default: 8.")] = None,
+    retries: Annotated[int | None, typer.Option(help="Further attempts after a failure; default: 5.")] = None,
+    backoff: Annotated[
+        str | None, typer.Option(help="The longest pause before the first; it doubles; default: 1 second.")
+    ] = None,
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Move a failing message to the dead-letter queue; default: park.")
     ] = False,
     rate_limit: Annotated[str | None, typer.Option(help="Messages begun in a time, at most: 10/second.")] = None,
     group_rate_limit: Annotated[str | None, typer.Option(help="The same for each group.")] = None,
-    burst: Annotated[int, typer.Option(help="Messages of --rate-limit that may begin at once.")] = 1,
-    grace_s: Annotated[float, typer.Option(help="How long a stop waits for handlers.")] = limits.WORKER_GRACE_S,
-    health: Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")] = None,
+    burst: Annotated[
+        int | None, typer.Option(help="Messages of --rate-limit that may begin at once; default: 1.")
+    ] = None,
+    processes: Processes = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with several handlers.")] = None,
+    grace_s: GraceS = None,
+    health: Health = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = False,
+    telemetry: Telemetry = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End once nothing is left to handle.")] = False,
-    as_json: AsDocument = False,
+    as_json: CountsAsJson = False,
 ) -> None:
-    """Call a handler with each message of a queue until SIGTERM or Ctrl-C, which finish running handlers."""
-    from inturn.consumer import Consumer
-    from inturn.worker.health import HealthEndpoint
-    from inturn.worker.signals import stopped_by
-
-    path, name = split(queue)
-    function = load_function(handler, {})
-    make_absent(path, [name])
-    stopped = Event()
-    with ExitStack() as stack:
-        db = stack.enter_context(opened(path))
-        consumer = Consumer(
-            db.queue(name, create=False),
-            function,
-            concurrency=concurrency,
-            retry=Retry(retries, backoff),
-            then="dead-letter" if dead_letter else "park",
-            rate_limit=_rate("--rate-limit", rate_limit, burst),
-            group_rate_limit=_rate("--group-rate-limit", group_rate_limit),
-            grace_s=grace_s,
-        )
-        if health is not None:
-            stack.enter_context(HealthEndpoint(health, lambda: _status(consumer), metrics_page([db], measures.workers)))
-
-        def stop() -> None:
-            stopped.set()
-            consumer.stop_soon()
-
-        with stopped_by(stop):
-            consumer.run(until_empty=until_empty)
-        depth = db.queue(name, create=False).depth()
-    counts = asdict(consumer.counts)
+    """Call handlers with each message of their queues until SIGTERM or Ctrl-C, which finish running handlers."""
+    chosen = adapted(
+        read(config) if config is not None else ConsumeConfig(),
+        processes=processes,
+        grace_s=grace_s,
+        health=health,
+        log_level=log_level,
+        log_json=log_json,
+        telemetry=telemetry,
+    )
+    given = {"queue": queue, "transaction": transaction, "concurrency": concurrency, "retries": retries}
+    given |= {"backoff": backoff, "dead_letter": dead_letter or None, "rate_limit": rate_limit}
+    given |= {"group_rate_limit": group_rate_limit, "burst": burst}
+    chosen = _with_one(chosen, handler, {name: value for name, value in given.items() if value is not None})
+    found = run(chosen, until_empty=until_empty)
     if as_json:
-        say_json(counts)
+        say_json(found.workers)
     else:
-        told = ", ".join(f"{count} {what.replace('_', '-')}" for what, count in counts.items())
-        say(f"{line(handler)} over {line(name)}: {told}")
-    if until_empty and not stopped.is_set() and (left := _left(shown(queue), depth)):
-        say(left, err=True)
+        for each in found.workers:
+            counts = [f"{count} {what.replace('_', '-')}" for what, count in each.items() if what not in _NAMES]
+            say(f"{line(each['handler'])} over {line(each['queue'])}: {', '.join(counts)}")
+    if until_empty and not found.is_stopped and (left := list(_left(chosen))):
+        say("\n".join(left), err=True)
         raise typer.Exit(1)
 
 
-def _left(at: str, depth: "Depth") -> str:
-    """Return what was left in a queue for a person, and the commands about it; empty: nothing."""
+def read(path: Path) -> ConsumeConfig:
+    """Read a configuration; relative files in it are resolved against its folder.
+
+    Raises:
+        InputError: if the file cannot be read, is not TOML, or has an unknown name or a wrong value.
+    """
+    config, folder = read_toml(path, ConsumeConfig), path.parent
+    consumers = tuple(
+        msgspec.structs.replace(
+            each,
+            handler=beside(folder, each.handler, ":"),
+            transaction=each.transaction and beside(folder, each.transaction, ":"),
+            queue=beside(folder, each.queue, "#"),
+        )
+        for each in config.consumers
+    )
+    return msgspec.structs.replace(config, consumers=consumers)
+
+
+def _with_one(config: ConsumeConfig, handler: str | None, given: dict[str, Any]) -> ConsumeConfig:
+    """Return the settings with the handler that options describe, if one is named."""
+    if handler is None:
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise InputError(f"{names} belong to a handler; name it first, or write them into the file")
+        return config
+    if "queue" not in given:
+        raise InputError(f"say where the messages of {handler} are: --queue DATABASE#QUEUE")
+    return msgspec.structs.replace(config, consumers=(*config.consumers, ConsumedQueue(handler, **given)))
+
+
+@contextmanager
+def _service(config: ConsumeConfig) -> "Iterator[LoopService]":
+    """Load the handlers and open the databases, each once."""
+    from inturn.consumer import Consumer
+    from inturn.consumer.service import ConsumerJob, ConsumerService
+
+    with ExitStack() as stack:
+        databases = Opened(stack)
+        modules: dict[str, ModuleType] = {}
+        options = [each.options(modules) for each in config.consumers]
+        places = [split(each.queue) for each in config.consumers]
+        make_queues(places, is_quiet=config.log_json)
+        yield ConsumerService(
+            [
+                ConsumerJob(
+                    Consumer(databases.queue(path, name), **chosen, grace_s=config.grace_s),
+                    each.handler,
+                    shown(path),
+                    name,
+                )
+                for each, chosen, (path, name) in zip(config.consumers, options, places, strict=True)
+            ]
+        )
+
+
+def _left(config: ConsumeConfig) -> "Iterator[str]":
+    """Yield what was left in each queue for a person, and the commands about it."""
+    for each in config.consumers:
+        path, name = split(each.queue)
+        with opened(path) as db:
+            depth = db.queue(name, create=False).depth()
+        if found := _left_in(shown(each.queue), depth):
+            yield found
+
+
+def _left_in(at: str, depth: "Depth") -> str:
+    """Return what was left in a queue for a person; empty: nothing."""
     parts = []
     if depth.parked and depth.messages > depth.deferred:  # a parked group may have no messages
         parts.append(
@@ -100,16 +249,12 @@ def _left(at: str, depth: "Depth") -> str:
     return f"{at} is not empty, and what is left waits for a person: {', and '.join(parts)}." if parts else ""
 
 
-def _rate(option: str, text: str | None, burst: int = 1) -> Rate | None:
-    """Return the rate of an option, such as ``10/second`` or ``100/5 minutes``."""
+def _rate(name: str, text: str | None, burst: int = 1) -> Rate | None:
+    """Return the rate of a setting, such as ``10/second`` or ``100/5 minutes``."""
     if text is None:
         return None
     times, _, per = text.partition("/")
     if not times.strip().isdecimal() or not per:
-        raise InputError(f"{option} is {text!r}; write 10/second or 100/5 minutes")
+        raise InputError(f"{name} is {text!r}; write 10/second or 100/5 minutes")
     per = per.strip()
     return Rate(int(times), per if per[:1].isdecimal() else f"1 {per}", burst=burst)
-
-
-def _status(consumer: "Consumer") -> dict[str, Any]:
-    return {"ready": consumer.is_taking, **asdict(consumer.counts)}

@@ -1,0 +1,49 @@
+"""Consumers of several queues in one process, until they are stopped; ``inturn consume`` runs it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from inturn.consumer.consumer import Consumer
+from inturn.core.errors import InputError
+from inturn.core.override import override
+from inturn.worker.service import LoopService
+
+
+class ConsumerJob(NamedTuple):
+    """A consumer, with names of its handler, its database and its queue for people."""
+
+    consumer: Consumer
+    handler: str
+    database: str
+    queue: str
+
+
+class ConsumerService(LoopService):
+    """Consumers, each with threads of its own.
+
+    Args:
+        jobs: the consumers.
+
+    Raises:
+        InputError: if there is none, or two of them consume the same queue.
+    """
+
+    def __init__(self, jobs: Sequence[ConsumerJob]) -> None:
+        if not jobs:
+            raise InputError("there is nothing to consume: name a handler and a queue")
+        places = [(job.database, job.queue) for job in jobs]
+        twice = next((job for job in jobs if places.count((job.database, job.queue)) > 1), None)
+        if twice is not None:  # each would get some of the messages, by chance
+            raise InputError(
+                f"the queue {twice.queue!r} of {twice.database} is consumed twice; give one handler more concurrency"
+            )
+        self._jobs = jobs
+        super().__init__([job.consumer for job in jobs])
+
+    @override
+    def _rows(self) -> list[dict[str, Any]]:
+        return [
+            {"handler": job.handler, "database": job.database, "queue": job.queue} | asdict(job.consumer.counts)
+            for job in self._jobs
+        ]
