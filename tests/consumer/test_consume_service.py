@@ -242,7 +242,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
     config = ("--config", "consume.toml", "--until-empty")
     assert "'nowhere' is no address" in here(*ONE, *config).stderr
     done = here(*ONE, *config, "--health", f"127.0.0.1:{free_port()}", "--log-level", "warning", "--retries", 0)
-    assert " warning inturn.consumer: message " in done.stderr
+    assert " warning inturn.consumer: group 'g0' of 'payments' is parked: " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Literal, Self
 
 from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
+from inturn.consumer.report import ConsumerReport
 from inturn.consumer.rounds import (
     ConsumedCounts,
     Handling,
@@ -137,6 +138,7 @@ class Consumer(BackgroundLoop):
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
         self._rounds = Rounds(queue, retry, then, rates)
+        self._report = ConsumerReport(queue.name)
         self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
         self._is_limited = any(rates)
         self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
@@ -230,6 +232,7 @@ class Consumer(BackgroundLoop):
         found = self._in_store(lambda: self._rounds.run(request))
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
+        self._report.kept(found.failed)
         self._pace.done(len(ended))
         self._take_up(found.received)
         return found

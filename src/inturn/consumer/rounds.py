@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError
@@ -25,12 +25,15 @@ from inturn.queue.message import Message
 from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
-from inturn.telemetry.events import EventLogger
 
 Then: TypeAlias = Literal["park", "dead-letter"]
 """The ways to end with a message whose retries have ended."""
 
-_LOG = EventLogger("consumer")
+AttemptOutcome: TypeAlias = Literal["retried", "parked", "deferred", "dead-lettered", "tried again", "lost"]
+"""The outcome of an attempt that failed, or whose lease was over.
+
+``tried again`` is a message whose retries have ended but whose group cannot be parked yet.
+"""
 
 
 @dataclass
@@ -100,6 +103,20 @@ class Handling:
         return Settlement(self.message.sequence_number, self.message.fencing_token, act, ms, **more)
 
 
+class EndedAttempt(NamedTuple):
+    """An attempt that failed, or whose lease was over, in a transaction.
+
+    Attributes:
+        handling: the attempt.
+        outcome: what became of its message.
+        pause_s: the pause before the next attempt, in seconds.
+    """
+
+    handling: Handling
+    outcome: AttemptOutcome
+    pause_s: float = 0.0
+
+
 @dataclass(slots=True)
 class RoundRequest:
     """The input of one transaction.
@@ -133,6 +150,7 @@ class RoundResult:
         due_ms: when there may be more; None: when something changes.
         is_empty: whether the queue has nothing that a receiver can wait for, if that was asked.
         counts: what became of the attempts that have ended.
+        failed: those of them that failed, or whose lease was over.
     """
 
     now_ms: int
@@ -142,6 +160,12 @@ class RoundResult:
     due_ms: int | None = None
     is_empty: bool = False
     counts: ConsumedCounts = field(default_factory=ConsumedCounts)
+    failed: list[EndedAttempt] = field(default_factory=list)
+
+    def lost(self, handling: Handling) -> None:
+        """Count an attempt whose lease was over."""
+        self.counts.lost += 1
+        self.failed.append(EndedAttempt(handling, "lost"))
 
 
 class Rounds:
@@ -221,16 +245,8 @@ class Rounds:
 
     def _settle(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
         """Settle messages, then park the groups whose retries have ended."""
-        changes: list[tuple[Handling, Settlement]] = []
-        for each in request.ended:
-            if each.result is HandlingResult.DONE:
-                changes.append((each, each.settlement(SettleAction.ACK)))
-            elif each.result is HandlingResult.FAILED:
-                found.counts.failed += 1
-                changes.append((each, self._after_failure(store, queue, each)))
-            else:
-                found.counts.done += each.result is HandlingResult.COMMITTED
-                found.counts.lost += each.result is HandlingResult.LOST
+        due = ((each, self._due(store, queue, each, found)) for each in request.ended)
+        changes = [(each, change) for each, change in due if change is not None]
         for each in request.back:
             attempts = each.message.attempts - 1
             changes.append((each, each.settlement(SettleAction.NACK, attempts=attempts)))
@@ -243,9 +259,22 @@ class Rounds:
             if change.act is SettleAction.EXTEND:
                 each.until_ms = found.now_ms + self.lease_ms if is_done else None
             elif each.result is not None and not is_done:
-                found.counts.lost += 1
+                found.lost(each)
             elif each.result is not None:
                 self._count(store, queue, each, change, found)
+
+    def _due(self, store: Store, queue: QueueInfo, ended: Handling, found: RoundResult) -> Settlement | None:
+        """Return the change of a message whose attempt has ended; None, counted at once: there is nothing to change."""
+        if ended.result is HandlingResult.DONE:
+            return ended.settlement(SettleAction.ACK)
+        if ended.result is HandlingResult.FAILED:
+            found.counts.failed += 1
+            return self._after_failure(store, queue, ended)
+        if ended.result is HandlingResult.COMMITTED:
+            found.counts.done += 1
+        else:
+            found.lost(ended)
+        return None
 
     def _after_failure(self, store: Store, queue: QueueInfo, failed: Handling) -> Settlement:
         """Return what becomes of a message after a failed attempt."""
@@ -264,32 +293,35 @@ class Rounds:
 
     def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: RoundResult) -> None:
         """Count what became of a message; park its group if its retries have ended."""
-        counts, message = found.counts, ended.message
-        if change.act is SettleAction.ACK:
+        counts, act = found.counts, change.act
+        outcome: AttemptOutcome
+        pause_ms = change.ms or 0
+        if act is SettleAction.ACK:
             counts.done += 1
             return
-        if change.act is SettleAction.NACK and change.attempts is None:  # it is tried again
-            return
-        counts.deferred += change.act is SettleAction.DEFER
-        counts.dead_lettered += change.act is SettleAction.MOVE
-        if change.act is SettleAction.NACK and message.group is not None:
-            request = SessionRequest(SessionVerb.PARK, note=ended.error)
-            answer = cast("SessionStore", store).session(queue, message.group, request, found.now_ms)
-            if answer.verdict is SettleResult.DONE:
-                counts.parked += 1
-            else:  # a receiver holds a deferred message of the group: all attempts again, when it may be free
-                hidden = Settlement(message.sequence_number, None, SettleAction.EXTEND, limits.PARK_AGAIN_MS)
-                store.settle(queue, [hidden], found.now_ms)
-        self._tell_given_up(ended)
+        if act is SettleAction.DEFER:
+            counts.deferred += 1
+            outcome = "deferred"
+        elif act is SettleAction.MOVE:
+            counts.dead_lettered += 1
+            outcome = "dead-lettered"
+        elif change.attempts is None:
+            outcome = "retried"
+        elif self._park(store, queue, ended, found.now_ms):
+            counts.parked += 1
+            outcome = "parked"
+        else:
+            outcome, pause_ms = "tried again", limits.PARK_AGAIN_MS
+        found.failed.append(EndedAttempt(ended, outcome, pause_ms / 1000))
 
-    def _tell_given_up(self, ended: Handling) -> None:
+    def _park(self, store: Store, queue: QueueInfo, ended: Handling, now_ms: int) -> bool:
+        """Park the group of a message, or hide the message for a time; return whether the group is parked."""
         message = ended.message
-        text = "message %(sequence_number)s of group %(group)r of %(queue)r is given up after %(attempts)s attempts: "
-        about = {
-            "queue": self._queue.name,
-            "group": message.group,
-            "sequence_number": message.sequence_number,
-            "attempts": message.attempts,
-            "error": ended.error_type,
-        }
-        _LOG.warning("exhausted", self._queue.name, text + "%(error)s", payload=ended.error, **about)
+        request = SessionRequest(SessionVerb.PARK, note=ended.error)
+        answer = cast("SessionStore", store).session(queue, cast("str", message.group), request, now_ms)
+        if answer.verdict is SettleResult.DONE:
+            return True
+        # A receiver holds a deferred message of the group: all attempts again, when it may be free.
+        hidden = Settlement(message.sequence_number, None, SettleAction.EXTEND, limits.PARK_AGAIN_MS)
+        store.settle(queue, [hidden], now_ms)
+        return False

@@ -1,0 +1,51 @@
+"""The report of a consumer on what it has committed, as log records."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from inturn.consumer.rounds import EndedAttempt
+from inturn.telemetry.events import EventLogger
+
+_LOG = EventLogger("consumer")
+_MESSAGE = "message %(sequence_number)s of group %(group)r of %(queue)r"
+_GIVEN_UP = "after %(attempts)s attempts, the last with %(error)s"
+
+
+class ConsumerReport:
+    """The report of one consumer; only its own thread calls it, after the commit.
+
+    Args:
+        queue: the queue's name.
+    """
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+
+    def kept(self, attempts: Iterable[EndedAttempt]) -> None:
+        """Tell of the failed and the lost attempts of a committed transaction."""
+        for each in attempts:
+            self._tell(each)
+
+    def _tell(self, attempt: EndedAttempt) -> None:
+        handling, outcome = attempt.handling, attempt.outcome
+        message = handling.message
+        about: dict[str, Any] = {
+            "queue": self._queue,
+            "group": message.group,
+            "sequence_number": message.sequence_number,
+            "attempts": message.attempts,
+            "error": handling.error_type or "none",
+        }
+        said = handling.error or None
+        if outcome == "lost":
+            text = f"the lease of {_MESSAGE} was over before it was settled, error: %(error)s"
+            _LOG.warning("lost_lease", self._queue, text, payload=said, **about)
+        elif outcome == "retried":
+            text = f"the handler failed on {_MESSAGE} with %(error)s, attempt %(attempts)s; again in %(pause_s)s s"
+            _LOG.info("retry", self._queue, text, payload=said, pause_s=attempt.pause_s, **about)
+        elif outcome == "parked":
+            text = f"group %(group)r of %(queue)r is parked: its message %(sequence_number)s is given up {_GIVEN_UP}"
+            _LOG.warning("park", self._queue, text, payload=said, **about)
+        else:
+            text = f"{_MESSAGE} is given up {_GIVEN_UP}, and %(outcome)s"
+            _LOG.warning("exhausted", self._queue, text, payload=said, outcome=outcome, **about)
