@@ -13,10 +13,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import inturn
+from composed import page
 from inturn import Rate
 from inturn.cli.consume import _rate
 from inturn.cli.main import app
 from inturn.core.errors import InputError
+from inturn.demo.free_ports import free_port
+from waiting import PROGRAM_S, until
 
 APP = """
 import os, signal, threading, time
@@ -149,6 +152,37 @@ def test_a_signal_finishes_what_runs(folder: Path) -> None:
     out, err = process.communicate(timeout=60)
     assert (process.returncode, left(folder)) == (0, (0, 0)), err
     assert out.startswith("app.py:handle over payments: 1 done, 0 failed")
+
+
+@pytest.mark.thorough
+def test_its_page_of_metrics_shows_the_consumer_and_its_queue(folder: Path) -> None:
+    send(folder, "a", "bad", "b")
+    port = free_port()
+    options = ["--health", f"127.0.0.1:{port}", "--retries", "0"]
+    process = start(folder, *options)
+    shown = [
+        'inturn_consumer_up{queue="payments"} 1.0',
+        'inturn_consumer_busy{queue="payments"} 0.0',
+        'inturn_consumer_messages_done_total{queue="payments"} 2.0',
+        'inturn_consumer_attempts_failed_total{queue="payments"} 1.0',
+        'inturn_consumer_groups_parked_total{queue="payments"} 1.0',
+        'inturn_consumer_handler_seconds_count{queue="payments"} 3.0',
+        'inturn_queue_messages{database="shop.db",queue="payments"} 1.0',
+    ]
+
+    def is_shown() -> bool:
+        try:
+            lines = page(f"http://127.0.0.1:{port}/metrics").splitlines()
+        except OSError:  # it does not listen yet
+            return False
+        return set(shown) <= set(lines)
+
+    try:
+        until(is_shown, "the metrics are not shown", PROGRAM_S, process=process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_rates_are_read_and_what_is_none_is_refused() -> None:

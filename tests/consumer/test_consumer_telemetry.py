@@ -1,9 +1,11 @@
-"""What a consumer tells: log records, once what they tell is committed."""
+"""What a consumer tells: log records and measurements, once what they tell is committed."""
 
 import logging
+import threading
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import inturn
 from inturn import Retry, telemetry
@@ -31,6 +33,22 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, Any]]:
         for each in caplog.records
         if each.name == "inturn.consumer"
     ]
+
+
+def samples(registry: CollectorRegistry, queue: str) -> dict[str, float]:
+    """The metrics of consumers of a queue."""
+    return {
+        sample.name.removeprefix("inturn_consumer_"): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name.startswith("inturn_consumer_") and sample.labels == {"queue": queue}
+    }
+
+
+def grown(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """The counters that have grown, and by how much: those of a process go on with the next consumer of a queue."""
+    names = [name for name in after if name.endswith(("_total", "_count"))]
+    return {name: grew for name in names if (grew := after[name] - before.get(name, 0))}
 
 
 def fail(message: Message) -> None:
@@ -112,22 +130,87 @@ def test_a_group_that_cannot_be_parked_yet_is_logged_as_tried_again(
     assert told(caplog)[-1] == ("WARNING", "park", "a")
 
 
-def test_what_was_not_committed_is_not_logged(
+def test_what_was_not_committed_is_not_told(
     db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue = db.queue("q")
+    registry = CollectorRegistry()
+    telemetry.prometheus(db, registry=registry)
+    queue = db.queue("rolled back")
+    before = samples(registry, "rolled back")
     queue.send("bad", group="a")
-    settle, is_rolled_back = Rounds._settle, []
+    settle, up = Rounds._settle, []
 
     def settle_and_fail_once(self: Rounds, store: Any, info: Any, request: Any, found: Any) -> None:
         settle(self, store, info, request, found)
-        if request.ended and not is_rolled_back:
-            is_rolled_back.append(True)
-            assert told(caplog) == []
-            raise StoreUnavailable("gone before the commit")
+        if request.ended:
+            up.append(samples(registry, "rolled back")["up"])
+            assert [each for each in told(caplog) if each[1] == "park"] == []
+            if len(up) == 1:
+                raise StoreUnavailable("gone before the commit")
 
     monkeypatch.setattr(Rounds, "_settle", settle_and_fail_once)
     counts = inturn.consume(queue, fail, retry=Retry(0), until="empty")
-    assert is_rolled_back
+    assert up == [1, 0], "while its database is unavailable it is not up"
     assert [each for each in told(caplog) if each[1] == "park"] == [("WARNING", "park", "a")]
     assert (counts.failed, counts.parked) == (1, 1)
+    assert grown(before, samples(registry, "rolled back")) == {
+        "attempts_failed_total": 1,
+        "groups_parked_total": 1,
+        "handler_seconds_count": 1,
+    }
+
+
+def test_a_consumer_is_measured(db: Database) -> None:
+    registry = CollectorRegistry()
+    telemetry.prometheus(db, registry=registry)
+    queue = db.queue("measured")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.body == "waits":
+            begun.set()
+            assert go_on.wait(60)
+        fail(message)
+
+    before = samples(registry, "measured")
+    queue.send_many([draft(body, group=body) for body in ("a", "b", "bad")])
+    queue.send("bad")
+    with Consumer(queue, handle, retry=SOON) as consumer:
+        consumer.drain(60)
+        assert (samples(registry, "measured")["up"], samples(registry, "measured")["busy"]) == (1, 0)
+        queue.send("waits", group="c")
+        assert begun.wait(60)
+        assert samples(registry, "measured")["busy"] == 1
+        go_on.set()
+        consumer.drain(60)
+    found = samples(registry, "measured")
+    assert (found["up"], found["busy"]) == (0, 0)
+    assert grown(before, found) == {
+        "messages_done_total": 3,
+        "attempts_failed_total": 4,
+        "groups_parked_total": 1,
+        "messages_deferred_total": 1,
+        "handler_seconds_count": 7,
+    }
+
+
+def test_messages_that_leave_for_the_dead_letter_queue_and_lost_leases_are_counted(db: Database) -> None:
+    registry = CollectorRegistry()
+    telemetry.prometheus(db, registry=registry)
+    db.queue("dead")
+    queue = db.queue("leaving", QueueSettings(dead_letter="dead", max_receives=100))
+    before = samples(registry, "leaving")
+    queue.send_many([draft(body, group=body) for body in ("bad", "purged")])
+
+    def handle(message: Message) -> None:
+        fail(message)
+        queue.purge()
+
+    with Consumer(queue, handle, concurrency=1, retry=Retry(0), then="dead-letter") as consumer:
+        until(lambda: consumer.counts.lost)
+    assert grown(before, samples(registry, "leaving")) == {
+        "attempts_failed_total": 1,
+        "messages_dead_lettered_total": 1,
+        "leases_lost_total": 1,
+        "handler_seconds_count": 2,
+    }

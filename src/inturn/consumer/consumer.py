@@ -5,6 +5,7 @@ handler; see handling.py.
 """
 
 import asyncio
+import time
 from collections import deque
 from typing import Literal, Self
 
@@ -21,7 +22,7 @@ from inturn.consumer.rounds import (
 )
 from inturn.consumer.transaction import AckRefused
 from inturn.core import limits
-from inturn.core.errors import HandlerError, InputError
+from inturn.core.errors import HandlerError, InputError, StoreUnavailable
 from inturn.core.override import override
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.messages import Delivery
@@ -191,12 +192,26 @@ class Consumer(BackgroundLoop):
         """Call the handler, unless the lease is over already: another receiver may have the message."""
         if handling.until_ms is None or handling.until_ms <= self._queue.writer.clock():
             return HandlingResult.LOST
+        began_s = time.perf_counter()
         try:
             return HandlingResult.COMMITTED if self._call.run(handling.message) else HandlingResult.DONE
         except AckRefused:
             return HandlingResult.LOST
+        finally:
+            handling.took_s = time.perf_counter() - began_s
 
     # --- the consumer's own thread ---
+
+    @override
+    def _note(self, error: StoreUnavailable | None) -> None:
+        super()._note(error)
+        self._report.up(is_up=self.is_available)
+
+    @override
+    def _run(self) -> None:
+        self._report.begins(self._in_hand)
+        super()._run()
+        self._report.up(is_up=False)
 
     @override
     def _loop(self) -> None:
@@ -232,7 +247,7 @@ class Consumer(BackgroundLoop):
         found = self._in_store(lambda: self._rounds.run(request))
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
-        self._report.kept(found.failed)
+        self._report.kept(ended, found)
         self._pace.done(len(ended))
         self._take_up(found.received)
         return found

@@ -1,9 +1,10 @@
-"""The report of a consumer on what it has committed, as log records."""
+"""The report of a consumer on what it has committed: log records and measurements."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Any
 
-from inturn.consumer.rounds import EndedAttempt
+from inturn.consumer.rounds import EndedAttempt, Handling, RoundResult
+from inturn.telemetry import measures
 from inturn.telemetry.events import EventLogger
 
 _LOG = EventLogger("consumer")
@@ -20,11 +21,27 @@ class ConsumerReport:
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
+        self._measures = measures.ConsumerMeasures(queue)
 
-    def kept(self, attempts: Iterable[EndedAttempt]) -> None:
-        """Tell of the failed and the lost attempts of a committed transaction."""
-        for each in attempts:
-            self._tell(each)
+    def begins(self, busy: Sized) -> None:
+        """Note that the consumer's loop runs; ``busy`` are the messages whose handlers run."""
+        self._measures = measures.of_consumer(self._queue)
+        self._measures.busy = lambda: len(busy)
+
+    def up(self, *, is_up: bool) -> None:
+        """Note whether it works: it has not ended, and its database is available."""
+        self._measures.up = is_up
+
+    def kept(self, ended: Iterable[Handling], found: RoundResult) -> None:
+        """Tell of the attempts of a committed transaction."""
+        if measures.is_on:
+            for name, count in vars(found.counts).items():
+                self._measures.counts[name] += count
+            for handling in ended:
+                if handling.took_s is not None:
+                    self._measures.handler_seconds.add(handling.took_s)
+        for attempt in found.failed:
+            self._tell(attempt)
 
     def _tell(self, attempt: EndedAttempt) -> None:
         handling, outcome = attempt.handling, attempt.outcome

@@ -82,6 +82,7 @@ class Handling:
         error_type: the type of that error.
         wrong: that error, if the handler did not raise it: it returned a value, or its transaction does not fit.
         fault: an error that ends the whole consumer.
+        took_s: how long the handler took, in seconds; None: it was not called.
     """
 
     message: Message
@@ -92,6 +93,7 @@ class Handling:
     error_type: str = ""
     wrong: HandlerError | None = None
     fault: BaseException | None = None
+    took_s: float | None = None
 
     @property
     def place(self) -> str | int:

@@ -75,10 +75,10 @@ def processing(*messages: Any) -> AbstractContextManager[object]:
 
 
 def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = None) -> "MetricsCollector":
-    """Collect the metrics of databases, and of the workers and Spark steps of this process, for Prometheus.
+    """Collect the metrics of databases, and of the workers, consumers and Spark steps of this process, for Prometheus.
 
-    Workers and steps are measured from now on. The databases are read when the metrics are asked for, at most once a
-    second. They must be open until then; ``registry.unregister(collector)`` ends the collection.
+    Workers, consumers and steps are measured from now on. The databases are read when the metrics are asked for, at
+    most once a second. They must be open until then; ``registry.unregister(collector)`` ends the collection.
 
     Args:
         databases: what :func:`inturn.open` returned.

@@ -1,4 +1,4 @@
-"""Prometheus' metrics of databases, workers and Spark steps, read when they are asked for."""
+"""Prometheus' metrics of databases, workers, consumers and Spark steps, read when they are asked for."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate

@@ -56,14 +56,23 @@ _SOURCES: Final = (
     ("age", "How long ago the last committed record was written.", "age_s", "s"),
     ("moved_messages", "Messages that wait, since their group came from another partition.", "moved", ""),
 )
+_CONSUMERS: Final = (
+    ("messages_done", "Messages that were handled and acknowledged.", "done"),
+    ("attempts_failed", "Attempts that failed.", "failed"),
+    ("groups_parked", "Groups that were parked since the attempts of a message were used up.", "parked"),
+    ("messages_deferred", "Messages without a group that were deferred for that reason.", "deferred"),
+    ("messages_dead_lettered", "Messages that were moved to the dead-letter queue for it.", "dead_lettered"),
+    ("leases_lost", "Attempts whose lease was over before they were settled.", "lost"),
+)
 
 
 def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
-    """Yield the metrics of databases, by their names, of workers, and of this process' Spark steps."""
+    """Yield the metrics of databases, by their names, of workers and consumers, and of this process' Spark steps."""
     yield from of_queues(figures)
     yield from of_pipelines(figures)
     yield from of_sources(figures)
-    yield from of_workers(workers)
+    yield from of_workers([each for each in workers if each["what"] == "worker"])
+    yield from of_consumers([each for each in workers if each["what"] == "consumer"])
     yield from of_steps()
 
 
@@ -117,34 +126,43 @@ def verdicts(counts: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def of_workers(workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
     """Yield the metrics of workers, from what they tell; see :func:`inturn.telemetry.measures.workers`."""
     text = "How many workers of the pipeline run over the queue."
-    yield _of_workers("up", "gauge", text, workers, ("pipeline", "queue"))
-    by_pipeline = measures.summed(workers, by=("pipeline",))
-    yield _of_workers("busy", "gauge", "Groups whose turn is running or about to.", by_pipeline)
+    yield Family("inturn.worker.up", "gauge", text, ("pipeline", "queue"), _by(("pipeline", "queue"), workers, "up"))
+    of, by_pipeline = ("pipeline",), measures.summed(workers, by=("pipeline",))
+    text = "Groups whose turn is running or about to."
+    yield Family("inturn.worker.busy", "gauge", text, of, _by(of, by_pipeline, "busy"))
     text = "Turns whose lease was over before they were kept."
-    yield _of_workers("leases_lost", "counter", text, by_pipeline)
-    yield _of_workers("retries", "counter", "Calls of the handler that were repeated.", by_pipeline)
+    yield Family("inturn.worker.leases_lost", "counter", text, of, _by(of, by_pipeline, "leases_lost"))
+    text = "Calls of the handler that were repeated."
+    yield Family("inturn.worker.retries", "counter", text, of, _by(of, by_pipeline, "retries"))
     for name, text, bounds, unit in (
         ("turn_seconds", "How long turns took.", SECONDS, "s"),
         ("turn_messages", "How many messages a turn had.", SIZES, ""),
     ):
         values = {(each["pipeline"],): each[name] for each in by_pipeline}
-        yield Family(
-            f"inturn.worker.{name.removesuffix('_seconds')}", "histogram", text, ("pipeline",), values, unit, bounds
-        )
+        yield Family(f"inturn.worker.{name.removesuffix('_seconds')}", "histogram", text, of, values, unit, bounds)
     delivered = {(each["pipeline"], to): each[f"deliver_{to}"] for each in by_pipeline for to in ("ok", "error")}
     text, labels = "How long calls of deliver took.", ("pipeline", "outcome")
     yield Family("inturn.worker.deliver", "histogram", text, labels, delivered, "s", SECONDS)
 
 
-def _of_workers(
-    name: str,
-    kind: Literal["gauge", "counter"],
-    text: str,
-    workers: Iterable[Mapping[str, Any]],
-    labels: Labels = ("pipeline",),
-) -> Family:
-    values = {tuple(each[label] for label in labels): each[name][0] for each in workers}
-    return Family(f"inturn.worker.{name}", kind, text, labels, values)
+def of_consumers(consumers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+    """Yield the metrics of consumers, from what they tell; see :func:`inturn.telemetry.measures.workers`."""
+    of = ("queue",)
+    text = "How many consumers of the queue run."
+    yield Family("inturn.consumer.up", "gauge", text, of, _by(of, consumers, "up"))
+    text = "Messages whose handler is running or about to."
+    yield Family("inturn.consumer.busy", "gauge", text, of, _by(of, consumers, "busy"))
+    for name, text, field in _CONSUMERS:
+        yield Family(f"inturn.consumer.{name}", "counter", text, of, _by(of, consumers, field))
+    seconds = {(each["queue"],): each["handler_seconds"] for each in consumers}
+    yield Family(
+        "inturn.consumer.handler", "histogram", "How long calls of the handler took.", of, seconds, "s", SECONDS
+    )
+
+
+def _by(labels: Labels, those: Iterable[Mapping[str, Any]], name: str) -> dict[Labels, int]:
+    """Return a number of workers or consumers by their labels."""
+    return {tuple(each[label] for label in labels): each[name][0] for each in those}
 
 
 def of_steps() -> Iterator[Family]:

@@ -5,9 +5,12 @@ A counter of a metrics library takes a lock and a microsecond each time. Nothing
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeVar
+
+from inturn.core.override import override
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of durations; one more bucket lies beyond the last."""
@@ -34,12 +37,41 @@ class Histogram:
         self.sum += value
 
 
-class WorkerMeasures:
-    """The measurements of a worker, changed by its own thread only.
+class LoopMeasures(ABC):
+    """The measurements of a worker or a consumer, changed by its own thread only.
 
     Attributes:
+        what: what it is, ``worker`` or ``consumer``.
         up: whether its loop runs.
-        busy: returns the number of groups whose turns are running or about to.
+        busy: returns the number of groups whose turns, or messages whose handlers, are running or about to.
+    """
+
+    what: ClassVar[str]
+
+    def __init__(self, pipeline: str, queue: str) -> None:
+        self.pipeline, self.queue = pipeline, queue
+        self.up = False
+        self.busy: Callable[[], int] = int
+
+    @abstractmethod
+    def numbers(self) -> dict[str, int | Histogram]:
+        """Return its own numbers by name."""
+
+    def told(self) -> dict[str, Any]:
+        """Return the numbers as JSON values, each of which can be added up over workers and processes."""
+        numbers = {"up": int(self.up), "busy": self.busy() if self.up else 0, **self.numbers()}
+        return {
+            "what": self.what,
+            "pipeline": self.pipeline,
+            "queue": self.queue,
+            **{name: [each] if isinstance(each, int) else [*each.counts, each.sum] for name, each in numbers.items()},
+        }
+
+
+class WorkerMeasures(LoopMeasures):
+    """The measurements of a worker.
+
+    Attributes:
         turn_seconds: the durations of turns.
         turn_messages: the numbers of messages of turns.
         deliver_seconds: the durations of deliveries by outcome, ``ok`` or ``error``.
@@ -47,40 +79,54 @@ class WorkerMeasures:
         retries: the number of repeated calls of the handler.
     """
 
+    what = "worker"
+
     def __init__(self, pipeline: str, queue: str) -> None:
-        self.pipeline, self.queue = pipeline, queue
-        self.up = False
-        self.busy: Callable[[], int] = int
+        super().__init__(pipeline, queue)
         self.turn_seconds = Histogram()
         self.turn_messages = Histogram(SIZES)
         self.deliver_seconds = {"ok": Histogram(), "error": Histogram()}
         self.leases_lost = self.retries = 0
 
-    def told(self) -> dict[str, Any]:
-        """Return the numbers as JSON values, each of which can be added up over workers and processes."""
-        deliver = self.deliver_seconds
-        histograms = {
+    @override
+    def numbers(self) -> dict[str, int | Histogram]:
+        return {
+            "leases_lost": self.leases_lost,
+            "retries": self.retries,
             "turn_seconds": self.turn_seconds,
             "turn_messages": self.turn_messages,
-            **{f"deliver_{outcome}": each for outcome, each in deliver.items()},
+            **{f"deliver_{outcome}": each for outcome, each in self.deliver_seconds.items()},
         }
-        return {
-            "pipeline": self.pipeline,
-            "queue": self.queue,
-            "up": [int(self.up)],
-            "busy": [self.busy() if self.up else 0],
-            "leases_lost": [self.leases_lost],
-            "retries": [self.retries],
-            **{name: [*each.counts, each.sum] for name, each in histograms.items()},
-        }
+
+
+class ConsumerMeasures(LoopMeasures):
+    """The measurements of a consumer, which has no pipeline.
+
+    Attributes:
+        handler_seconds: the durations of calls of the handler.
+        counts: the counts of what became of messages; see ``inturn.consumer.ConsumedCounts``.
+    """
+
+    what = "consumer"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__("", queue)
+        self.handler_seconds = Histogram()
+        self.counts = dict.fromkeys(("done", "failed", "parked", "deferred", "dead_lettered", "lost"), 0)
+
+    @override
+    def numbers(self) -> dict[str, int | Histogram]:
+        return {**self.counts, "handler_seconds": self.handler_seconds}
 
 
 GAUGES: Final = ("up", "busy")
-"""The numbers of a worker that end with its process."""
+"""The numbers of a worker or a consumer that end with its process."""
 
 
-def summed(workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("pipeline", "queue")) -> list[dict[str, Any]]:
-    """Return the sums of what workers told, for each pipeline and queue."""
+def summed(
+    workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what", "pipeline", "queue")
+) -> list[dict[str, Any]]:
+    """Return the sums of what workers and consumers told, for each pipeline and queue."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for worker in workers:
         into = sums.setdefault(tuple(worker[name] for name in by), {})
@@ -93,6 +139,9 @@ def summed(workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("pipeline"
 def ended(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what workers told before their process was killed, without what ended with it."""
     return [{name: [0] if name in GAUGES else value for name, value in each.items()} for each in workers]
+
+
+M = TypeVar("M", bound=LoopMeasures)
 
 
 class StepMeasures:
@@ -112,7 +161,7 @@ class StepMeasures:
 
 
 _mutex = threading.Lock()
-_workers: list[WorkerMeasures] = []
+_workers: list[LoopMeasures] = []
 _steps: dict[str, StepMeasures] = {}
 
 
@@ -124,19 +173,28 @@ def begin() -> None:
 
 def of_worker(pipeline: str, queue: str) -> WorkerMeasures:
     """Return the measurements of a worker that begins; it goes on with those of one that has ended."""
+    return _begun(WorkerMeasures(pipeline, queue))
+
+
+def of_consumer(queue: str) -> ConsumerMeasures:
+    """Return the measurements of a consumer that begins; see :func:`of_worker`."""
+    return _begun(ConsumerMeasures(queue))
+
+
+def _begun(new: M) -> M:
+    """Return the measurements that one that begins goes on with: those of one like it that has ended, or new ones."""
     with _mutex:
         for each in _workers:
-            if not each.up and (each.pipeline, each.queue) == (pipeline, queue):
+            if isinstance(each, type(new)) and not each.up and (each.pipeline, each.queue) == (new.pipeline, new.queue):
                 each.up = True
                 return each
-        one = WorkerMeasures(pipeline, queue)
-        one.up = True
-        _workers.append(one)
-        return one
+        new.up = True
+        _workers.append(new)
+        return new
 
 
 def workers() -> list[dict[str, Any]]:
-    """Return what the workers of this process tell, summed for each pipeline and queue."""
+    """Return what the workers and consumers of this process tell, summed for each pipeline and queue."""
     with _mutex:
         return summed(each.told() for each in _workers)
 
