@@ -103,6 +103,13 @@ class TestAlertsFireAndTheRunbookEndsThem:
         site.run("InturnGroupsParked", PIPELINE="ledger", GROUP=POISONED)
         cleared(site, "InturnGroupsParked")
 
+    def test_a_parked_group_of_a_queue(self, site: Site) -> None:
+        with inturn.open(site.db) as db:
+            db.queue("effects").park("a", "the handler of a consumer failed")
+        fired(site, "InturnQueueGroupsParked", queue="effects")
+        site.run("InturnQueueGroupsParked", QUEUE="effects", GROUP="a")
+        cleared(site, "InturnQueueGroupsParked")
+
     def test_a_gap(self, site: Site) -> None:
         site.send("mails", {}, group=GAPPY, revision=2)
         fired(site, "InturnMessagesHeld", pipeline="mails")

@@ -59,7 +59,7 @@ def apply(state: dict[str, int], message: dict[str, object]) -> tuple[dict[str, 
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The names of all samples of a worker's and an endpoint's page, with their labels."""
+    """The names of all samples of a worker's, a consumer's and an endpoint's page, with their labels."""
     pipeline = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=apply)
     registry = CollectorRegistry()
     with inturn.open(tmp_path_factory.mktemp("metrics") / "shop.db") as db:
@@ -70,6 +70,9 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             payments.send(content, group=group, revision=1)
         with Worker(pipeline, payments, deliver=lambda output, effect_id: None) as worker:
             worker.drain()
+            jobs = db.queue("jobs")
+            jobs.send("x", group="a")
+            inturn.consume(jobs, lambda message: None, until="empty")
             text = generate_latest(registry).decode()
 
         def ask(endpoint: Endpoint) -> str:

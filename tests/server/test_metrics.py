@@ -52,21 +52,21 @@ def samples(page: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_how_queues_stand(db: Database, clock: Clock) -> None:
     db.queue("empty")
     orders = db.queue("orders.fifo")
-    assert figures(db) == {name: QueueFigures(name, 0, 0, 0, 0.0, 0) for name in ("empty", "orders.fifo")}
+    assert figures(db) == {name: QueueFigures(name, 0, 0, 0, 0.0, 0, 0) for name in ("empty", "orders.fifo")}
     for group in "aaabbc":
         orders.send("x", group=group)
     orders.send("x")
     clock.forward(5)
     orders.send("x", group="d", delay_s=60)
-    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 0, 1, 5.0, 1)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 0, 1, 5.0, 1, 0)
     messages = orders.receive(2)
-    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 2, 1, 5.0, 2)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 8, 2, 1, 5.0, 2, 0)
     messages[0].ack()
     assert figures(db)["orders.fifo"].blocked == 2, "part of a batch still blocks its group"
     messages[1].ack()
-    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 1, 5.0, 1)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 1, 5.0, 1, 0)
     clock.forward(60)
-    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 0, 65.0, 0)
+    assert figures(db)["orders.fifo"] == QueueFigures("orders.fifo", 6, 0, 0, 65.0, 0, 0)
     assert figures(db)["empty"].blocked == 0
 
 
@@ -75,7 +75,21 @@ def test_a_hidden_message_that_blocks_nobody_before_it(db: Database) -> None:
     queue.send("now", group="g")
     queue.send("later", group="g", delay_s=60)
     queue.send("single", delay_s=60)
-    assert figures(db)["q"] == QueueFigures("q", 3, 0, 2, 0.0, 0)
+    assert figures(db)["q"] == QueueFigures("q", 3, 0, 2, 0.0, 0, 0)
+
+
+def test_parked_groups_are_counted(db: Database) -> None:
+    queue, other = db.queue("q"), db.queue("other")
+    queue.send("x", group="a")
+    for group in "abc":
+        queue.park(group, "a reason")
+    other.park("a", "a reason")
+    with other.session("b"):  # it is locked, not parked
+        assert (figures(db)["q"].parked, figures(db)["other"].parked) == (3, 1)
+    queue.resume("b")
+    assert figures(db)["q"].parked == 2
+    found = samples(asyncio.run(made(db).page()))
+    assert found["inturn_queue_groups_parked", ("q",)] == 2
 
 
 class Took:

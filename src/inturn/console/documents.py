@@ -132,6 +132,7 @@ class QueueRowDocument(TypedDict):
     delayed: int
     oldest_s: float
     blocked: int
+    parked: int
     dead_letter: str | None
     rates: list[QueueRateDocument]
 

@@ -25,7 +25,7 @@ from inturn.server import limits
 from inturn.server.failures import Failures
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
 from inturn.telemetry.collector import buckets, metric
-from inturn.telemetry.families import of_pipelines, of_sources
+from inturn.telemetry.families import QUEUES, of_pipelines, of_sources
 from inturn.telemetry.figures import Figures, QueueFigures
 
 if TYPE_CHECKING:
@@ -164,14 +164,9 @@ class Metrics:
             return await self._db.writer.arun(Ask("", _written))
 
     def _families(self, figures: Sequence[QueueFigures]) -> Iterator[Any]:
-        for name, what, of in (
-            ("messages", "Messages that are not deleted.", "messages"),
-            ("in_flight", "Messages that a receiver has.", "in_flight"),
-            ("delayed", "Messages that are hidden for a time.", "delayed"),
-            ("oldest_message_age_seconds", "How long ago the oldest message was sent.", "oldest_s"),
-            ("groups_blocked", "Groups of which no message can be received now.", "blocked"),
-        ):
-            yield _gauge(f"inturn_queue_{name}", what, {each.queue: getattr(each, of) for each in figures})
+        for name, what, of, unit in QUEUES:
+            values = {each.queue: getattr(each, of) for each in figures}
+            yield _gauge(f"inturn_queue_{name}{'_seconds' if unit else ''}", what, values)
         traffic = dict(self._traffic)
         for name, what, of in (
             ("messages_sent", "Messages that were added.", "sent"),

@@ -37,13 +37,15 @@ class Family(NamedTuple):
 
 _VERDICTS: Final = ("received", "released", "applied", "duplicate", "stale", "held")
 _STATUSES: Final = ("waiting", "gap", "failed", "given up")
-_QUEUES: Final = (
+QUEUES: Final = (
     ("messages", "Messages that are not acknowledged.", "messages", ""),
     ("in_flight", "Messages that a receiver has.", "in_flight", ""),
     ("delayed", "Messages that are hidden for a time.", "delayed", ""),
     ("oldest_message_age", "How long ago the oldest message was sent.", "oldest_s", "s"),
     ("groups_blocked", "Groups of which no message can be received now.", "blocked", ""),
+    ("groups_parked", "Groups that are parked.", "parked", ""),
 )
+"""The gauges of a queue: name, description, attribute of its figures, unit."""
 _PIPELINES: Final = (
     ("pipeline.held_messages", "Messages that groups hold.", "held", ""),
     ("pipeline.oldest_held_age", "How long the oldest held message is held.", "oldest_held_s", "s"),
@@ -79,7 +81,7 @@ def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) 
 def of_queues(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the queues of databases, by the names of the databases."""
     labels = ("database", "queue")
-    for name, text, field, unit in _QUEUES:
+    for name, text, field, unit in QUEUES:
         values = {(at, each.queue): getattr(each, field) for at, those in figures.items() for each in those.queues}
         yield Family(f"inturn.queue.{name}", "gauge", text, labels, values, unit)
 

@@ -22,6 +22,7 @@ class QueueFigures(NamedTuple):
         delayed: number of them that are hidden for a time and not leased.
         oldest_s: age of the oldest of them since its send, in seconds; 0 if there is none.
         blocked: number of groups with hidden messages of which none can be received now.
+        parked: number of parked groups.
     """
 
     queue: str
@@ -30,14 +31,15 @@ class QueueFigures(NamedTuple):
     delayed: int
     oldest_s: float
     blocked: int
+    parked: int
 
     @classmethod
     def at(
-        cls, now_ms: int, queue: str, messages: int, in_flight: int, delayed: int, oldest_ms: int | None, blocked: int
+        cls, now_ms: int, queue: str, messages: tuple[int, int, int], oldest_ms: int | None, blocked: int, parked: int
     ) -> Self:
-        """Return the figures at a time; ``oldest_ms`` is when the oldest message was sent."""
+        """Return the figures at a time, with the numbers of messages; ``oldest_ms`` is when the oldest one was sent."""
         oldest_s = 0.0 if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000
-        return cls(queue, messages, in_flight, delayed, oldest_s, blocked)
+        return cls(queue, *messages, oldest_s, blocked, parked)
 
 
 class PipelineFigures(NamedTuple):

@@ -28,7 +28,8 @@ class PostgresServers(PostgresStatements):
 
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues, with one statement."""
-        return [QueueFigures.at(now_ms, *row) for row in self._all("figures", now_ms, limits.SEQUENCE_BITS)]
+        rows = self._all("figures", now_ms, limits.SEQUENCE_BITS)
+        return [QueueFigures.at(now_ms, row[0], row[1:4], *row[4:]) for row in rows]
 
     def pipeline_figures(self, info: PipelineInfo, now_ms: int) -> PipelineFigures:
         """Return the figures of a pipeline."""

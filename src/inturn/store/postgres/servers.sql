@@ -4,7 +4,7 @@
 select q.name,
        (n.last - (q.number << $2::int) - d.gone
         - coalesce((select sum(t.gone) from inturn_touched t where t.queue = q.number), 0))::bigint,
-       h.in_flight, h.delayed, m.sent_ms, coalesce(b.blocked, 0)
+       h.in_flight, h.delayed, m.sent_ms, coalesce(b.blocked, 0), p.parked
 from inturn_queue q
 join inturn_numbering n on n.queue = q.number
 join inturn_desk d on d.queue = q.number
@@ -35,6 +35,9 @@ left join lateral (
           and (sequence_number = first.sequence_number or token is not null)
     )
 ) b on h.in_flight + h.delayed > 0
+cross join lateral (
+    select count(*) parked from inturn_session where queue = q.number and note is not null
+) p
 order by q.name collate "C";
 
 -- name: standing

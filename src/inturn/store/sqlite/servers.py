@@ -42,9 +42,7 @@ class SqliteServers(SqliteStatements):
             oldest = self._queues.read(info, 0, 1, pending=True)
             blocked = self._blocked(info, now_ms) if depth.in_flight + depth.delayed else 0
             sent_ms = oldest[0].sent_ms if oldest else None
-            found.append(
-                QueueFigures.at(now_ms, name, depth.messages, depth.in_flight, depth.delayed, sent_ms, blocked)
-            )
+            found.append(QueueFigures.at(now_ms, name, depth[:3], sent_ms, blocked, depth.parked))
         return found
 
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
