@@ -5,6 +5,11 @@ import threading
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
 import inturn
@@ -192,6 +197,32 @@ def test_a_consumer_is_measured(db: Database) -> None:
         "messages_deferred_total": 1,
         "handler_seconds_count": 7,
     }
+
+
+def test_received_messages_are_observed(db: Database) -> None:
+    reader, spans, provider = InMemoryMetricReader(), InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    telemetry.instrument(tracer_provider=provider, meter_provider=MeterProvider([reader]))
+    queue = db.queue("q")
+    try:
+        with Consumer(queue, lambda message: None) as consumer:
+            for body in "abc":
+                queue.send(body, group=body)
+                consumer.drain(60)
+    finally:
+        telemetry.uninstrument()
+    data: Any = reader.get_metrics_data()
+    found = {each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    (consumed,) = found["messaging.client.consumed.messages"]
+    assert (consumed.value, consumed.attributes["messaging.operation.name"]) == (3, "receive")
+    operations = {each.attributes["messaging.operation.name"] for each in found["messaging.client.operation.duration"]}
+    assert operations == {"send", "receive"}
+    of = {
+        name: [each.context.trace_id for each in spans.get_finished_spans() if each.name == name]
+        for name in ("send q", "receive q", "process q")
+    }
+    assert len(of["send q"]) == 3
+    assert sorted(of["send q"]) == sorted(of["receive q"]) == sorted(of["process q"])
 
 
 def test_messages_that_leave_for_the_dead_letter_queue_and_lost_leases_are_counted(db: Database) -> None:

@@ -23,6 +23,7 @@ import inturn
 from clocks import Clock
 from inturn import Retry, Retryable, Wait, telemetry
 from inturn.core import limits
+from inturn.core.errors import StoreUnavailable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft, session
@@ -30,6 +31,7 @@ from inturn.store.commands import Ask
 from inturn.store.sql import dead_letters
 from inturn.telemetry import measures, observer
 from inturn.worker import Worker, report
+from inturn.worker.unit_of_work import UnitOfWork
 from waiting import until
 
 Told = list[tuple[str, str, str]]
@@ -363,11 +365,7 @@ def test_a_consumer_of_its_own(shop: Shop, spans: InMemorySpanExporter) -> None:
 
 
 def test_a_chain_is_one_trace(shop: Shop, spans: InMemorySpanExporter) -> None:
-    def make(store: Any, now_ms: int) -> None:
-        store.save("credits", QueueInfo(0, "credits", QueueSettings(), now_ms))
-
-    shop.writer.run(Ask("", make))
-    to = Queue(shop.writer, "credits")
+    to = chained_to(shop, "credits")
     shop.queue.send(row(1), group="a")
     shop.work(ledger(), deliver=to)
     (message,) = to.receive()
@@ -409,18 +407,82 @@ def test_a_failed_send_is_recorded(shop: Shop, spans: InMemorySpanExporter) -> N
     assert (span.attributes or {})["error.type"] == "NoSuchQueue"
 
 
-def test_metrics_of_the_conventions(shop: Shop) -> None:
+@pytest.fixture
+def meter() -> Iterator[InMemoryMetricReader]:
     reader = InMemoryMetricReader()
     telemetry.instrument(meter_provider=MeterProvider([reader]))
-    try:
-        shop.send([row(1), row(2)])
-        shop.work(ledger(), deliver=lambda _output, _effect_id: None)
-    finally:
-        telemetry.uninstrument()
-    data: Any = reader.get_metrics_data()
-    found = {each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    yield reader
+    telemetry.uninstrument()
+
+
+def measured(meter: InMemoryMetricReader) -> dict[str, list[Any]]:
+    data: Any = meter.get_metrics_data()
+    return {each.name: list(each.data.data_points) for each in data.resource_metrics[0].scope_metrics[0].metrics}
+
+
+def messages(meter: InMemoryMetricReader, what: str) -> dict[tuple[str, str], int]:
+    """How many messages were sent or consumed, by operation and queue."""
+    return {
+        (each.attributes["messaging.operation.name"], each.attributes["messaging.destination.name"]): each.value
+        for each in measured(meter).get(f"messaging.client.{what}.messages", ())
+    }
+
+
+def test_metrics_of_the_conventions(shop: Shop, meter: InMemoryMetricReader) -> None:
+    shop.send([row(1), row(2)])
+    shop.work(ledger(), deliver=lambda _output, _effect_id: None)
+    found = measured(meter)
     assert found["messaging.client.sent.messages"][0].value == 2
     assert sum(each.value for each in found["messaging.client.consumed.messages"]) == 2
     assert found["inturn.worker.turn.messages"][0].sum == 2
     assert found["inturn.deliver.duration"][0].count == 2
     assert {"messaging.client.operation.duration", "messaging.process.duration"} <= found.keys()
+
+
+def test_messages_are_counted_by_operation(shop: Shop, meter: InMemoryMetricReader) -> None:
+    shop.queue.send(row(1), group="a")
+    shop.queue.send_many([draft(row(revision), group="a") for revision in (2, 3)])
+    shop.queue.send(row(4), group="a")
+    assert messages(meter, "sent") == {("send", "q"): 2, ("send_many", "q"): 2}
+
+
+def chained_to(shop: Shop, name: str, **settings: Any) -> Queue:
+    def make(store: Any, now_ms: int) -> None:
+        store.save(name, QueueInfo(0, name, QueueSettings(**settings), now_ms))
+
+    shop.writer.run(Ask("", make))
+    return Queue(shop.writer, name)
+
+
+def test_messages_of_a_chain_are_counted_as_sent(shop: Shop, meter: InMemoryMetricReader) -> None:
+    to = chained_to(shop, "credits", max_depth=2)
+    shop.send([row(revision) for revision in (1, 2)])
+    shop.work(ledger())  # into the outbox, from which a chain takes them first
+    shop.send([row(revision) for revision in (3, 4, 5)])
+    with Worker(ledger(), shop.queue, deliver=to) as worker:
+        until(lambda: ("send", "credits") in messages(meter, "sent"))
+        worker.check()
+        assert messages(meter, "sent")["send", "credits"] == 2, "what had no room is not sent"
+        to.configure(max_depth=None)
+        worker.drain(60)
+    assert to.depth().messages == 5
+    assert messages(meter, "sent")["send", "credits"] == 5
+
+
+def test_messages_of_a_chain_that_are_not_committed_are_not_counted(
+    shop: Shop, meter: InMemoryMetricReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = chained_to(shop, "credits")
+    shop.send([row(1)])
+    keep, seen = UnitOfWork._keep, []
+
+    def keep_and_fail_once(self: UnitOfWork, *arguments: Any) -> None:
+        keep(self, *arguments)
+        seen.append(messages(meter, "sent").get(("send", "credits"), 0))
+        if len(seen) == 1:
+            raise StoreUnavailable("gone before the commit")
+
+    monkeypatch.setattr(UnitOfWork, "_keep", keep_and_fail_once)
+    shop.work(ledger(), deliver=to)
+    assert seen == [0, 0]
+    assert messages(meter, "sent")["send", "credits"] == to.depth().messages == 1

@@ -244,12 +244,13 @@ class Consumer(BackgroundLoop):
             is_busy=bool(self._in_hand),
             asks_empty=bool(self._drains) and not self._in_hand,
         )
+        began_ns = time.time_ns()
         found = self._in_store(lambda: self._rounds.run(request))
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
         self._report.kept(ended, found)
         self._pace.done(len(ended))
-        self._take_up(found.received)
+        self._take_up(found.received, began_ns)
         return found
 
     def _collect(self) -> list[Handling]:
@@ -285,10 +286,11 @@ class Consumer(BackgroundLoop):
             return max(0, self._concurrency - in_hand)
         return max(0, ahead - in_hand) if in_hand <= max(2 * self._concurrency, ahead // 4) else 0
 
-    def _take_up(self, received: list[Delivery]) -> None:
+    def _take_up(self, received: list[Delivery], began_ns: int) -> None:
         """Pass new messages to the threads."""
         if received:
             reach("received")
+            self._report.received(received, began_ns)
         for delivery in received:
             message = Message(delivery, self._queue.writer, self._queue.name)
             handling = Handling(message, delivery.until_ms, is_alone=delivery.lapsed)
@@ -315,7 +317,8 @@ class Consumer(BackgroundLoop):
             if self._pool.backlog:  # handlers are short: gather more into the same transaction
                 self._drained.wait(limits.WORKER_GATHER_S)
             return
-        self._take_up(self._in_store(lambda: self._rounds.wait(limits.WORKER_IDLE_S)))
+        began_ns = time.time_ns()
+        self._take_up(self._in_store(lambda: self._rounds.wait(limits.WORKER_IDLE_S)), began_ns)
 
     @override
     def _wind_up(self) -> None:

@@ -1,10 +1,11 @@
-"""The report of a consumer on what it has committed: log records and measurements."""
+"""The report of a consumer on what it has committed: log records, measurements, and spans if somebody observes."""
 
 from collections.abc import Iterable, Sized
 from typing import Any
 
 from inturn.consumer.rounds import EndedAttempt, Handling, RoundResult
-from inturn.telemetry import measures
+from inturn.core.queue.messages import Delivery
+from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
 
 _LOG = EventLogger("consumer")
@@ -31,6 +32,11 @@ class ConsumerReport:
     def up(self, *, is_up: bool) -> None:
         """Note whether it works: it has not ended, and its database is available."""
         self._measures.up = is_up
+
+    def received(self, deliveries: Iterable[Delivery], began_ns: int) -> None:
+        """Tell of the messages that a transaction has received."""
+        if observer.active is not None:
+            observer.active.received(self._queue, [each.entry.attributes for each in deliveries], began_ns)
 
     def kept(self, ended: Iterable[Handling], found: RoundResult) -> None:
         """Tell of the attempts of a committed transaction."""

@@ -39,7 +39,11 @@ class Observer(Protocol):
         ...
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
-        """Take note of messages that a worker has received, by their attributes as JSON."""
+        """Take note of messages that a worker or a consumer has received, by their attributes as JSON."""
+        ...
+
+    def passed_on(self, queue: str, number: int) -> None:
+        """Take note of messages that a chain has sent to a queue, once that is committed."""
         ...
 
     def turn(

@@ -137,13 +137,17 @@ class OpenTelemetryObserver:
         return attributes if span is trace.INVALID_SPAN else with_context(attributes, span.get_span_context(), room)
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
-        """Make the span of a worker's receive."""
+        """Make the span of a receive."""
         about = self.attributes("receive", "receive", queue)
-        self.consumed.add(len(attributes), queue, about)
+        self.consumed.add(len(attributes), about)
         if self._is_metered:
             self.operation_duration.record((time.time_ns() - began_ns) / 1e9, about)
         if self.is_recorded(attributes):
             self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns).end()
+
+    def passed_on(self, queue: str, number: int) -> None:
+        """Count what a chain has sent; its messages carry on the traces of the turns."""
+        self.sent.add(number, self.attributes("send", "send", queue))
 
     def turn(
         self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
@@ -206,16 +210,16 @@ class OpenTelemetryObserver:
 
 
 class _MessageCounter:
-    """The number of messages by queue, in plain numbers: a counter of the SDK costs as much as a tenth of a send."""
+    """The number of messages, in plain numbers: a counter of the SDK costs as much as a tenth of a send."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._counts: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        self._counts: dict[int, tuple[int, Mapping[str, Any]]] = {}
 
-    def add(self, number: int, queue: str, about: Mapping[str, Any]) -> None:
-        """Count messages of a queue."""
+    def add(self, number: int, about: Mapping[str, Any]) -> None:
+        """Count messages of an operation on a queue, by its attributes, of which there is one object."""
         with self._mutex:
-            self._counts[queue] = self._counts.get(queue, (0, about))[0] + number, about
+            self._counts[id(about)] = self._counts.get(id(about), (0, about))[0] + number, about
 
     def observe(self, _options: CallbackOptions) -> list[Observation]:
         """Return the counts."""
@@ -254,12 +258,12 @@ class _Verb:
         of, about, span = self._of, self._about, self._span
         answer = self._answer if isinstance(self._answer, list) else [] if self._answer is None else [self._answer]
         if self._kind == "receive" and answer:
-            of.consumed.add(len(answer), self._queue, about)
+            of.consumed.add(len(answer), about)
             carried = [each.attributes_json for each in answer]
             if of.is_recorded(carried):
                 span = of.started(f"receive {self._queue}", SpanKind.CLIENT, carried, about, self._began_ns)
         elif self._kind == "send" and answer:
-            of.sent.add(len(answer), self._queue, about)
+            of.sent.add(len(answer), about)
         if error is not None:
             about = {**about, "error.type": type(error).__qualname__}
         of.operation_duration.record((time.time_ns() - self._began_ns) / 1e9, about)

@@ -45,6 +45,9 @@ class Chain:
         to: the queue, and the fields that place a message in it.
         source: the queue that the pipeline works on.
 
+    Attributes:
+        queue: the queue's name.
+
     Raises:
         InputError: if the queue is of another database.
         NoSuchQueue: if it does not exist.
@@ -57,8 +60,8 @@ class Chain:
                 msg = f"the queue {to.queue.name!r} is of another database than {source.name!r}, so it is not in the "
                 raise InputError(msg + "same commit: pass a function that sends to it, with the effect id as dedup_id")
         self._to = to
-        self._queue = to.queue.name if isinstance(to.queue, Queue) else to.queue
-        source.writer.run(Ask("", lambda store, _now_ms: queue_of(store, self._queue).number))
+        self.queue = to.queue.name if isinstance(to.queue, Queue) else to.queue
+        source.writer.run(Ask("", lambda store, _now_ms: queue_of(store, self.queue).number))
 
     def check(self, texts: Sequence[str]) -> None:
         """Check outputs, as JSON: each of them makes a message.
@@ -71,7 +74,7 @@ class Chain:
 
     def send(
         self, store: PipelineKeeper, info: PipelineInfo, kept: Sequence[GroupUpdate], claims: int, now_ms: int
-    ) -> tuple[list[GroupUpdate], int]:
+    ) -> tuple[list[GroupUpdate], int, int]:
         """Send outputs as far as there is room: those of the outbox, which are older, and then those of turns.
 
         Args:
@@ -83,7 +86,8 @@ class Chain:
 
         Returns:
             The updates with the outputs that go to the outbox: those without room, and those of a group of which
-            earlier ones are there. The number of outputs that were taken out of the outbox.
+            earlier ones are there. The number of outputs that were taken out of the outbox. The number that were
+            sent, of the outbox and of turns.
 
         Raises:
             QueueFull: if there is no room for outputs of turns.
@@ -92,18 +96,18 @@ class Chain:
         drained, is_full = self._drain(store, info, claims, now_ms) if claims else (0, False)
         makers = [each.line.group for each in kept if each.outputs]
         if not makers:
-            return list(kept), drained
+            return list(kept), drained, drained
         behind = {each.group for each in store.pipelines.outgoing(info.number, makers, len(makers))}
         outputs = [output for each in kept if each.line.group not in behind for output in each.outputs]
         drafts = [] if is_full else [self._draft(each) for each in outputs]
         sent = self._put(store, drafts, now_ms)
         if is_full or (outputs and not sent):
-            raise QueueFull(f"the queue {self._queue!r} has no room for the outputs of {info.name!r}")
+            raise QueueFull(f"the queue {self.queue!r} has no room for the outputs of {info.name!r}")
         gone = {output.effect_id for output in outputs[:sent]}
         left = [
             each._replace(outputs=[output for output in each.outputs if output.effect_id not in gone]) for each in kept
         ]
-        return left, drained
+        return left, drained, drained + sent
 
     def _drain(self, store: PipelineKeeper, info: PipelineInfo, claims: int, now_ms: int) -> tuple[int, bool]:
         """Send outputs of the outbox, in order within a group; return their number, and whether the queue is full."""
@@ -125,7 +129,7 @@ class Chain:
 
     def _put(self, store: PipelineKeeper, drafts: Sequence[Draft], now_ms: int) -> int:
         """Send the first of some messages, as many as there is room for, and return their number."""
-        queue = queue_of(store, self._queue)
+        queue = queue_of(store, self.queue)
         room = store.room(queue) if drafts else 0
         fitting = drafts if room is None else drafts[:room]
         if fitting:
@@ -150,7 +154,7 @@ class Chain:
         value = value_at(content, path)
         if value is None:
             msg = f"the output {content!r:.200} has no {path!r}, which is the {what} of its message in the queue "
-            raise InputError(f"{msg}{self._queue!r}; emit it, or change To(…, {what}={path!r})")
+            raise InputError(f"{msg}{self.queue!r}; emit it, or change To(…, {what}={path!r})")
         return value
 
 

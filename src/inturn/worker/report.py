@@ -22,10 +22,11 @@ class WorkerReport:
     Args:
         pipeline: the pipeline's name.
         queue: the queue's name.
+        to: the name of the queue that takes the outputs; empty: there is none.
     """
 
-    def __init__(self, pipeline: str, queue: str) -> None:
-        self._pipeline, self._queue = pipeline, queue
+    def __init__(self, pipeline: str, queue: str, to: str = "") -> None:
+        self._pipeline, self._queue, self._to = pipeline, queue, to
         self._measures = measures.WorkerMeasures(pipeline, queue)
 
     def begins(self, busy: Sized) -> None:
@@ -72,8 +73,10 @@ class WorkerReport:
         said = None if cause is None else text_of(cause)
         _LOG.info("retry", self._pipeline, text, payload=said, pipeline=self._pipeline, **more)
 
-    def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending]) -> None:
-        """Tell of the turns and the deliveries of a committed transaction."""
+    def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending], chained: int) -> None:
+        """Tell of the turns and the deliveries of a committed transaction, and of the outputs that became messages."""
+        if chained and observer.active is not None:
+            observer.active.passed_on(self._to, chained)
         for turn in turns:
             if measures.is_on and turn.result is not None:
                 self._measures.turn_seconds.add(turn.took_s)

@@ -147,6 +147,7 @@ class Work:
         depth: the number of unacknowledged messages in the queue.
         is_unsent: whether there are outputs to be delivered that were not refused, if that was asked.
         drained: the number of outputs of the outbox that were sent to the queue of the chain.
+        chained: the number of outputs that were sent to it, those of turns too.
     """
 
     now_ms: int
@@ -161,6 +162,7 @@ class Work:
     depth: int = 0
     is_unsent: bool = False
     drained: int = 0
+    chained: int = 0
 
 
 class UnitOfWork:
@@ -291,7 +293,8 @@ class UnitOfWork:
         kept = [result.kept for result in results if result.kept is not None]
         if self._chain is not None:
             try:
-                kept, found.drained = self._chain.send(store, info, kept, request.claims, found.now_ms)
+                sent = self._chain.send(store, info, kept, request.claims, found.now_ms)
+                kept, found.drained, found.chained = sent
             except (QueueFull, NoSuchQueue) as error:
                 makers = [
                     turn for turn in request.done if turn.result and turn.result.kept and turn.result.kept.outputs

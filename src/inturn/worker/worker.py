@@ -77,7 +77,7 @@ class Worker(BackgroundLoop):
         chain = chain_of(deliver, queue)
         rows = table_rows_of(deliver, queue)
         self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain, rows)
-        self._report = WorkerReport(pipeline.name, queue.name)
+        self._report = WorkerReport(pipeline.name, queue.name, chain.queue if chain else "")
         check = chain.check if chain else None
         self._runner = GroupRunner(pipeline, self._look, self._pool.sleep, check, self._report.retried)
         self._delivers = deliver is not None
@@ -189,7 +189,7 @@ class Worker(BackgroundLoop):
             self._forget(turn)
             if turn.result is not None:
                 self.counts.add(turn.result.journal.counts)
-        self._report.kept(done, sent)
+        self._report.kept(done, sent, found.chained)
         self._pace.done(sum(len(turn.deliveries) for turn in done))
         self._sendings.difference_update(sent)
         for turn in request.prolong:
