@@ -6,7 +6,7 @@ so that a mistake would have to be made twice, in two different ways, to stay un
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -73,12 +73,19 @@ def expected(order: Order, history: Sequence[Message], *, final: bool = False) -
 
 def gapless(order: Gapless, history: Sequence[Message]) -> Expected:
     """Of each revision the first to arrive; of these, the ones before the first that is missing."""
+    start = order.start
+    if start == "first":
+        start = history[0][order.column] if history else 1
+        stale = [message for message in history if message[order.column] < start]
+        found = gapless(replace(order, start=start), [each for each in history if each not in stale])
+        found.counts["stale"] += len(stale)
+        return found
     firsts, counts = first_of_each(order.column, history)
     by_revision = {message[order.column]: message for message in firsts}
-    end = order.start
+    end = start
     while end in by_revision:
         end += 1
-    turns = [by_revision[revision] for revision in range(order.start, end)]
+    turns = [by_revision[revision] for revision in range(start, end)]
     early = [by_revision[revision] for revision in sorted(by_revision) if revision > end]
     return _until_bad(turns, early, counts)
 

@@ -127,6 +127,21 @@ def test_the_first_revision_may_be_any_number(start: int) -> None:
     ]
 
 
+def test_the_first_message_may_say_where_a_group_begins() -> None:
+    check_all([revisions(*numbers) for numbers in small_histories(4)], Gapless("r", start="first"))
+    first, second = steps(pipeline(Gapless("r", start="first")), [revisions(7, 9), revisions(6, 8, 7)])
+    assert ([each.message["r"] for each in first.held], first.states) == ([9], {"a": ["v7"]})
+    assert second.states == {"a": ["v7", "v8", "v9"]}
+    assert (second.counts.stale, second.counts.duplicate) == (1, 1)
+
+
+def test_each_epoch_begins_where_its_first_message_says() -> None:
+    order = Gapless("r", start="first", epoch="e")
+    came = [*revisions(5, 6, e=1), *revisions(40, 42, 41, 39, e=2)]
+    result = pipeline(order).replay(arrive(came))
+    assert (result.states, result.counts.stale) == ({"a": ["v5", "v6", "v40", "v41", "v42"]}, 1)
+
+
 @pytest.mark.parametrize("numbers", [(1, 2, 4, 5, 3), (2, 1, 5, 6, 4, 3)])
 def test_what_was_early_is_applied_when_the_gap_closes(numbers: tuple[int, ...]) -> None:
     """Two orders of arrival that have gone wrong elsewhere: a later gap was closed, or not, by an earlier release."""

@@ -17,7 +17,13 @@ from inturn.core.pipeline.order import Order
 from inturn.results.inspection import DatabaseInspector
 from inturn.testing import Different, same
 
-ORDERS = [Gapless("revision"), Monotone("revision", epoch="epoch"), Arrival(), Timestamp("revision")]
+ORDERS = [
+    Gapless("revision"),
+    Gapless("revision", start="first"),
+    Monotone("revision", epoch="epoch"),
+    Arrival(),
+    Timestamp("revision"),
+]
 
 
 def history(seed: int) -> list[Row]:

@@ -71,7 +71,7 @@ def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
         if group.state is not None and not look.order.grade.has_revisions:
             yield TimeLineEvent(EventKind.APPLIED, "up to here", after, place="up to here")
         return
-    if not look.order.grade.has_gaps:
+    if look.order.start is None or not look.order.grade.has_gaps:
         label = f"up to {look.order.grade.words(group.reached, None, 0)}"
         yield TimeLineEvent(EventKind.APPLIED, label, after, place=label, turns=(group.reached, group.reached))
         return

@@ -259,8 +259,10 @@ class Group:
         timeline = self.timeline
         if timeline.epoch is None:
             timeline.epoch = entry.epoch
+            timeline.begin(entry)
         elif timeline.renews(entry):
             self._renew(entry.epoch)
+            timeline.begin(entry)
         verdict = timeline.judge(entry)
         match verdict:
             case TimelineVerdict.APPLY:

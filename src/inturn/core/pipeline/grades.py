@@ -44,7 +44,12 @@ class GaplessTimeline(Timeline):
 
     def next(self) -> int:
         """Return the next revision to apply."""
-        return self.order.start if self.reached is None else self.reached + 1
+        return self.order.least if self.reached is None else self.reached + 1
+
+    @override
+    def begin(self, entry: TimelineEntry) -> None:
+        if self.order.begins_anywhere:
+            self.reached = entry.turn - 1
 
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)

@@ -325,7 +325,8 @@ class Inspector(ABC):
 
     def due(self, group: GroupStatus) -> int:
         """Return the next revision to apply."""
-        return self.order.start if group.reached is None else group.reached + 1
+        start = 1 if self.order.start is None else self.order.start  # before the first message it is not known
+        return start if group.reached is None else group.reached + 1
 
 
 def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: dt.datetime) -> str:

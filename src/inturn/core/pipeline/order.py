@@ -65,6 +65,11 @@ class Order:
         """The least and the greatest place that a message may have; None if all of 64 bits will do."""
         return None
 
+    @property
+    def begins_anywhere(self) -> bool:
+        """True if the first message of a group, or of an epoch, says where its revisions begin."""
+        return False
+
     def check(self) -> None:
         """Check the values of the fields.
 
@@ -130,20 +135,21 @@ class StoredOrder:
     Attributes:
         grade: class of the order; :class:`Order` if this version does not know it.
         has_epoch: whether it names an epoch.
-        start: first revision of a group.
+        start: first revision of a group; None if the first message says it.
     """
 
     grade: type[Order]
     has_epoch: bool
-    start: int
+    start: int | None
 
     @classmethod
     def of(cls, text: str) -> "StoredOrder":
         """Read the ``repr`` of an order."""
         name = text.partition("(")[0].rpartition(".")[2]
-        start = re.search(r", start=(-?\d+), epoch=", text)
+        start = re.search(r", start=(-?\d+|'first'), epoch=", text)
         has_epoch = "epoch='" in text or 'epoch="' in text
-        return cls(Order.grades.get(name, Order), has_epoch, int(start[1]) if start else 1)
+        first = 1 if start is None else None if start[1] == "'first'" else int(start[1])
+        return cls(Order.grades.get(name, Order), has_epoch, first)
 
 
 @dataclass(frozen=True)
@@ -152,12 +158,13 @@ class Gapless(Order):
 
     Attributes:
         column: field with the revision, an integer.
-        start: the first revision of a group.
+        start: the first revision of a group, and of an epoch; ``first``: that of the first message that is taken, for a
+            log that begins in the middle. Lower revisions that come later are then stale.
         epoch: field with the epoch, an integer; a higher one starts the timeline again, and the state is kept.
     """
 
     column: str
-    start: int = 1
+    start: int | Literal["first"] = 1
     epoch: str | None = None
     timeline_type = GaplessTimeline
     has_revisions = has_gaps = True
@@ -165,26 +172,37 @@ class Gapless(Order):
     @property
     @override
     def has_runs(self) -> bool:
-        return self.epoch is None
+        return self.epoch is None and self.start != "first"
 
     @property
     @override
     def bounds(self) -> tuple[int, int]:
-        return self.start, limits.REVISION - 1
+        return self.least, limits.REVISION - 1
+
+    @property
+    @override
+    def begins_anywhere(self) -> bool:
+        return self.start == "first"
+
+    @property
+    def least(self) -> int:
+        """The least revision that a message may have."""
+        return limits.START if self.start == "first" else self.start
 
     @override
     def check(self) -> None:
         super().check()
         # The revisions before and after a start must fit into 64 bits too.
-        if type(self.start) is not int or not limits.START <= self.start < limits.REVISION:
+        if self.start != "first" and (type(self.start) is not int or not limits.START <= self.start < limits.REVISION):
+            least, greatest = limits.START, limits.REVISION - 1
             raise PipelineError(
-                f"Gapless(start={self.start!r}); expected a whole number from {limits.START} to {limits.REVISION - 1}"
+                f"Gapless(start={self.start!r}); expected a whole number from {least} to {greatest}, or 'first'"
             )
 
     @override
     def fault(self, value: Any) -> str | None:
-        if (turn := integer(value, self.column)) < self.start:
-            return f"{self.column} {turn} is below start {self.start}"
+        if (turn := integer(value, self.column)) < self.least:
+            return f"{self.column} {turn} is below start {self.least}"
         if turn == limits.REVISION:
             return f"{self.column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
         return None

@@ -163,6 +163,8 @@ class Timeline(ABC):
             lost.append(self.held.pop(key))
         self.epoch, self.reached, self.memory, self.skipped = epoch, None, b"", []
         self.parked = self.error = None
+        if key is not None:  # a failed group has held this epoch's messages back
+            self.begin(self.held[key])
         return lost
 
     def hold(self, entry: TimelineEntry, now_us: int) -> None:
@@ -228,6 +230,9 @@ class Timeline(ABC):
     @abstractmethod
     def applied(self, entry: TimelineEntry) -> None:
         """Record an applied message: advance and remember it."""
+
+    def begin(self, entry: TimelineEntry) -> None:
+        """Note the first message of a group or of an epoch, before it is judged; most orders need not."""
 
     def see(self, entry: TimelineEntry) -> None:
         """Record how far the group has been seen, for an accepted message, applied or held; most orders need not."""

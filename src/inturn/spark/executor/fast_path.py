@@ -160,7 +160,7 @@ class VectorizedGroups:
             memory = pc.binary_slice(memory, -keep)
         reached = self.due[groups] - 1 + self.runs.sizes[groups]
         held = found.numbers("held", rows, 0)
-        opens, first = held + new == 0, cast("Gapless", self.pipeline.order).start
+        opens, first = held + new == 0, cast("Gapless", self.pipeline.order).least
         since = pa.array(found.numbers("oldest_us", rows, self.plan.now_us), mask=opens)
         columns = {
             "hash": pa.array(chunk.hashes[chunk.starts[groups]]),

@@ -269,7 +269,7 @@ class Kernel:
 
     def _forward(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
         """Process a chunk under ``Gapless`` without epochs, and return the stored groups that have no row in it."""
-        before = cast("Gapless", self._pipeline.order).start - 1
+        before = cast("Gapless", self._pipeline.order).least - 1
         hashes = chunk.hashes[chunk.starts[:-1]]
         rows = found.rows_of(hashes, chunk.groups)
         # A new group has the row -1, which selects the value appended to each column here.
