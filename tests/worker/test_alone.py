@@ -18,7 +18,7 @@ from inturn.worker import Worker
 from inturn.worker.group_task import GroupTask
 from inturn.worker.inspection import settle
 from inturn.worker.suspects import Company, Threads
-from inturn.worker.unit_of_work import Overtaken, Work, WorkRequest
+from inturn.worker.work_items import Overtaken, Work, WorkRequest
 from waiting import DEADLINE_S, until
 
 LONG_S = limits.OUTBOX_LEASE_S + 1

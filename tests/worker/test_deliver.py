@@ -15,7 +15,7 @@ from inturn.core.errors import DeliveryRefused, InputError
 from inturn.store.records import Claim, MadeOutput
 from inturn.worker import Worker
 from inturn.worker.outbox import Outbox
-from inturn.worker.unit_of_work import Sending
+from inturn.worker.work_items import Sending
 from waiting import DEADLINE_S, until
 
 Told = list[tuple[Any, str]]

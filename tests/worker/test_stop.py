@@ -14,7 +14,7 @@ import inturn
 from inturn import Retry, Retryable
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.worker import Worker
-from inturn.worker.unit_of_work import Overtaken, Work, WorkRequest
+from inturn.worker.work_items import Overtaken, Work, WorkRequest
 from waiting import DEADLINE_S, until
 
 PROGRAM = Path(__file__).parent / "programs" / "until_stopped.py"

@@ -13,7 +13,8 @@ from inturn.database import open as open_database
 from inturn.results.inspection import DatabaseInspector
 from inturn.worker.codec import MessageDecoder
 from inturn.worker.group_task import GroupRunner, GroupTask
-from inturn.worker.unit_of_work import Overtaken, UnitOfWork, WorkRequest
+from inturn.worker.unit_of_work import UnitOfWork
+from inturn.worker.work_items import Overtaken, WorkRequest
 
 
 def look(path: str, name: str) -> DatabaseInspector:

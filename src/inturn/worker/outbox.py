@@ -19,7 +19,7 @@ from inturn.store.records import MadeOutput
 from inturn.telemetry import observer
 from inturn.worker.event_loop import EventLoop
 from inturn.worker.thread_pool import ThreadPool
-from inturn.worker.unit_of_work import Sending
+from inturn.worker.work_items import Sending
 
 Deliver = Callable[[Any, str], Any]
 """A plain or async function of an output, as JSON values, and its effect id.

@@ -9,7 +9,7 @@ from inturn.core.texts import text_of
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
 from inturn.worker.group_task import GroupResult, GroupTask
-from inturn.worker.unit_of_work import Sending, Work
+from inturn.worker.work_items import Sending, Work
 
 _LOG = EventLogger("worker")
 _OUTBOX = EventLogger("outbox")

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from inturn.core import limits
 from inturn.worker.group_task import GroupTask
-from inturn.worker.unit_of_work import Sending
+from inturn.worker.work_items import Sending
 
 Work: TypeAlias = GroupTask | Sending
 

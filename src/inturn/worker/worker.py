@@ -32,17 +32,8 @@ from inturn.worker.report import WorkerReport
 from inturn.worker.suspects import Company, Threads
 from inturn.worker.table_rows import table_rows_of
 from inturn.worker.thread_pool import Pace, Stopped, ThreadPool, receives
-from inturn.worker.unit_of_work import (
-    LeaseLost,
-    Overtaken,
-    Sending,
-    UnitOfWork,
-    Unsent,
-    Work,
-    WorkRequest,
-    ending,
-    has_applied,
-)
+from inturn.worker.unit_of_work import UnitOfWork
+from inturn.worker.work_items import LeaseLost, Overtaken, Sending, Unsent, Work, WorkRequest, ending, has_applied
 
 T = TypeVar("T")
 

@@ -1,0 +1,155 @@
+"""What a worker and its transactions exchange: work that is asked for, and what a transaction found."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from inturn.core.errors import NoSuchQueue, QueueFull
+from inturn.core.queue.messages import Delivery, ReceiveRequest
+from inturn.store.records import Claim, Decided, GroupRecord
+from inturn.worker.group_task import GroupTask
+
+
+class LeaseLost(Exception):
+    """Turns whose leases have expired; the transaction kept nothing, of any turn."""
+
+    def __init__(self, turns: list[GroupTask]) -> None:
+        super().__init__(turns)
+        self.turns = turns
+
+
+class Overtaken(Exception):
+    """Groups that others have changed since their turns began; the transaction kept nothing, of any turn."""
+
+    def __init__(self, groups: list[str]) -> None:
+        super().__init__(groups)
+        self.groups = groups
+
+
+class Unsent(Exception):
+    """Turns whose outputs the queue of the chain does not take; the transaction kept nothing, of any turn."""
+
+    def __init__(self, turns: list[GroupTask], why: QueueFull | NoSuchQueue) -> None:
+        super().__init__(turns, why)
+        self.turns, self.why = turns, why
+
+
+@dataclass(eq=False, slots=True)
+class Sending:
+    """A claim whose outputs are being delivered.
+
+    Attributes:
+        claim: the claimed outputs.
+        until_ms: the end of the claim.
+        began_s: when it was passed to the threads, by the monotonic clock.
+        count: the number of outputs delivered.
+        error: the error of the first output that failed.
+        error_type: the type of that error.
+        pause_s: the time until the next attempt.
+        is_last_pause: whether the pauses grow no more.
+        took_s: how long each call of ``deliver`` took; the last one failed if there is an error.
+        is_refused: whether it is not tried again until a person decides.
+    """
+
+    claim: Claim
+    until_ms: int
+    began_s: float = 0.0
+    count: int = 0
+    error: str | None = None
+    error_type: str = ""
+    pause_s: float = 0.0
+    is_last_pause: bool = False
+    took_s: list[float] = field(default_factory=list)
+    is_refused: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no other is delivered beside it: a process may have died of it."""
+        return self.claim.is_alone
+
+
+@dataclass(slots=True)
+class WorkRequest:
+    """The input of one transaction.
+
+    Attributes:
+        done: turns whose results are kept.
+        back: turns whose messages are given back.
+        prolong: turns whose leases are extended.
+        unbegun: how often turns without messages had begun before those that are over, or gave way, of their groups.
+        busy: groups whose turns are running and not in ``done``.
+        behind: groups with buffered messages whose previous turn is over.
+        adopted: messages that were already received.
+        wants: the messages to receive.
+        is_taking: whether to take new work.
+        is_alone: whether a turn runs beside which nothing else is begun.
+        is_busy: whether no turn can be begun that is to run alone.
+        sent: finished claims.
+        renew: claims to be extended.
+        claims: the maximum number of new claims.
+        asks_unsent: whether to check for undelivered outputs.
+    """
+
+    done: Sequence[GroupTask] = ()
+    back: Sequence[GroupTask] = ()
+    prolong: Sequence[GroupTask] = ()
+    unbegun: Mapping[str, int] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    behind: Sequence[str] = ()
+    adopted: Sequence[Delivery] = ()
+    wants: Sequence[ReceiveRequest] = ()
+    is_taking: bool = True
+    is_alone: bool = False
+    is_busy: bool = False
+    sent: Sequence[Sending] = ()
+    renew: Sequence[Sending] = ()
+    claims: int = 0
+    asks_unsent: bool = False
+
+
+@dataclass(slots=True)
+class Work:
+    """The work found by one transaction.
+
+    Attributes:
+        now_ms: the time of the transaction.
+        deliveries: messages, with their groups.
+        is_alone: whether nothing else is to be done beside them: a process may die of one, as one has before.
+        decisions: decisions about groups that are free.
+        due: groups whose wait is over.
+        begun: how often turns without messages have begun, of those that begin now.
+        lines: the known groups of all these, as of now.
+        claims: outputs to be delivered.
+        lost: turns whose leases could not be extended.
+        depth: the number of unacknowledged messages in the queue.
+        is_unsent: whether there are outputs to be delivered that were not refused, if that was asked.
+        drained: the number of outputs of the outbox that were sent to the queue of the chain.
+        chained: the number of outputs that were sent to it, those of turns too.
+    """
+
+    now_ms: int
+    deliveries: list[tuple[str | None, Delivery]] = field(default_factory=list)
+    is_alone: bool = False
+    decisions: list[Decided] = field(default_factory=list)
+    due: list[str] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, GroupRecord] = field(default_factory=dict)
+    claims: list[Claim] = field(default_factory=list)
+    lost: list[GroupTask] = field(default_factory=list)
+    depth: int = 0
+    is_unsent: bool = False
+    drained: int = 0
+    chained: int = 0
+
+
+def has_applied(turn: GroupTask) -> bool:
+    """Return whether the handler has applied a message in a turn."""
+    return turn.result is not None and turn.result.journal.counts.applied > 0
+
+
+T_leased = TypeVar("T_leased", GroupTask, Sending)
+
+
+def ending(those: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:
+    """Return what is leased for less than half of its lease."""
+    return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_of(each) // 2]
