@@ -112,8 +112,8 @@ def test_a_pipeline_does_not_change() -> None:
 def test_what_runners_ask_of_a_pipeline() -> None:
     line = define()
     assert (line.key_fields, line.turn, line.epoch, line.fields) == (("g", "r"), "r", None, None)
-    assert (line.gap_policy, line.gap_timeout_us) == (Wait(), None)
-    assert define(on_gap=Wait("1 second")).gap_timeout_us == 1_000_000
+    assert (line.gap_policy, line.wait_us) == (Wait(), None)
+    assert define(on_gap=Wait("1 second")).wait_us == 1_000_000
     epochs = define(order=Monotone("r", epoch="e"), id="i", arrival="o", ignore="seen")
     assert epochs.key_fields == ("g", "e", "r")
     assert [epochs.in_content(name) for name in ("g", "r", "e", "i", "o", "seen")] == [True] * 4 + [False] * 2

@@ -63,9 +63,14 @@ class Shop:
         self.writer = Writer(self.store, self.clock)
         self.queue = Queue(self.writer, "q")
 
+        self.make("q")
+
+    def make(self, name: str) -> None:
+        """Make a queue if it does not exist."""
+
         def make(store: Any, now_ms: int) -> None:
-            if "q" not in store.queues:
-                store.save("q", QueueInfo(0, "q", QueueSettings(visibility_timeout_s=5), now_ms))
+            if name not in store.queues:
+                store.save(name, QueueInfo(0, name, QueueSettings(visibility_timeout_s=5), now_ms))
 
         self.writer.run(Ask("", make))
 

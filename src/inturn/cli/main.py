@@ -178,14 +178,17 @@ def run(
     """Take messages as one step of a pipeline, or as a stream of steps, and report where each of them went."""
     check_store(store, create=True)
     check_no_database(source)
+    from inturn.core.pipeline.replay import check_final
     from inturn.spark.driver.step import batch
     from inturn.spark.local.files import read_messages
     from inturn.spark.local.progress import watching
     from inturn.spark.local.session import running
     from inturn.spark.source.messages import names_queue, queue_messages
 
-    if as_stream and (now or final):
-        msg = "--now and --final belong to one step, not to a stream; leave them out, or leave --stream out"
+    if as_stream and now:
+        raise InputError("--now belongs to one step, not to a stream; leave it out, or leave --stream out")
+    if as_stream and final and trigger != "available now":
+        msg = f"--final with --trigger {trigger!r}: that stream has no end; expected --trigger 'available now'"
         raise InputError(msg)
     if not as_stream and (checkpoint or trigger or files or rows):
         raise InputError("--checkpoint, --trigger, --files and --rows belong to a stream; add --stream")
@@ -195,6 +198,7 @@ def run(
         raise InputError(msg)
     dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
     definition = load(pipeline)
+    check_final(definition, final=final)
     published: dict[str, Any] = {"outputs_format": outputs, "states_format": states, "states_to": states_to}
     with running(master) as spark:
         read: Callable[..., DataFrame] = (
@@ -208,7 +212,7 @@ def run(
             df = read(streaming=True, **({"rows": rows} if is_queue else {"files": files}))
             place = checkpoint or f"{store.rstrip('/')}-checkpoint"
             show = _print_json if as_json else _print_step
-            follow(definition, df, store, place, show, trigger=trigger, buckets=buckets, **published)
+            follow(definition, df, store, place, show, final, trigger=trigger, buckets=buckets, **published)
             return
         with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
             report = batch(definition, read(), store=store, buckets=buckets, now=now, final=final, **published)

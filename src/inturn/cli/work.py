@@ -66,9 +66,11 @@ class WorkConfig(ServiceConfig, frozen=True, kw_only=True):
 
     Attributes:
         pipelines: what to work on.
+        final: whether what waits for a later message is released once all queues are empty, with ``--until-empty``.
     """
 
     pipelines: tuple[WorkedPipeline, ...] = ()
+    final: bool = False
 
     @override
     def queues(self) -> list[str]:
@@ -98,6 +100,9 @@ def work(
     log_json: LogJson = False,
     telemetry: Telemetry = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End once all queues are empty.")] = False,
+    final: Annotated[
+        bool, typer.Option("--final", help="With --until-empty: Timestamp: nothing more comes, so nothing waits.")
+    ] = False,
     as_json: CountsAsJson = False,
 ) -> None:
     """Run pipelines over durable queues until SIGTERM or Ctrl-C, which finish running handlers."""
@@ -118,6 +123,11 @@ def work(
         chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, one))
     elif any(each is not None for each in (queue, deliver, concurrency)):
         raise InputError("--queue, --deliver and --concurrency belong to a pipeline; name it first")
+    chosen = msgspec.structs.replace(chosen, final=final or chosen.final)
+    if chosen.final and (not until_empty or chosen.processes > 1):
+        place = f"with processes = {chosen.processes}" if until_empty else "without --until-empty"
+        msg = f"--final {place} cannot tell when the last message was taken; expected --until-empty and one process"
+        raise InputError(msg)
     found = run(chosen, until_empty=until_empty).workers
     if as_json:
         say_json(found)
@@ -173,7 +183,7 @@ def _service(config: WorkConfig) -> "Iterator[LoopService]":
                 to_path, to = parts(each.deliver)
                 deliver = databases.queue(*split(f"{to_path or path}#{to}"))
             jobs.append(Job(pipeline, databases.queue(path, name), deliver, each.concurrency, shown(path)))
-        yield Service(jobs, grace_s=config.grace_s)
+        yield Service(jobs, grace_s=config.grace_s, is_final=config.final)
 
 
 def _function(

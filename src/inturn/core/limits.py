@@ -267,6 +267,9 @@ WORKER_GRACE_S: Final = 30.0
 UNAVAILABLE_PAUSE_S: Final = 5.0
 """The longest pause before a worker or a consumer tries a database again that was unavailable; the first is short."""
 
+IDLE_AGAIN_S: Final = 1.0
+"""Time after which a worker looks again at an idle group of which it cannot have the messages in the queue yet."""
+
 WORKER_LOOK_S: Final = 0.2
 """Time after which a service looks whether its workers and processes still run."""
 

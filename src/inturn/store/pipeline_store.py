@@ -61,6 +61,10 @@ class GroupStore(Protocol):
         """Return the groups whose wait has ended, earliest end first."""
         ...
 
+    def set_due(self, pipeline: int, wait_us: int | None) -> None:
+        """Let the waits of all waiting groups end so long after the message that they have held longest."""
+        ...
+
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return how often turns without messages began, and until when they may run, of groups with such turns."""
         ...

@@ -123,8 +123,11 @@ class Store(Protocol):
         """Return the number before the first message sent at a time or later; see :mod:`inturn.core.queue.kept_log`."""
         ...
 
-    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
-        """Return the groups that have messages, oldest head first; only those in ``names`` if any are named."""
+    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
+        """Return the groups that have messages, oldest head first; only those in ``names`` if any are named.
+
+        Among the named, None is the first message without a group.
+        """
         ...
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:

@@ -13,13 +13,13 @@ from typing import Any, Final, TypeVar
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Retry, Wait
+from inturn.core.pipeline.order import Retry, Timestamp, Wait
 from inturn.core.pipeline.reading import read
 from inturn.core.values.path import parts, put, value_at
 
 T = TypeVar("T")
 LONG: Final = dt.timedelta(days=1000)
-"""The time-out for gaps in a test, in place of the pipeline's: no wait ends while an engine runs."""
+"""The time-out for gaps and idle groups in a test, in place of the pipeline's: no wait ends while an engine runs."""
 PASSES: Final = 2 * LONG
 """The time that passes at once, so that all waits end."""
 _MOST_PARTS: Final = 3
@@ -53,10 +53,13 @@ class EngineInput:
         """
         chance = random.Random(seed)  # noqa: S311 - chance for a test
         policy = pipeline.gap_policy
-        timed = policy.timeout_us is not None
+        order, timed = pipeline.order, pipeline.wait_us is not None
         tested = replace(
             pipeline,
-            on_gap=Wait(LONG, then=policy.then) if timed else pipeline.on_gap,
+            on_gap=Wait(LONG, then=policy.then) if policy.timeout_us is not None else pipeline.on_gap,
+            order=replace(order, idle=max(LONG, dt.timedelta(microseconds=order.lateness_us)))
+            if isinstance(order, Timestamp) and timed
+            else order,
             retry=Retry(pipeline.retry.times, "0 seconds"),
         )
         given = [_filled(pipeline, message) for message in messages]

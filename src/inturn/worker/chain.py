@@ -38,6 +38,12 @@ class To:
     revision: str | None = None
 
 
+def target_of(deliver: object) -> str | None:
+    """Return the name of the queue that takes outputs; None: it is none."""
+    to = deliver.queue if isinstance(deliver, To) else deliver
+    return to.name if isinstance(to, Queue) else to if isinstance(to, str) else None
+
+
 class Chain:
     """The way from a pipeline's outputs into a queue.
 

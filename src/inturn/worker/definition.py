@@ -13,7 +13,7 @@ def definition_of(pipeline: Pipeline) -> dict[str, object]:
         "order": repr(pipeline.order),
         "id": pipeline.id,
         "policy": pipeline.gap_policy.then,
-        "wait_us": pipeline.gap_timeout_us,
+        "wait_us": pipeline.wait_us,
         "version": pipeline.version,
         "state": pipeline.shape,
     }

@@ -70,6 +70,8 @@ class GroupTask:
         until_ms: the end of the first lease to expire.
         is_alone: whether nothing else runs beside this one: its process may die of it, as one has before.
         began_s: when it was passed to the threads, by the monotonic clock; 0: it was not yet.
+        is_quiet: whether the queue has no message of the group, so that an idle group may release what it holds.
+        is_final: whether nothing more comes, so that nothing waits for a later message.
         is_asleep: whether it waits for another attempt.
         begun: how often it has begun; 0: it has messages, which count for themselves, or its group is unknown.
         result: the result, once it is done.
@@ -88,6 +90,8 @@ class GroupTask:
     until_ms: int | None = None
     is_alone: bool = False
     began_s: float = 0.0
+    is_quiet: bool = False
+    is_final: bool = False
     is_asleep: bool = False
     begun: int = 0
     result: GroupResult | None = None
@@ -185,7 +189,7 @@ class GroupRunner:
             verdicts[each.name] = decide(group, decision, self.reader.remade, self.reader.held_content) or ""
         for entry in entries:
             group.offer(entry)
-        group.finish()
+        group.finish(final=turn.is_final, is_quiet=turn.is_quiet)
         for name, entry, reason, detail in journal.rejected:
             rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
@@ -197,7 +201,9 @@ class GroupRunner:
         if turn.trace is not None:
             made = [each._replace(trace=turn.trace) for each in made]
         state = fold.state.value if isinstance(fold.state, OldState) else fold.state
-        kept = GroupUpdate(self._line(turn, group, oldest_us), held, gone, made, marks, state)
+        newest_us = line.since_us() if is_whole else max((each.since_us for each in held), default=None)
+        due_us = self._due_us(turn, line, oldest_us, newest_us)
+        kept = GroupUpdate(self._line(turn, group, oldest_us, due_us), held, gone, made, marks, state)
         return GroupResult(kept, journal, rejected, verdicts, fold.cause if fold.error else None)
 
     def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
@@ -228,7 +234,7 @@ class GroupRunner:
             return True
         moves = line.may_release(entries)
         is_due = stored.due_us is not None and stored.due_us <= turn.now_us
-        is_whole = bool(turn.decisions) or is_due
+        is_whole = bool(turn.decisions) or is_due or turn.is_final
         is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries))
         # Of those that stay, only copies of the new messages are looked up.
         turns = [entry.turn for entry in entries] if line.order.has_revisions and not is_whole else None
@@ -267,13 +273,26 @@ class GroupRunner:
                 since += [since_us for since_us, spot in longest if spot not in left]
         return min(since, default=None)
 
-    def _line(self, turn: GroupTask, group: Group, oldest_us: int | None) -> GroupRecord:
+    def _due_us(self, turn: GroupTask, line: Timeline, oldest_us: int | None, newest_us: int | None) -> int | None:
+        """Return when the group's wait ends by itself; None: never."""
+        wait_us = self._pipeline.wait_us
+        if wait_us is None or oldest_us is None or line.parked is not None:
+            return None
+        if line.order.has_gaps:
+            return oldest_us + wait_us
+        # Where not all held messages are loaded and none has come, the newest is the one that the stored time is from.
+        # Else a time before the right one will do: all are loaded then.
+        stored_us = turn.line.due_us if turn.line is not None else None
+        due_us = stored_us or oldest_us + wait_us if newest_us is None else newest_us + wait_us
+        # It is due, but messages of the group are in the queue that this worker does not have.
+        again_us = turn.now_us + round(limits.IDLE_AGAIN_S * 1e6)
+        return due_us if due_us > turn.now_us or turn.deliveries else again_us
+
+    def _line(self, turn: GroupTask, group: Group, oldest_us: int | None, due_us: int | None) -> GroupRecord:
         """Return the group's new record."""
         line, before = group.timeline, turn.line
         added = len(line.held) - len(group.held_before)
         held = (before.held if before else 0) + added
-        wait_us = self._pipeline.gap_timeout_us
-        due_us = None if wait_us is None or oldest_us is None or line.parked is not None else oldest_us + wait_us
         state = group.fold.state
         version = state.version if isinstance(state, OldState) else self._pipeline.version
         return GroupRecord(

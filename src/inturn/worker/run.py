@@ -7,6 +7,7 @@ from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.replay import check_final
 from inturn.queue import Queue
 from inturn.worker.chain import To
 from inturn.worker.outbox import DELIVER_RETRY, Deliver
@@ -22,6 +23,7 @@ def work(
     deliver: Deliver | Queue | To | None = None,
     retry: Retry = DELIVER_RETRY,
     until: Literal["stopped", "empty"] = "stopped",
+    final: bool = False,
     grace_s: float = limits.WORKER_GRACE_S,
 ) -> Counts:
     """Run a pipeline over a queue in this process, until SIGTERM or Ctrl-C stops it.
@@ -40,6 +42,8 @@ def work(
         retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
             *handler*.)
         until: ``empty`` returns once the queue is empty and everything is delivered.
+        final: with ``until="empty"``, for ``Timestamp``: no more messages will come, so those that wait for a later
+            time are released once the queue is empty.
         grace_s: how long a stop waits for running turns, in seconds.
 
     Returns:
@@ -58,7 +62,11 @@ def work(
     """
     if until not in ("stopped", "empty"):
         raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
+    check_final(pipeline, final=final)
+    if final and until != "empty":
+        raise InputError("final=True releases what waits once the queue is empty; add until='empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
+    worker.is_final = final
     with stopped_by(worker.stop_soon):
         worker.run(until_empty=until == "empty")
     return worker.counts

@@ -14,7 +14,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue
 from inturn.telemetry import measures
 from inturn.worker.background import BackgroundLoop
-from inturn.worker.chain import To
+from inturn.worker.chain import To, target_of
 from inturn.worker.outbox import Deliver
 from inturn.worker.worker import Worker
 
@@ -62,12 +62,15 @@ class LoopService(ABC):
             self._is_running = True
             if until_empty:
                 self._drain()
+                self._finish()
+                self.is_done = not self._stopping.is_set()
+                self._stopping.set()
             while not self._stopping.wait(limits.WORKER_LOOK_S):
                 for loop in self._loops:
                     loop.check()
 
     def _drain(self) -> None:
-        """Stop once all queues are empty at the same time: one loop may send to a queue that was drained before."""
+        """Wait until all queues are empty at the same time: one loop may send to a queue that was drained before."""
         counted = -1
         while counted < (counted := self._counted()):
             for loop in self._loops:
@@ -77,8 +80,9 @@ class LoopService(ABC):
                     if not self._stopping.is_set():
                         raise
                     return  # a stop ends the wait
-        self.is_done = True
-        self._stopping.set()
+
+    def _finish(self) -> None:
+        """Do what is left to do once all queues are empty; a hook."""
 
     def _counted(self) -> int:
         return sum(value for row in self._rows() for value in row.values() if isinstance(value, int))
@@ -105,19 +109,24 @@ class Service(LoopService):
     Args:
         jobs: the pipelines and their queues.
         grace_s: how long a stop waits for running handlers, in seconds.
+        is_final: whether what waits for a later message is released once all queues are empty, since none comes.
 
     Raises:
-        InputError: if there is no job, or two of them run the same pipeline over the same queue.
+        InputError: if there is no job, two of them run the same pipeline over the same queue or, with ``is_final``, no
+            pipeline has times.
     """
 
-    def __init__(self, jobs: Sequence[Job], *, grace_s: float = limits.WORKER_GRACE_S) -> None:
+    def __init__(self, jobs: Sequence[Job], *, grace_s: float = limits.WORKER_GRACE_S, is_final: bool = False) -> None:
         if not jobs:
             raise InputError("there is nothing to work on: name a pipeline and a queue")
         names = [(job.pipeline.name, job.queue.name, job.database) for job in jobs]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"the pipeline {twice[0]!r} works twice on {twice[1]!r}; give it more concurrency instead")
-        self._jobs = jobs
+        if is_final and not any(job.pipeline.order.has_times for job in jobs):
+            all_names = ", ".join(job.pipeline.name for job in jobs)
+            raise InputError(f"final releases what waits for a later time; none of {all_names} goes by Timestamp")
+        self._jobs, self._is_final = jobs, is_final
         self._workers = [
             Worker(job.pipeline, job.queue, concurrency=job.concurrency, deliver=job.deliver, grace_s=grace_s)
             for job in jobs
@@ -130,6 +139,23 @@ class Service(LoopService):
             {"pipeline": job.pipeline.name, "database": job.database, "queue": job.queue.name} | counted(worker.counts)
             for job, worker in zip(self._jobs, self._workers, strict=True)
         ]
+
+    @override
+    def _finish(self) -> None:
+        for worker in self._upstream_first() if self._is_final else ():
+            worker.is_final = True
+            self._drain()
+
+    def _upstream_first(self) -> list[Worker]:
+        """Return the workers of orders by time, each after those that send to its queue: it gets what they release."""
+        left, found = list(zip(self._workers, self._jobs, strict=True)), list[Worker]()
+        while left:
+            targets = {(job.database, target_of(job.deliver)) for _, job in left}
+            free = (each for each in left if (each[1].database, each[1].queue.name) not in targets)
+            first = next(free, left[0])  # pipelines in a circle have no first one
+            left.remove(first)
+            found += [first[0]] if first[1].pipeline.order.has_times else []
+        return found
 
 
 def told(service: LoopService) -> dict[str, Any]:

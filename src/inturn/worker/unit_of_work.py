@@ -13,6 +13,7 @@ from inturn.core import limits
 from inturn.core.errors import NoSuchQueue, QueueFull
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import fingerprint
+from inturn.core.pipeline.timeline import Status
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.results.place import counts_of
 from inturn.store.commands import Ask, Read, queue_of
@@ -65,6 +66,7 @@ class UnitOfWork:
         self._chain, self._rows = chain, rows
         self._fingerprint = fingerprint(pipeline.handler)
         self.is_proved = False
+        self._final_after = ""  # the group after which the next ones are that wait for a later message
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
     def lease_of(self, turn: GroupTask) -> int:
@@ -83,6 +85,7 @@ class UnitOfWork:
             Ask(self._queue or "", lambda store, now_ms: self._do(_keeper(store), now_ms, request))
         )
         self.is_proved = self.is_proved or any(map(has_applied, request.done))
+        self._final_after = found.final_after
         return found
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:
@@ -104,8 +107,11 @@ class UnitOfWork:
         self.is_proved = proved == self._fingerprint
         mine = definition_of(self._pipeline) | ({"handler": proved} if proved else {})
         if info.about != mine:
+            is_other = info.number and info.about.get("wait_us") != mine["wait_us"]
             info.about = mine
             pipelines.save(info)
+            if is_other:
+                pipelines.set_due(info.number, self._pipeline.wait_us)
         return max(lease_ms, limits.WORKER_LEASE_MS)
 
     def _info(self, store: PipelineKeeper) -> PipelineInfo:
@@ -115,7 +121,7 @@ class UnitOfWork:
 
     def _do(self, store: PipelineKeeper, now_ms: int, request: WorkRequest) -> Work:
         info = self._info(store)
-        found = Work(now_ms)
+        found = Work(now_ms, final_after=self._final_after)
         self._settle(store, info, request, found)
         for sending in request.sent:
             pause_ms = round(sending.pause_s * 1000)
@@ -211,18 +217,51 @@ class UnitOfWork:
         wanted = {group for group, _ in found.deliveries if group is not None}
         wanted.update(request.behind)
         if not found.is_alone:
-            self._take_decided(pipelines, info, request, found)
+            self._take_decided(store, info, request, found)
             wanted.update(found.due, (each.group for each in found.decisions))
         wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
+        if found.due and self._pipeline.order.has_times:
+            found.quiet = self._quiet(store, found)
 
-    def _take_decided(self, pipelines: PipelineStore, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
+    def _quiet(self, store: PipelineKeeper, found: Work) -> frozenset[str]:
+        """Return the due groups of which no message is in the queue that was sent before their wait was over.
+
+        After a stop the messages that came meanwhile are in the queue, and would be late if they were not taken first.
+        A message without a group may be of any.
+        """
+        queue = queue_of(store, self._queue or "")
+        views = store.groups(queue, len(found.due) + 1, found.now_ms, [*found.due, None])
+        busy = {each.group for each in views}
+        sent_us = next((each.head_sent_ms * 1000 for each in views if each.group is None), None)
+        due_us = {name: line.due_us or 0 for name, line in found.lines.items()}
+        return frozenset(
+            group for group in found.due if group not in busy and (sent_us is None or sent_us > due_us.get(group, 0))
+        )
+
+    def _waiting(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> list[str]:
+        """Return the next groups that wait for a later message, once the queue is empty."""
+        if not request.is_final or request.busy or self._queue is None or queue_of(store, self._queue).depth:
+            return []
+        while part := store.pipelines.briefs(info.number, found.final_after, limits.GROUPS_AT_ONCE):
+            found.final_after = part[-1][0]
+            if names := [name for name, status, *_ in part if status == Status.WAITING]:
+                found.is_unfinished = True
+                return names
+        found.final_after = ""
+        return []
+
+    def _take_decided(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
         """Take decisions, and groups whose wait is over."""
+        pipelines = store.pipelines
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
         decisions = [each for each in new if each.group not in request.busy]
-        due: list[str] = []
-        if self._pipeline.gap_timeout_us is not None:
+        due = final = self._waiting(store, info, request, found)
+        # Without the queue nobody can tell whether a message of an idle group is on its way.
+        if self._pipeline.wait_us is not None and not (
+            final or (self._queue is None and self._pipeline.order.has_times)
+        ):
             due = pipelines.due(info.number, found.now_ms * 1000, limits.GROUPS_AT_ONCE)
             due = [group for group in due if group not in request.busy]
         groups = sorted({*due, *(each.group for each in decisions)})
@@ -239,6 +278,9 @@ class UnitOfWork:
             del found.begun[group]
         found.decisions = [each for each in decisions if each.group in found.begun]
         found.due = [group for group in due if group in found.begun]
+        found.final = frozenset(final).intersection(found.due)
+        if len(found.final) < len(final):  # another worker has the others, or must have died of one
+            found.final_after = self._final_after
 
 
 def _keeper(store: Store) -> PipelineKeeper:

@@ -1,4 +1,4 @@
-"""What a worker and its transactions exchange: work that is asked for, and what a transaction found."""
+"""The values that a worker and its transactions exchange: work that is asked for, and the work that was found."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +82,7 @@ class WorkRequest:
         adopted: messages that were already received.
         wants: the messages to receive.
         is_taking: whether to take new work.
+        is_final: whether to take groups that wait for a later message too, once the queue is empty.
         is_alone: whether a turn runs beside which nothing else is begun.
         is_busy: whether no turn can be begun that is to run alone.
         sent: finished claims.
@@ -99,6 +100,7 @@ class WorkRequest:
     adopted: Sequence[Delivery] = ()
     wants: Sequence[ReceiveRequest] = ()
     is_taking: bool = True
+    is_final: bool = False
     is_alone: bool = False
     is_busy: bool = False
     sent: Sequence[Sending] = ()
@@ -117,6 +119,10 @@ class Work:
         is_alone: whether nothing else is to be done beside them: a process may die of one, as one has before.
         decisions: decisions about groups that are free.
         due: groups whose wait is over.
+        quiet: those of them of which the queue has no message, so that what they hold may be released.
+        final: those of them that wait for a later message, though none comes.
+        final_after: the last group that was looked at for that; empty: all were.
+        is_unfinished: whether there were such groups.
         begun: how often turns without messages have begun, of those that begin now.
         lines: the known groups of all these, as of now.
         claims: outputs to be delivered.
@@ -132,6 +138,10 @@ class Work:
     is_alone: bool = False
     decisions: list[Decided] = field(default_factory=list)
     due: list[str] = field(default_factory=list)
+    quiet: frozenset[str] = frozenset()
+    final: frozenset[str] = frozenset()
+    final_after: str = ""
+    is_unfinished: bool = False
     begun: dict[str, int] = field(default_factory=dict)
     lines: dict[str, GroupRecord] = field(default_factory=dict)
     claims: list[Claim] = field(default_factory=list)

@@ -45,6 +45,7 @@ class Worker(BackgroundLoop):
 
     Attributes:
         counts: the counts of the messages that it processed.
+        is_final: whether the next :meth:`drain` also releases what waits for a later message, since none comes.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Worker(BackgroundLoop):
             raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
         super().__init__("worker", queue.name, grace_s, on_error)
         pipeline.first_state()  # for its checks, before anything is written
-        self.counts = Counts()
+        self.counts, self.is_final = Counts(), False
         self._queue, self._concurrency = queue, concurrency
         self._pool: ThreadPool[GroupTask] = ThreadPool(concurrency, self._make, "inturn-worker")
         chain = chain_of(deliver, queue)
@@ -135,7 +136,7 @@ class Worker(BackgroundLoop):
             self._take_up(found)
             if self._threads.waiting:
                 self._threads.begin(self._company(self._behind.values()))
-            if drains and not (self._turns or self._sendings or found.depth or found.is_unsent):
+            if drains and not (self._turns or self._sendings or found.depth or found.is_unsent or found.is_unfinished):
                 for _ in range(drains):
                     self._drains.popleft().set()
             else:
@@ -163,6 +164,7 @@ class Worker(BackgroundLoop):
                 wants=self._wants(len(over), is_busy=company.is_busy) if is_free else (),
                 unbegun=self._unbegun,
                 is_taking=is_taking,
+                is_final=self.is_final and bool(self._drains),
                 is_alone=company.is_alone,
                 is_busy=company.delivers_alone,
                 sent=sent,
@@ -305,6 +307,7 @@ class Worker(BackgroundLoop):
             fresh.setdefault(due, GroupTask(due))
         for free, turn in fresh.items():
             turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
+            turn.is_quiet, turn.is_final = free in found.quiet, free in found.final
             if begun := found.begun.get(free):
                 turn.begun, turn.is_alone = begun, turn.is_alone or found.is_alone
                 until_ms = found.now_ms + self._unit.lease_of(turn)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Required, TypedDict, Unpack
 from inturn.core import limits
 from inturn.core.errors import GroupMoved, InputError
 from inturn.core.identity import canonical
-from inturn.core.pipeline.decision import Decision, DecisionAction, overtaken
+from inturn.core.pipeline.decision import Decision, DecisionAction, no_gap, overtaken
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
 from inturn.core.pipeline.selection import SELECTED, DecisionDraft, DecisionReport, Selection, patterns
 from inturn.core.pipeline.timeline import Status
@@ -311,7 +311,8 @@ class Decider(Inspector):
             return {}
         gap, is_failed = self.gap(group, held), group.status == Status.FAILED
         if action is DecisionAction.SKIP and gap is None:
-            raise InputError(f"group {group.group!r} has no gap; it is {group.status}")
+            helps = "" if self.order.grade.has_gaps else f": {no_gap(self.order.grade)}"
+            raise InputError(f"group {group.group!r} has no gap; it is {group.status}{helps}")
         if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
             # Older versions, which do not look at the gap, are told what is held behind it.
             return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1], "digest": held[0].digest}

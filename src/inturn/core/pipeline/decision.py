@@ -21,6 +21,7 @@ from inturn.core.values.path import parts, value_at
 
 if TYPE_CHECKING:
     from inturn.core.pipeline.definition import Pipeline
+    from inturn.core.pipeline.order import Order
 
 Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
 """A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
@@ -131,6 +132,17 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
     return _RULES[decision.action](group, decision)
 
 
+def no_gap(grade: type["Order"]) -> str:
+    """Return why there is no gap to skip, where the order cannot tell one, and what helps instead."""
+    why = f"{grade.__name__} cannot tell a gap, so there is none to skip"
+    if not grade.has_times:
+        return why
+    return (
+        f"{why}: the group waits for its next message, since what it holds lies within the lateness; "
+        f"{grade.__name__}(…, idle='lateness') releases it after that time, and --final at the end of the messages"
+    )
+
+
 def placing(pipeline: "Pipeline") -> tuple[str, ...]:
     """Return the fields that a replaced message keeps: group, epoch, turn and id, where they apply."""
     return tuple(dict.fromkeys(name for name in (*pipeline.key_fields, pipeline.id) if name is not None))
@@ -204,7 +216,7 @@ def _drop(group: Group, decision: Decision) -> str | None:
 def _skip(group: Group, decision: Decision) -> str | None:
     line = group.timeline
     if not line.order.has_gaps:
-        return f"{type(line.order).__name__} cannot tell a gap, so there is none to skip"
+        return no_gap(type(line.order))
     if line.parked is Status.FAILED:
         return "the group does not wait for a missing revision: its handler raised"
     gap = _gap(line)

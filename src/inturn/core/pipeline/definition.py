@@ -177,9 +177,9 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         return self.on_gap or Wait()
 
     @cached_property
-    def gap_timeout_us(self) -> int | None:
-        """The longest wait for a gap, in microseconds; None for ever."""
-        return self.gap_policy.timeout_us
+    def wait_us(self) -> int | None:
+        """The longest wait for a gap, or for the next message of an idle group, in microseconds; None for ever."""
+        return self.gap_policy.timeout_us if self.order.has_gaps else self.order.idle_us
 
     @cached_property
     def epoch(self) -> str | None:

@@ -300,18 +300,22 @@ class Group:
             self._renew(epoch)
             self._drain()
 
-    def finish(self, *, final: bool = False) -> None:
+    def finish(self, *, final: bool = False, is_quiet: bool = True) -> None:
         """End the step for this group: let waits expire, count held and released messages, forget the oldest.
+
+        Args:
+            final: nothing more comes, so that nothing waits for a later message.
+            is_quiet: no message of the group is known to be on its way, which would be late if the group were idle.
 
         Raises:
             GapError: if a gap outlived its wait under ``then="fail"``.
         """
         timeline = self.timeline
-        if final:
+        if final or (is_quiet and timeline.is_idle(self.now_us)):
             timeline.close()
             self._drain()
-        if self.pipeline.gap_timeout_us is not None and timeline.held:
-            self._expire(timeline, self.pipeline.gap_timeout_us)
+        if self.pipeline.wait_us is not None and timeline.held:
+            self._expire(timeline, self.pipeline.wait_us)
         if timeline.held or self.held_before:
             still = self.held_before & timeline.held.keys()
             self.journal.counts.released += len(self.held_before) - len(still)

@@ -283,11 +283,17 @@ class TimestampTimeline(KeyedTimeline):
     """A timeline of ``Timestamp``.
 
     ``reached`` is the greatest time seen, in microseconds; the watermark is that less the lateness. Closing the input
-    advances both by the lateness.
+    advances both by the lateness, and so does a group that is idle.
     """
 
     __slots__ = ()
     order: "Timestamp"
+
+    @override
+    def since_us(self) -> int | None:
+        """Return when the newest held message came: the wait begins anew with each."""
+        times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
+        return max(times) if times and self.parked is None else None
 
     @override
     def close(self) -> None:

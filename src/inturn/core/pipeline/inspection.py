@@ -348,7 +348,8 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
                 ends = f"until {when(group.deadline, now)}; {then}"
             return f"{name} waits for {missing}{since}{reached}. It waits {ends}."
         case Status.WAITING:
-            return f"{name} waits for a later message{since}: what it holds lies within the lateness."
+            ends = f", until {when(group.deadline, now)}" if group.deadline else "; idle= of its order would end that"
+            return f"{name} waits for a later message{since}: what it holds lies within the lateness{ends}."
         case Status.GAP:
             return (
                 f"{name} is parked: {missing} did not come{since}, and the wait is over{reached}. "

@@ -35,6 +35,7 @@ class Order:
         has_revisions: a place is a whole number that names one message of its group; otherwise a message needs an id.
         has_gaps: every revision exists, so that a missing one is seen, waited for and skipped.
         has_times: a place is a time, and a message waits until later ones have come.
+        idle_us: how long after a group's newest message what it holds is released, in microseconds; None: never.
         only_rises: any place above the greatest one is next; the timeline is a ``MonotoneTimeline``.
         grades: all grades, by the name of the class.
     """
@@ -47,6 +48,7 @@ class Order:
     has_gaps: ClassVar[bool] = False
     has_times: ClassVar[bool] = False
     only_rises: ClassVar[bool] = False
+    idle_us: int | None = None
     grades: ClassVar[dict[str, type["Order"]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -230,16 +232,23 @@ class Timestamp(Order):
     A group's watermark is its own greatest time less the lateness. A message is applied once the watermark has reached
     its time; one below the watermark is late.
 
+    Without ``idle`` the watermark moves only with messages, so the newest ones of a group are held until its next one.
+    With it they are released that long after the newest held message was taken in, by the clock of the step. The
+    watermark moves to the time of the last one, so that an earlier one which comes later is late.
+
     Attributes:
         column: field with the time: a datetime, text (ISO 8601, also with slashes), or a number since 1970; see
             :mod:`inturn.core.values.instant`.
         lateness: how far behind the group's greatest time a message may come, such as ``"5 minutes"``.
         unit: unit of a number: ``s``, ``ms``, ``us`` or ``ns``.
+        idle: ``"lateness"``, or a time that is not shorter; None: a group waits for its next message. It may be changed
+            while a store has messages that wait.
     """
 
     column: str
     lateness: Duration = "0 seconds"
     unit: Unit = "us"
+    idle: Duration | None = None
     timeline_type = TimestampTimeline
     has_times = True
 
@@ -248,7 +257,7 @@ class Timestamp(Order):
             raise PipelineError(f"Timestamp(unit={self.unit!r}); expected one of {', '.join(map(repr, MICROSECONDS))}")
 
     def __repr__(self) -> str:
-        """Return the text by which stores remember an order; older stores know no units."""
+        """Return the text by which stores remember an order; older stores know no units, and ``idle`` may change."""
         unit = "" if self.unit == "us" else f", unit={self.unit!r}"
         return f"Timestamp(column={self.column!r}, lateness={self.lateness!r}{unit})"
 
@@ -257,10 +266,20 @@ class Timestamp(Order):
         """The lateness in microseconds."""
         return duration_us(self.lateness, what="Timestamp(lateness=…)")
 
+    @cached_property
+    def idle_us(self) -> int | None:  # type: ignore[override]
+        """The time after which what is held is released, in microseconds; None: never."""
+        if self.idle is None:
+            return None
+        return self.lateness_us if self.idle == "lateness" else duration_us(self.idle, what="Timestamp(idle=…)")
+
     @override
     def check(self) -> None:
         super().check()
-        self.lateness_us  # noqa: B018 - read for its check
+        idle_us, lateness_us = self.idle_us, self.lateness_us
+        if idle_us is not None and idle_us < lateness_us:
+            msg = f"Timestamp(idle={self.idle!r}) is shorter than lateness={self.lateness!r}, and would make late "
+            raise PipelineError(msg + "what the lateness allows; expected 'lateness', or a time that is not shorter")
 
     @override
     def fault(self, value: Any) -> str | None:

@@ -17,10 +17,10 @@ from inturn.spark.columns.hashing import bucket_bounds
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.driver.inspection import SparkInspector
-from inturn.spark.driver.step import Stepper, brief
+from inturn.spark.driver.step import Stepper
 from inturn.spark.executor.decisions import Decisions
 from inturn.spark.executor.kernel import Kernel
-from inturn.spark.executor.plan import Plan
+from inturn.spark.executor.plan import Plan, brief
 from inturn.spark.tables.group_status import status_of
 from inturn.spark.tables.levels import NONE_US, Levels
 from inturn.spark.tables.manifest import Manifest
@@ -68,7 +68,7 @@ def dry_run(
 def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest) -> tuple[Decisions, "DryRunWriter"]:
     """Run a task without messages, as the executor does, with a writer that only notes."""
     states = StateCodec(pipeline, plan.older)
-    policy = {"wait_us": pipeline.gap_timeout_us, "version": pipeline.version, "shape": pipeline.shape}
+    policy = {"wait_us": pipeline.wait_us, "version": pipeline.version, "shape": pipeline.shape}
     writer = DryRunWriter(part, plan, pipeline, states, structs.replace(last, state=states.signature, **policy))
     decisions = Decisions(plan.decisions, part.low, part.high)
     levels = Levels(part, plan.levels, NONE_US, decisions.hashes, pipeline, states)

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 import uuid
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -13,7 +13,6 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InturnError
 from inturn.core.pipeline import versions
-from inturn.core.pipeline.decision import Decision, DecisionAction, shortened
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts
@@ -26,7 +25,7 @@ from inturn.spark.columns.state_codec import Older, StateCodec
 from inturn.spark.driver.input import StepInput
 from inturn.spark.driver.job import run_tasks
 from inturn.spark.driver.publishing import Publishing
-from inturn.spark.executor.plan import Plan, SliceResult
+from inturn.spark.executor.plan import Plan, SliceResult, brief
 from inturn.spark.executor.task import run
 from inturn.spark.tables.manifest import LEVEL_TABLES, File, Level, Manifest, SparkStore, Taken, new_identity
 from inturn.spark.tables.merge import levels_to_merge
@@ -42,11 +41,15 @@ _EVENTS = EventLogger("spark")
 
 
 class MicroBatch(NamedTuple):
-    """A micro-batch: the stream's id, the number in Spark, and the digest of the checkpoint's plan, if known."""
+    """A micro-batch: the stream's id, the number in Spark, and the digest of the checkpoint's plan, if known.
+
+    ``since_us`` is when the stream was started: what came while none ran may be in later micro-batches.
+    """
 
     run: str
     number: int
     plan: str
+    since_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,20 +134,24 @@ def batch(  # noqa: PLR0913 - options by name, each with a default
     return stepper.step(intake.numbered(df), intake, now=now, final=final)
 
 
-def settle(pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None) -> Report:
+def settle(
+    pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None, final: bool = False
+) -> Report:
     """Run a step without messages, in this process and without Spark: take decisions, and end waits that are over.
 
     Args:
         pipeline: the definition.
         store: an existing store.
         now: the time of the step; default: the clock.
+        final: see :func:`batch`; for the end of a stream.
 
     Raises:
         StoreError: if there is no store.
         InturnError: as for :func:`batch`.
     """
+    check_final(pipeline, final=final)
     SparkStore(store).known()
-    return Stepper(pipeline, store, alone=True).step(now=now)
+    return Stepper(pipeline, store, alone=True).step(now=now, final=final)
 
 
 class Stepper:
@@ -258,7 +265,7 @@ class Stepper:
         began = time.monotonic()
         last = self.refresh()
         self._look_for_lost()
-        plan = self.plan(intake, now, final=final)
+        plan = self.plan(intake, now, final=final, since_us=micro_batch.since_us if micro_batch else 0)
         if tasks is not None:
             plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
         reach("before files")
@@ -293,8 +300,8 @@ class Stepper:
             text = "step %(step)s of %(pipeline)r: %(count)s messages are rejected: %(reason)s"
             _EVENTS.warning(event, name, text, count=count, reason=reason, **about)
 
-    def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool) -> Plan:
-        """Return the plan of the next step: its time, its names and its decisions."""
+    def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool, since_us: int = 0) -> Plan:
+        """Return the plan of the next step: its time, its names and its decisions; ``since_us``: see MicroBatch."""
         last = self.last
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
@@ -307,6 +314,7 @@ class Stepper:
             step=last.step + 1 if last else 1,
             now_us=now_us,
             final=final,
+            is_quiet=now_us - since_us >= (self.pipeline.wait_us or 0),
             buckets=self._buckets,
             attempt=uuid.uuid4().hex[:12],
             columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
@@ -376,18 +384,11 @@ class Stepper:
             batches=batches,
             plans=plans,
             decisions=Taken.all_of({name: verdicts.get(name, "there is no such group") for name in plan.decisions}),
-            policy=self.pipeline.gap_policy.then if self.pipeline.gap_timeout_us is not None else "",
-            wait_us=self.pipeline.gap_timeout_us,
+            policy=self.pipeline.gap_policy.then if self.pipeline.wait_us is not None else "",
+            wait_us=self.pipeline.wait_us,
             version=self.pipeline.version,
             shape=self.pipeline.shape,
         )
-
-
-def brief(decision: Decision) -> Decision:
-    """Return a decision for the plan, which is sent to every task: only a replacement needs the old content in full."""
-    if decision.action is DecisionAction.REPLACE or decision.old is None:
-        return decision
-    return replace(decision, old=shortened(decision.old))
 
 
 def _total(results: list[SliceResult]) -> Counts:

@@ -5,6 +5,7 @@ that wrote to it. So a repeated micro-batch is skipped, and one that does not ma
 """
 
 import contextlib
+import datetime as dt
 import hashlib
 import io
 import os
@@ -15,6 +16,7 @@ import msgspec
 
 from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
+from inturn.core.values.instant import instant_us
 from inturn.spark import pickling
 from inturn.spark.columns.dataframe import is_set
 from inturn.spark.driver.input import StepInput
@@ -61,8 +63,9 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
     """Apply a streaming DataFrame of messages step by step, exactly once despite crashes.
 
     Batches and streams may use the same store: a message that both read is applied once. If the gap policy has a time,
-    waits end on time and decisions are taken at once, even while no messages come. Otherwise, and on Spark 3.5, both
-    happen with the next messages.
+    or ``Timestamp`` an ``idle``, waits end on time and decisions are taken at once, even while no messages come.
+    Otherwise, and on Spark 3.5, both happen with the next messages. The wait of an idle group begins anew with the
+    stream, which has the messages of the time between to read; to release what waits then, call :func:`settle`.
 
     Args:
         pipeline: the definition.
@@ -107,7 +110,7 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
         from inturn.spark.driver.tick_source import ticking  # not every PySpark can load it
 
         ticked_us = 0 if has_read_limits() else _ticked_us(place)
-        df = ticking(df, stepper.store.location, pipeline.gap_timeout_us, ticked_us)
+        df = ticking(df, stepper.store.location, pipeline.wait_us, ticked_us, anew=pipeline.order.has_times)
     writer = intake.numbered(df).writeStream.foreachBatch(work)
     writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
     if trigger is not None:
@@ -147,7 +150,7 @@ def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
 
 def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
     """Return inturn's note in a checkpoint; write it if the checkpoint is new."""
-    timed = pipeline.gap_timeout_us is not None
+    timed = pipeline.wait_us is not None
     data = checkpoint.read(_NOTE)
     ticks = timed and has_python_sources()
     if data is None:
@@ -160,7 +163,7 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
         msg = f"{checkpoint.location} is the checkpoint of pipeline {note.pipeline!r}, not {pipeline.name!r}"
         raise InputError(msg + "; name one of its own")
     if timed and not note.ticks:
-        msg = "%s: the gap policy had no time when the checkpoint %s was made, or Spark was older than 4.0: "
+        msg = "%s: the gap policy, or idle=, had no time when the checkpoint %s was made, or Spark was older than 4.0: "
         log.warning(msg + "waits end when messages come, not before", pipeline.name, checkpoint.location)
     return note
 
@@ -198,6 +201,7 @@ class MicroBatches:
         self._pipeline, self._store = stepper.shipped, stepper.store.location
         self._intake, self._run, self._publishing = intake, run, publishing
         self._stepper: Stepper | None = stepper
+        self._since_us = instant_us(dt.datetime.now(dt.UTC))
         self._tasks: int | None = None
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
@@ -225,7 +229,9 @@ class MicroBatches:
             # planning a step again after its shuffle. A query has its own session, so other queries are not affected.
             self._tasks = context.defaultParallelism
             df.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
-        stepper.step(df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan), tasks=self._tasks)
+        stepper.step(
+            df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan, self._since_us), tasks=self._tasks
+        )
 
     def _check_same(self, batch_id: int, plan: str, last: Manifest | None) -> None:
         """Check that a repeated micro-batch is the one that the store has, as after a crash.

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 1.0
 
 
-def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0) -> "DataFrame":
+def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0, *, anew: bool = False) -> "DataFrame":
     """Add the tick source to a stream, so that it has a micro-batch whenever the store has something to do.
 
     ``start_us`` is the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
+    With ``anew`` no wait began before this stream.
     """
     spark = df.sparkSession
     spark.dataSource.register(TickSource)
@@ -34,13 +35,14 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0)
         .option("store", store)
         .option("wait_us", str(wait_us or ""))
         .option("start_us", str(start_us))
+        .option("since_us", str(instant_us(dt.datetime.now(dt.UTC)) if anew else 0))
         .load()
     )
     return df.union(ticks)
 
 
 class TickSource(DataSource):
-    """The tick source; its options are the store, the wait and the first offset."""
+    """The tick source; its options are the store, the wait, the first offset, and when waits begin at the earliest."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,13 +51,13 @@ class TickSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """Return the reader."""
-        wait_us, start_us = (int(self.options[name] or 0) for name in ("wait_us", "start_us"))
-        return as_called(_Reader(self.options["store"], wait_us or None, start_us))
+        wait_us, start_us, since_us = (int(self.options[name] or 0) for name in ("wait_us", "start_us", "since_us"))
+        return as_called(_Reader(self.options["store"], wait_us or None, start_us, since_us))
 
 
 class _Reader(LimitedReader):
-    def __init__(self, store: str, wait_us: int | None, start_us: int) -> None:
-        self._store, self._wait_us, self._start_us = SparkStore(store), wait_us, start_us
+    def __init__(self, store: str, wait_us: int | None, start_us: int, since_us: int = 0) -> None:
+        self._store, self._wait_us, self._start_us, self._since_us = SparkStore(store), wait_us, start_us, since_us
         self._last: Manifest | None = None
         self._looked_s = float("-inf")
         self._once = self._ticked = False
@@ -84,7 +86,7 @@ class _Reader(LimitedReader):
         if last is None:
             return False
         if self._wait_us is not None and last.waiting_us is not None:
-            over_us = last.waiting_us + self._wait_us
+            over_us = max(last.waiting_us, self._since_us) + self._wait_us
             if over_us <= instant_us(dt.datetime.now(dt.UTC)):
                 return True
         return bool(self._store.undecided(last, most=1))

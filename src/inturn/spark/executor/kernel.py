@@ -175,7 +175,7 @@ class Kernel:
     def _settle(self, opened: OpenGroup) -> None:
         line = opened.timeline
         skipped, parked = len(line.skipped), line.parked
-        opened.finish(final=self._plan.final)
+        opened.finish(final=self._plan.final, is_quiet=self._plan.is_quiet)
         self.parked += (line.parked in _PARKED) - opened.parked_before
         if line.held.keys() != opened.held_before or opened.decided:
             opened.changed = True

@@ -1,8 +1,10 @@
 """The plan of a step for its tasks, and the result of a task: what passes between the driver and the executors."""
 
+from dataclasses import replace
+
 import msgspec
 
-from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.decision import Decision, DecisionAction, shortened
 from inturn.core.pipeline.journal import Counts
 from inturn.spark.columns.names import GROUP
 from inturn.spark.columns.state_codec import Older
@@ -15,6 +17,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         now_us: the time of the step, in microseconds since 1970.
         final: whether to release messages that wait only for a later time.
+        is_quiet: whether idle groups are released; not soon after the start of a stream, which may have a backlog.
         buckets: the number of slices of the hash space.
         attempt: the id of this attempt at the step, a part of its file names.
         merge: how many of the newest levels to merge into one.
@@ -35,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True):
     decisions: dict[str, Decision] = {}
     group: str = GROUP
     older: Older | None = None
+    is_quiet: bool = True
 
 
 class SliceResult(msgspec.Struct):
@@ -58,3 +62,10 @@ class SliceResult(msgspec.Struct):
     waiting_us: int | None = None
     error: tuple[str, str] | None = None
     wrong: str = ""
+
+
+def brief(decision: Decision) -> Decision:
+    """Return a decision for the plan, which is sent to every task: only a replacement needs the old content in full."""
+    if decision.action is DecisionAction.REPLACE or decision.old is None:
+        return decision
+    return replace(decision, old=shortened(decision.old))

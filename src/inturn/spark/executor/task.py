@@ -83,7 +83,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     states = StateCodec(pipeline, plan.older)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
     writer = StepWriter(part.store, name, plan.step, pipeline, states)
-    wait_us = pipeline.gap_timeout_us
+    wait_us = pipeline.wait_us
     since_us = ALL_US if plan.final else NONE_US if wait_us is None else plan.now_us - wait_us
     decisions = Decisions(plan.decisions, part.low, part.high)
     levels = Levels(part, plan.levels, since_us, decisions.hashes, pipeline, states)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
-from inturn.spark.driver.step import Report
+from inturn.spark.driver.step import Report, settle
 from inturn.spark.driver.stream import stream
 from inturn.spark.tables.manifest import SparkStore
 
@@ -17,7 +17,13 @@ _LOOK_EVERY_S = 1
 
 
 def follow(
-    pipeline: Pipeline, df: "DataFrame", store: str, checkpoint: str, tell: Callable[[Report], None], **options: Any
+    pipeline: Pipeline,
+    df: "DataFrame",
+    store: str,
+    checkpoint: str,
+    tell: Callable[[Report], None],
+    final: bool = False,  # noqa: FBT001, FBT002 - beside the options of the stream
+    **options: Any,
 ) -> None:
     """Run a stream in the foreground until it ends or is interrupted.
 
@@ -27,6 +33,7 @@ def follow(
         store: location of the store.
         checkpoint: location of Spark's checkpoint.
         tell: callback for the report of each step.
+        final: whether a last step releases what waits for a later time, once the stream has ended by itself.
         options: options of :func:`inturn.spark.stream`.
 
     Raises:
@@ -40,8 +47,14 @@ def follow(
         while query.isActive:
             query.awaitTermination(_LOOK_EVERY_S)
             told = _tell(pipeline, target, told, tell)
+        query.awaitTermination()
+        # All that was there has been read, so that an idle group is idle.
+        if (final or pipeline.order.idle_us is not None) and target.latest() is not None:
+            settle(pipeline, store=store, final=final)
     except KeyboardInterrupt:
         pass
+    except InturnError:
+        raise
     except Exception as error:
         raise InturnError(stream_error_text(error)) from error
     finally:

@@ -104,6 +104,14 @@ class MemoryPipelines:
         )
         return [name for due_us, name in waits if due_us <= now_us][:limit]
 
+    def set_due(self, pipeline: int, wait_us: int | None) -> None:
+        """Let the waits of all waiting groups end so long after the message that they have held longest."""
+        lines = self._of(pipeline).lines
+        for name, each in lines.items():
+            if each.status == Status.WAITING:
+                due_us = None if wait_us is None or each.oldest_us is None else each.oldest_us + wait_us
+                lines[name] = each._replace(due_us=due_us)
+
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return how often turns without messages of these groups began, and until when they may run."""
         begun = self._of(pipeline).begun

@@ -372,10 +372,12 @@ class MemoryStore:
         parked = sum(gate.note is not None for gate in self._queues[queue.name].gates.values())
         return Depth(queue.depth, leased, len(hidden) - leased, queue.last, deferred, parked)
 
-    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
+    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first."""
         kept, wanted = self._queues[queue.name], set(names)
         found = [group for group in kept.groups() if not wanted or group[0].entry.group in wanted]
+        if wanted:
+            found = list({group[0].entry.group: group for group in reversed(found)}.values())[::-1]
         views = []
         for group in found[:limit]:
             head, gate = group[0], kept.gate(group[0].entry.group)

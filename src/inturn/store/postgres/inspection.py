@@ -60,14 +60,17 @@ class PostgresInspection(PostgresStatements):
         (in_flight, delayed), (put_aside,), (groups,) = hidden.rows[0], deferred.rows[0], parked.rows[0]
         return Depth(messages, in_flight, delayed, last, put_aside, groups)
 
-    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
+    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
         """Return the groups that have messages, oldest head first."""
-        wanted = [*map(short, names)]
+        wanted = [*names]
         if wanted:
-            found = [(name, *self._one("group", queue.number, name)) for name in wanted]
+            keys = [short(name) for name in wanted if name is not None]
+            found = [(name, *self._one("group", queue.number, name)) for name in keys]
         else:
-            singles = self._all("ungrouped", queue.number, limit)
-            found = [*self._all("groups", queue.number, limit), *((None, 1, number) for (number,) in singles)]
+            found = self._all("groups", queue.number, limit)
+        singles = 0 if wanted and None not in wanted else 1 if wanted else limit
+        if singles:
+            found += [(None, 1, number) for (number,) in self._all("ungrouped", queue.number, singles)]
         found = sorted((row for row in found if row[1]), key=lambda row: row[2])
         name = self._names.reader(row[0] for row in found)
         views = (self._view(queue, group, depth, head, now_ms) for group, depth, head in found[:limit])

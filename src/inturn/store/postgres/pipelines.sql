@@ -45,6 +45,13 @@ select count(*), count(*) filter (where status = 'waiting'), count(*) filter (wh
     coalesce(sum(held), 0)::bigint, (select count(*) from inturn_output where pipeline = $1)
 from inturn_group where pipeline = $1;
 
+-- It locks the groups in the order in which `keep` does.
+-- name: set_due
+with waiting as materialized (
+    select grp from inturn_group where pipeline = $1 and status <> 'open' and status = 'waiting' order by grp for update
+)
+update inturn_group g set due_us = g.oldest_us + $2::bigint from waiting w where g.pipeline = $1 and g.grp = w.grp;
+
 -- name: due_groups
 select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
 

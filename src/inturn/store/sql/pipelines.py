@@ -111,6 +111,10 @@ class SqlPipelines(PipelineStore):
         return [group for (group,) in self._read("due_groups", pipeline, now_us, limit)]
 
     @override
+    def set_due(self, pipeline: int, wait_us: int | None) -> None:
+        self._do("set_due", pipeline, wait_us)
+
+    @override
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         rows = self._read("begun", pipeline, self._keys(groups))
         return {group: (begun, until_ms) for group, begun, until_ms in rows}

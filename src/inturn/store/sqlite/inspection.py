@@ -51,12 +51,12 @@ class SqliteInspection(SqliteStatements):
         (parked,) = self._one("parked_count", queue.number)
         return Depth(queue.depth, in_flight, delayed, queue.last, deferred, parked)
 
-    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str] = ()) -> list[GroupView]:
+    def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
         """Return groups with messages, in the order of their heads."""
         wanted = list(names)
         if wanted:
-            listed = [(name, *self._one("group", queue.number, name)) for name in wanted]
-            singles = []
+            listed = [(name, *self._one("group", queue.number, name)) for name in wanted if name is not None]
+            singles = self._all("ungrouped", queue.number, *queue.every, 1) if None in wanted else []
         else:
             listed = self._all("groups", queue.number, limit)
             singles = self._all("ungrouped", queue.number, *queue.every, limit)

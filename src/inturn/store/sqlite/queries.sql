@@ -554,6 +554,9 @@ select count(*), count(*) filter (where status = 'waiting'), count(*) filter (wh
     coalesce(sum(held), 0), (select count(*) from inturn_output where pipeline = ?1)
 from inturn_group where pipeline = ?1;
 
+-- name: set_due
+update inturn_group set due_us = oldest_us + ?2 where pipeline = ?1 and status <> 'open' and status = 'waiting';
+
 -- name: due_groups
 select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
 

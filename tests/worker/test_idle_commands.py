@@ -1,0 +1,61 @@
+"""The commands about a group of `Timestamp` whose next message does not come: what it waits for, and what helps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+
+PROGRAM = """
+import inturn
+
+def collect(state, message):
+    return {"seen": [*state.get("seen", []), message["at"]]}, []
+
+order = inturn.Timestamp("at", lateness="1 hour", unit="s")
+timed = inturn.Pipeline(name="timed", group="account", order=order, id="id", handler=collect)
+order = inturn.Timestamp("at", lateness="1 hour", unit="s", idle="lateness")
+idle = inturn.Pipeline(name="timed", group="account", order=order, id="id", handler=collect)
+"""
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A database with a group whose two messages lie within the lateness."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "app.py").write_text(PROGRAM)
+    address = "shop.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    with inturn.open(address, durable=False) as db:
+        for at in (103, 101):
+            db.queue("rows").send({"account": "a", "at": at, "id": f"t{at}"}, group="a")
+        yield address
+
+
+def work(database: str, line: str, *more: str) -> tuple[int, str]:
+    return command("work", f"app.py:{line}", "--queue", f"{database}#rows", *more)
+
+
+def test_a_group_that_waits_for_its_next_message_says_what_helps(database: str) -> None:
+    assert work(database, "timed", "--until-empty")[0] == 0
+    code, said = command("parked", "skip", f"{database}#timed", "a", "--by", "ann")
+    assert code != 0
+    assert "Timestamp(…, idle='lateness') releases it after that time, and --final at the end" in said
+    assert "idle= of its order would end that" in command("explain", f"{database}#timed", "a")[1]
+    assert work(database, "idle", "--until-empty")[0] == 0
+    assert "lies within the lateness, until " in command("explain", f"{database}#timed", "a")[1]
+
+
+def test_the_end_of_the_messages_is_said_with_final(database: str) -> None:
+    assert "--final without --until-empty cannot tell" in work(database, "timed", "--final")[1]
+    assert "--final with processes = 2" in work(database, "timed", "--final", "--until-empty", "--processes", "2")[1]
+    assert "2 applied" in work(database, "timed", "--final", "--until-empty")[1]
+    assert '{"seen": [101, 103]}' in command("explain", f"{database}#timed", "a")[1]

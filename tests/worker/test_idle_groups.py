@@ -1,0 +1,169 @@
+"""Groups of `Timestamp` in the worker, whose next message does not come: `idle=`, and the end of the messages."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from shop import Row, Shop, ledger, row
+
+from inturn import Pipeline, Timestamp
+from inturn.core import limits
+from inturn.core.errors import InputError
+from inturn.queue import Queue, draft
+from inturn.worker import Worker, work
+from inturn.worker.service import Job, Service
+from waiting import DEADLINE_S, until
+
+LATENESS = dt.timedelta(seconds=300)
+
+
+def collect(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    return {"seen": [*state.get("seen", []), message["revision"]]}, [{"applied": message["revision"]}]
+
+
+def fails_for_f(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    if message["account"] == "f":
+        msg = "an f"
+        raise ValueError(msg)
+    return collect(state, message)
+
+
+def again(state: Row, message: Row) -> tuple[Row, list[Any]]:
+    return state, [{name: value for name, value in message.items() if name != "id"}]
+
+
+def timed(idle: Any = "lateness", **more: Any) -> Pipeline:
+    order = Timestamp("revision", lateness=LATENESS, unit="s", idle=idle)
+    return ledger(order, more.pop("handler", collect), id="id", **more)
+
+
+def at(second: int, account: str = "a") -> Row:
+    return row(1000 + second, account=account, id=f"t{second}")
+
+
+def seen(shop: Shop, line: Pipeline) -> dict[str, list[int]]:
+    return {name: [each - 1000 for each in state.get("seen", [])] for name, (state, _) in shop.seen_lines(line).items()}
+
+
+def test_a_worker_releases_what_an_idle_group_holds_and_what_then_is_earlier_is_late(shop: Shop) -> None:
+    line = timed()
+    shop.send([at(3), at(1), at(7, "b")])
+    with Worker(line, shop.queue) as worker:
+        worker.drain(DEADLINE_S)
+        shop.clock.forward(200)
+        shop.send([at(2)])
+        worker.drain(DEADLINE_S)
+        shop.clock.forward(200)
+        until(lambda: seen(shop, line)["b"] == [7])
+        assert seen(shop, line)["a"] == [], "its newest message came 200 seconds ago"
+        shop.clock.forward(101)
+        until(lambda: seen(shop, line)["a"] == [1, 2, 3])
+        shop.send([at(0), at(4)])
+        worker.drain(DEADLINE_S)
+        shop.clock.forward(301)
+        until(lambda: seen(shop, line)["a"] == [1, 2, 3, 4])
+    assert (shop.counts().rejected, shop.counts().balanced) == ({"late": 1}, True)
+
+
+@pytest.mark.parametrize("group", ["account", None], ids=["grouped", "group in the body"])
+def test_what_came_while_no_worker_ran_is_taken_before_a_release(shop: Shop, group: str | None) -> None:
+    line = timed()
+    shop.send([at(3)], group)
+    shop.work(line)
+    shop.send([at(1)], group)
+    (taken,) = shop.queue.receive(visibility_timeout_s=4000)
+    shop.clock.forward(3000)
+    with Worker(line, shop.queue) as worker:
+        until(lambda: (shop.ask(lambda kept, number: kept.lines(number, ["a"]))[0]).due_us > shop.clock() * 1000)
+        assert seen(shop, line) == {"a": []}, "a message of the group may be on its way"
+        taken.nack()
+        worker.drain(DEADLINE_S)
+        shop.clock.forward(301)
+        until(lambda: seen(shop, line) == {"a": [1, 3]})
+    assert shop.counts().rejected == {}
+
+
+def test_a_time_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> None:
+    shop.send([at(3), at(1)])
+    shop.work(timed(None))
+    shop.clock.forward(3000)
+    shop.work(timed(None))
+    assert seen(shop, timed()) == {"a": []}
+    with Worker(timed(), shop.queue):
+        until(lambda: seen(shop, timed()) == {"a": [1, 3]})
+
+
+def test_many_groups_of_which_messages_are_with_others_hold_up_no_other(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROUPS_AT_ONCE", 2)
+    line = timed()
+    shop.send([at(3, name) for name in "abc"])
+    shop.work(line)
+    shop.send([at(1, name) for name in "abc"])
+    assert len(shop.queue.receive(10, visibility_timeout_s=40_000)) == 3
+    shop.clock.forward(200)
+    with Worker(line, shop.queue):
+        shop.send([at(3, "d")])
+        until(lambda: "d" in seen(shop, line))
+        shop.clock.forward(301)
+        until(lambda: seen(shop, line) == {"a": [], "b": [], "c": [], "d": [3]})
+
+
+def test_a_large_group_is_released_whole(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HELD_AT_ONCE", 3)
+    line = timed()
+    shop.send([at(second) for second in (9, 8, 7, 6, 5, 4)])
+    shop.work(line)
+    shop.clock.forward(200)
+    shop.send([at(3), at(3)])
+    shop.work(line)
+    with Worker(line, shop.queue) as worker:
+        shop.clock.forward(200)
+        shop.send([at(3)])  # a duplicate keeps nobody waiting
+        worker.drain(DEADLINE_S)
+        assert seen(shop, line) == {"a": []}
+        shop.clock.forward(101)
+        until(lambda: seen(shop, line) == {"a": [3, 4, 5, 6, 7, 8, 9]})
+
+
+# -- the end of the messages -----------------------------------------------------------------------------------
+
+
+def test_at_the_end_of_the_messages_all_that_waits_for_a_later_one_is_released(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROUPS_AT_ONCE", 2)
+    line = timed(None, handler=fails_for_f)
+    shop.send([at(second, name) for name in "abcdefg" for second in (3, 1)])
+    assert work(line, shop.queue, until="empty").applied == 0
+    counts = work(line, shop.queue, until="empty", final=True)
+    assert (counts.received, counts.released, counts.applied) == (0, 12, 12)
+    assert seen(shop, line) == {name: [1, 3] for name in "abcdeg"} | {"f": []}
+    assert shop.seen(line)["status"] == dict.fromkeys("abcdeg", "open") | {"f": "failed"}
+
+
+def test_in_a_chain_the_last_pipeline_waits_for_what_the_first_releases(shop: Shop) -> None:
+    first = Pipeline(name="first", group="account", order=timed(None).order, id="id", handler=again)
+    second = timed(None)
+    shop.send([at(9)])
+    late = Queue(shop.writer, "late")
+    shop.make("late")
+    late.send_many([draft(at(1), group="a")])
+    service = Service([Job(second, shop.queue), Job(first, late, deliver=shop.queue)], is_final=True)
+    service.run(until_empty=True)
+    assert seen(shop, second) == {"a": [1, 9]}
+    assert (service.is_done, shop.counts().rejected) == (True, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "text"),
+    [
+        (timed(), {}, "until='empty'"),
+        (ledger(), {"until": "empty"}, "Gapless has no times"),
+    ],
+    ids=["for ever", "no times"],
+)
+def test_an_end_that_no_pipeline_can_use_is_refused(line: Pipeline, more: Any, text: str) -> None:
+    with Shop("memory") as shop, pytest.raises(InputError, match=text):
+        work(line, shop.queue, final=True, **more)
