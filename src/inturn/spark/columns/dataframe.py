@@ -9,7 +9,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
-from inturn.spark.columns.names import CORRUPT, OWN, is_own
+from inturn.spark.columns.names import ARRIVED, CORRUPT, OWN, is_own
 from inturn.spark.columns.records import record_fields
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def own_name(found: str) -> InputError:
 
 
 def check_own_names(df: "DataFrame") -> None:
-    """Check that no column has a reserved name, except the string column of unreadable lines; else raise InputError."""
+    """Check that no column has a reserved name, except unreadable lines and places; else raise InputError."""
+    may_be = {CORRUPT: "string", ARRIVED: "bigint"}
     for field in df.schema.fields:
-        if is_own(field.name) and (field.name != CORRUPT or field.dataType.simpleString() != "string"):
+        if is_own(field.name) and may_be.get(field.name) != field.dataType.simpleString():
             error = own_name(f"the input has a column {field.name!r}")
             raise InputError(f"{error}, {_TEXTS}") if field.name == CORRUPT else error
 

@@ -10,7 +10,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import joined, parts
 from inturn.spark.columns.dataframe import INTEGERS, check_own_names, is_case_sensitive, quoted, sql_of, type_at
 from inturn.spark.columns.hashing import bucket_sql
-from inturn.spark.columns.names import CORRUPT, GROUP, HASH, twins
+from inturn.spark.columns.names import ARRIVED, CORRUPT, GROUP, HASH, twins
 from inturn.spark.columns.records import record_fields
 from inturn.spark.columns.spark_types import check_carried, check_described
 
@@ -49,7 +49,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
         )
     check_described(df)
     _check_names(df)
-    names = [name for name in df.columns if name != CORRUPT]
+    names = [name for name in df.columns if name not in (ARRIVED, CORRUPT)]
     needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
     places = {name: _kind_at(pipeline, df, name) for name in needed}
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
@@ -149,12 +149,16 @@ class StepInput:
         others = [quoted(name) for name in hashable if name != first]
         alone = f"xxhash64({', '.join(others)})" if others else "0L"
         read = {name: quoted(name) for name in columns}
-        if CORRUPT in df.columns:
-            read[CORRUPT] = CORRUPT
+        read |= {name: name for name in (CORRUPT, ARRIVED) if name in df.columns}
         if not is_text:
             read[GROUP] = group
         read[HASH] = f"CASE WHEN {group} IS NULL THEN {alone} ELSE xxhash64({group}) END"
         return cls(columns, first if is_text else GROUP, read)
+
+    @property
+    def has_places(self) -> bool:
+        """True if the rows have their places in the log that they are from."""
+        return ARRIVED in self.read
 
     def numbered(self, df: "DataFrame") -> "DataFrame":
         """Return the columns that a task gets, named by number: mapInArrow treats a dot in a name as a path."""

@@ -266,8 +266,7 @@ class Stepper:
         last = self.refresh()
         self._look_for_lost()
         plan = self.plan(intake, now, final=final, since_us=micro_batch.since_us if micro_batch else 0)
-        if tasks is not None:
-            plan = msgspec.structs.replace(plan, buckets=min(tasks, plan.buckets))
+        plan = msgspec.structs.replace(plan, buckets=min(tasks or plan.buckets, plan.buckets))
         reach("before files")
         results = [] if df is None or intake is None else run_tasks(self.pipeline, df, intake, plan, self.shipped)
         if not results:
@@ -323,6 +322,7 @@ class Stepper:
             decisions={name: brief(each) for name, each in undecided.items()},
             group=intake.group if intake else GROUP,
             older=older,
+            has_places=intake is not None and intake.has_places,
         )
 
     def _older(self) -> Older | None:

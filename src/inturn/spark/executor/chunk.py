@@ -14,7 +14,7 @@ from inturn.core.pipeline.content import differing_fields
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
-from inturn.spark.columns.names import HASH, OWN
+from inturn.spark.columns.names import ARRIVED, HASH, OWN
 from inturn.spark.columns.records import rows_of, values
 from inturn.spark.executor.placement import column_of, sort_keys, turn_of
 
@@ -177,7 +177,8 @@ def _settle_ties(
 
     None if the rows are already in this order.
     """
-    same = same_as_next(table, [HASH, group, *sort_keys(pipeline)])
+    keys = sort_keys(pipeline, has_places=ARRIVED in table.column_names)
+    same = same_as_next(table, [HASH, group, *keys])
     if not same.any():
         return None
     order = np.arange(len(table))

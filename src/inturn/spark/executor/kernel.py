@@ -105,7 +105,7 @@ class Kernel:
         self.counts = self.journal.counts
         self._open: OpenGroup | None = None
         self._pending: list[pa.Table] = []
-        self._keys = [HASH, plan.group, *sort_keys(pipeline)]
+        self._keys = [HASH, plan.group, *sort_keys(pipeline, has_places=plan.has_places)]
         self._valid = ValidRows(pipeline, codec, self.journal, plan.group)
 
     def feed(self, table: pa.Table) -> None:

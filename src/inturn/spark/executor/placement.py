@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.instant import MICROSECONDS, Unit, read_us
 from inturn.core.values.path import parts
-from inturn.spark.columns.names import OWN
+from inturn.spark.columns.names import ARRIVED, OWN
 
 TURN: Final = f"{OWN}turn"
 """The column with a message's time, in microseconds since 1970."""
@@ -69,10 +69,14 @@ def _times(column: pa.Array, unit: Unit) -> pa.Array:
     return pa.array([read_us(value, unit) for value in column.to_pylist()], pa.int64())
 
 
-def sort_keys(pipeline: Pipeline) -> list[str]:
-    """Return the columns that sort a group's rows into the order in which the timeline receives them."""
+def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
+    """Return the columns that sort a group's rows into the order in which the timeline receives them.
+
+    With ``has_places`` the rows have their places in the log that they are from.
+    """
     ident = None if pipeline.order.has_revisions else pipeline.id
     epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
+    arrival = arrival or (ARRIVED if has_places else None)
     own = [epoch, turn_of(pipeline), ident]
     keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
     return [key for key in keys if key is not None]

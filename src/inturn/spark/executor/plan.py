@@ -23,6 +23,7 @@ class Plan(msgspec.Struct, frozen=True):
         merge: how many of the newest levels to merge into one.
         decisions: the decisions about groups, by name.
         group: the column with the group's text.
+        has_places: whether the rows have their places in the log that they are from.
         older: the form of the states in the levels, if an older version wrote them; all levels are merged then.
     """
 
@@ -39,6 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
     group: str = GROUP
     older: Older | None = None
     is_quiet: bool = True
+    has_places: bool = False
 
 
 class SliceResult(msgspec.Struct):

@@ -88,7 +88,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     decisions = Decisions(plan.decisions, part.low, part.high)
     levels = Levels(part, plan.levels, since_us, decisions.hashes, pipeline, states)
     kernel = Kernel(pipeline, MessageCodec(pipeline, plan.columns), levels, writer, decisions, plan)
-    keys = sort_keys(pipeline)
+    keys = sort_keys(pipeline, has_places=plan.has_places)
     last = None
     rows = (placed(pipeline, in_utc(batch)) for batch in batches)
     for chunk in sorted_chunks(rows, hash=HASH, group=plan.group, keys=keys):

@@ -10,7 +10,7 @@ from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
 from inturn.spark.columns.dataframe import INTEGERS, column_kinds, own_name, quoted, sql_of, try_cast, type_at
-from inturn.spark.columns.names import CORRUPT, is_own
+from inturn.spark.columns.names import ARRIVED, CORRUPT, is_own
 from inturn.spark.source.log import COLUMNS
 from inturn.spark.versions import has_python_sources, lacking
 
@@ -52,6 +52,9 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     if it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline
     rejects the message as invalid, with its text.
 
+    Under ``Arrival`` without ``arrival`` a further column has the place in the log, so that a step takes the messages
+    of a group in that order, as in process. Outputs of a store are in the order in which their messages were applied.
+
     Args:
         pipeline: the definition.
         df: a DataFrame of ``format("inturn")``, :func:`inturn.spark.outputs` or :func:`inturn.spark.from_kafka`,
@@ -89,7 +92,10 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
         if source in {"group", "revision", "dedup_id"}:
             agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
     named = (column.alias(name) for name, column in columns.items())
-    return both.select(*named, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))
+    # Without a place in the data the log's is the only one; an order that has one needs no other within a step.
+    is_placed = pipeline.arrival is not None or pipeline.turn is not None
+    place = [] if is_placed else [F.col("e.sequence_number").alias(ARRIVED)]
+    return both.select(*named, *place, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))
 
 
 def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") -> "Column":

@@ -1,0 +1,63 @@
+"""A chain of an order by time and `Arrival` without a column of arrival: the same order on Spark as in process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import inturn
+from inturn import Arrival, Pipeline, Timestamp
+from inturn.queue import draft
+from inturn.spark import batch, messages, outputs, read, stream
+from inturn.spark.driver.inspection import SparkInspector
+from inturn.worker.inspection import DatabaseInspector
+from inturn.worker.service import Job, Service
+
+TIMES = (3, 1, 4, 2)
+ORDER = Timestamp("at", lateness="1 minute", unit="s")
+LIMIT_S = 60
+Row = dict[str, Any]
+
+
+def put_out(state: Row, message: Row) -> tuple[Row, list[Row]]:
+    return state, [{"account": message["account"], "of": message["at"]}]
+
+
+def collect(state: Row, message: Row) -> tuple[Row, list[Row]]:
+    return {"seen": [*state.get("seen", []), message["of"]]}, []
+
+
+FIRST = Pipeline(name="first", group="account", order=ORDER, id="id", handler=put_out)
+NEXT = Pipeline(name="next", group="account", order=Arrival(), id="id", handler=collect)
+ROWS = [{"account": account, "at": at, "id": f"{account}{at}"} for at in TIMES for account in "abc"]
+
+
+def in_process(tmp_path: Path) -> dict[str, list[int]]:
+    with inturn.open(tmp_path / "chain.db", durable=False) as db:
+        rows, later = db.queue("rows"), db.queue("later")
+        rows.send_many([draft(row, group=row["account"]) for row in ROWS])
+        Service([Job(FIRST, rows, later), Job(NEXT, later)]).run(until_empty=True, final=True)
+        look = DatabaseInspector(db, "next")
+        return {name: look.group(name).state["seen"] for name in "abc"}
+
+
+def on_spark(store: Path) -> dict[str, list[int]]:
+    look = SparkInspector(store)
+    return {name: look.group(name).state["seen"] for name in "abc"}
+
+
+@pytest.mark.parametrize("way", ["batch", "stream"])
+def test_outputs_come_in_the_order_in_which_they_were_made(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    df = spark.createDataFrame([tuple(each.values()) for each in ROWS], "account string, at bigint, id string")
+    batch(FIRST, df.repartition(3), store=tmp_path / "first", final=True, buckets=2)
+    emitted = outputs(spark, tmp_path / "first", streaming=way == "stream")
+    coming = messages(NEXT, emitted, "account string, of bigint")
+    if way == "batch":
+        batch(NEXT, coming.repartition(5), store=tmp_path / "next", buckets=2)
+    else:
+        query = stream(NEXT, coming, store=tmp_path / "next", checkpoint=tmp_path / "check", trigger="available now")
+        assert query.awaitTermination(LIMIT_S)
+    found = on_spark(tmp_path / "next")
+    assert found == in_process(tmp_path) == dict.fromkeys("abc", sorted(TIMES))
+    assert "__inturn_arrived" not in read(spark, tmp_path / "next", "rejected").columns
