@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from shop import Row, Shop, ledger, row
 
-from inturn import Pipeline, Timestamp
+from inturn import Pipeline, Timestamp, Wait
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.queue import Queue, draft
@@ -91,6 +91,14 @@ def test_a_time_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> No
     assert seen(shop, timed()) == {"a": []}
     with Worker(timed(), shop.queue):
         until(lambda: seen(shop, timed()) == {"a": [1, 3]})
+
+
+def test_a_wait_for_a_gap_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> None:
+    shop.send([row(2)])
+    shop.work(ledger())
+    shop.clock.forward(3000)
+    with Worker(ledger(on_gap=Wait("10 minutes", then="skip")), shop.queue):
+        until(lambda: shop.seen(ledger())["status"] == {"a": "open"})
 
 
 def test_many_groups_of_which_messages_are_with_others_hold_up_no_other(

@@ -143,7 +143,7 @@ def settle(
         pipeline: the definition.
         store: an existing store.
         now: the time of the step; default: the clock.
-        final: see :func:`batch`; for the end of a stream.
+        final: see :func:`batch`; for the end of a stream. Idle groups are released without it too.
 
     Raises:
         StoreError: if there is no store.

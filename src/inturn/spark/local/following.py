@@ -48,8 +48,10 @@ def follow(
             query.awaitTermination(_LOOK_EVERY_S)
             told = _tell(pipeline, target, told, tell)
         query.awaitTermination()
+        last = target.latest()
         # All that was there has been read, so that an idle group is idle.
-        if (final or pipeline.order.idle_us is not None) and target.latest() is not None:
+        waits = last is not None and last.waiting_us is not None and pipeline.order.idle_us is not None
+        if waits or (final and last is not None):
             settle(pipeline, store=store, final=final)
     except KeyboardInterrupt:
         pass
