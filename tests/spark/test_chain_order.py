@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import inturn
-from inturn import Arrival, Pipeline, Timestamp
+from inturn import Arrival, Gapless, Pipeline, Timestamp
 from inturn.queue import draft
 from inturn.spark import batch, messages, outputs, read, stream
 from inturn.spark.driver.inspection import SparkInspector
@@ -29,7 +29,9 @@ def collect(state: Row, message: Row) -> tuple[Row, list[Row]]:
 
 
 FIRST = Pipeline(name="first", group="account", order=ORDER, id="id", handler=put_out)
+UNSORTED = Pipeline(name="first", group="account", order=Arrival(), id="id", handler=put_out, arrival="n")
 NEXT = Pipeline(name="next", group="account", order=Arrival(), id="id", handler=collect)
+NUMBERED = Pipeline(name="next", group="account", order=Gapless("of", start="first"), handler=collect)
 ROWS = [{"account": account, "at": at, "id": f"{account}{at}"} for at in TIMES for account in "abc"]
 
 
@@ -37,7 +39,7 @@ def in_process(tmp_path: Path) -> dict[str, list[int]]:
     with inturn.open(tmp_path / "chain.db", durable=False) as db:
         rows, later = db.queue("rows"), db.queue("later")
         rows.send_many([draft(row, group=row["account"]) for row in ROWS])
-        Service([Job(FIRST, rows, later), Job(NEXT, later)]).run(until_empty=True, final=True)
+        Service([Job(FIRST, rows, later), Job(NEXT, later)], is_final=True).run(until_empty=True)
         look = DatabaseInspector(db, "next")
         return {name: look.group(name).state["seen"] for name in "abc"}
 
@@ -61,3 +63,12 @@ def test_outputs_come_in_the_order_in_which_they_were_made(spark: SparkSession, 
     found = on_spark(tmp_path / "next")
     assert found == in_process(tmp_path) == dict.fromkeys("abc", sorted(TIMES))
     assert "__inturn_arrived" not in read(spark, tmp_path / "next", "rejected").columns
+
+
+def test_the_first_output_says_where_a_group_begins(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(account, at, f"{account}{at}", n) for n, at in enumerate((3, 4, 1)) for account in "abc"]
+    df = spark.createDataFrame(rows, "account string, at bigint, id string, n bigint")
+    batch(UNSORTED, df.repartition(3), store=tmp_path / "first", buckets=2)
+    coming = messages(NUMBERED, outputs(spark, tmp_path / "first"), "account string, of bigint")
+    assert batch(NUMBERED, coming.repartition(5), store=tmp_path / "next", buckets=2).counts.stale == 3
+    assert on_spark(tmp_path / "next") == {name: [3, 4] for name in "abc"}

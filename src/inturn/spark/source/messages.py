@@ -52,8 +52,9 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     if it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline
     rejects the message as invalid, with its text.
 
-    Under ``Arrival`` without ``arrival`` a further column has the place in the log, so that a step takes the messages
-    of a group in that order, as in process. Outputs of a store are in the order in which their messages were applied.
+    Without ``arrival``, under ``Arrival`` or where the first message says where a group begins, a further column has
+    the place in the log, so that a step takes the messages of a group in that order, as in process. Outputs of a store are
+    in the order in which their messages were applied.
 
     Args:
         pipeline: the definition.
@@ -93,7 +94,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
             agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
     named = (column.alias(name) for name, column in columns.items())
     # Without a place in the data the log's is the only one; an order that has one needs no other within a step.
-    is_placed = pipeline.arrival is not None or pipeline.turn is not None
+    is_placed = pipeline.arrival is not None or (pipeline.turn is not None and not pipeline.order.begins_anywhere)
     place = [] if is_placed else [F.col("e.sequence_number").alias(ARRIVED)]
     return both.select(*named, *place, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))
 
