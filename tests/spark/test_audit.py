@@ -186,7 +186,21 @@ def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSes
     assert report.keys.start is None
     assert report.wrong() == []
     assert report.grade is not None
-    assert 'then="skip"' in report.grade.line
+    assert report.grade.line.endswith('order=Gapless("revision", start="first"), handler=apply)')
+    assert report.grade.gives["applied"] == 24
+
+
+@pytest.mark.slow
+def test_groups_that_begin_at_zero_and_at_one_are_taken_whole(spark: SparkSession) -> None:
+    log = [(g, start + n) for g, start in {"a": 1, "b": 1, "c": 1, "d": 0}.items() for n in range(8)]
+    report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n")
+    assert report.wrong() == []
+    assert report.grade is not None
+    assert 'order=Gapless("n", start="first")' in report.grade.line
+    assert report.grade.gives["applied"] == 32
+    late = audit(spark.createDataFrame([*log[1:], log[0]], "g string, n bigint").coalesce(1), group="g", order="n")
+    assert late.grade is not None
+    assert 'order=Gapless("n", start=0), on_gap=Wait("10 minutes", then="skip")' in late.grade.line
 
 
 def test_a_counter_that_falls_to_its_beginning_has_been_reset(spark: SparkSession) -> None:

@@ -38,7 +38,16 @@ EVIDENCE = {
     'Gapless("n"), on_gap=Wait("1 hour", then="park")': replace(
         COUNTS, gaps=lost(5), late=late(3_000), found=found(late=3)
     ),
-    'Gapless("n"), on_gap=Wait("10 minutes", then="skip")': replace(COUNTS, keys=LogColumns("g", order="n")),
+    'Gapless("n", start="first")': replace(COUNTS, keys=LogColumns("g", order="n"), lowest=-3),
+    'Gapless("n", start="first"), on_gap=Wait("10 minutes", then="park")': replace(
+        COUNTS, keys=LogColumns("g", order="n"), gaps=lost(5)
+    ),
+    'Gapless("n"), on_gap=Wait("1 hour", then="skip")': replace(
+        COUNTS, keys=LogColumns("g", order="n"), late=late(3_000), found=found(late=3), lowest=7
+    ),
+    'Gapless("n", start=0), on_gap=Wait("1 hour", then="skip")': replace(
+        COUNTS, keys=LogColumns("g", order="n"), late=late(3_000), found=found(late=3), lowest=0
+    ),
     'Monotone("n")': replace(COUNTS, gaps=lost(60)),
     'Monotone("n") ': replace(COUNTS, found=found(conflict=11)),
     'Monotone("lsn", epoch="e")': replace(COUNTS, keys=LogColumns("g", order_by="lsn", epoch="e"), gaps=None),

@@ -74,6 +74,7 @@ class Evidence:
         outcomes: outcomes of all messages with a fault or beside one; empty if not known.
         unplaced: number of messages without a place.
         casts: sentences about the columns that a pipeline needs converted.
+        lowest: lowest place of all messages.
     """
 
     keys: LogColumns
@@ -88,6 +89,7 @@ class Evidence:
     outcomes: Sequence[Outcome] = ()
     unplaced: int = 0
     casts: tuple[str, ...] = ()
+    lowest: int | None = None
 
     def count(self, kind: FaultKind) -> int:
         """Return the number of messages of a kind."""
@@ -208,9 +210,17 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
         late = counted(seen.count(FaultKind.LATE), "message")
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
     on_gap, needs = _waiting(seen, says)
-    start = [f"start={seen.keys.start}"] if seen.keys.start not in (None, 1) else []
+    first = _start(seen)
+    start = [f"start={first!r}".replace("'", '"')] if first != 1 else []
     epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
     return GradeChoice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
+
+
+def _start(seen: Evidence) -> int | str:
+    """Return where groups begin; if anywhere, at their first message, if none has come late that may be before it."""
+    if seen.keys.start is not None:
+        return seen.keys.start
+    return "first" if seen.late is None else min(1, 1 if seen.lowest is None else seen.lowest)
 
 
 def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
@@ -227,8 +237,12 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
         missing = f"{counted(seen.gaps.lost_revisions, 'revision')} in {counted(seen.gaps.lost, 'gap')}"
         says.append(f"{missing} never came: a group must not wait for them for ever.")
         on_gap = f'Wait("{wait}", then="park")'
-    if seen.keys.start is None:
-        says.append("Groups begin at any revision, so the log is cut off at its beginning.")
+    if seen.keys.start is None and seen.late is None:
+        says.append("Groups begin at any revision: each begins where its first message does.")
+    elif seen.keys.start is None:
+        says.append(
+            "Groups begin at any revision, and messages come late, so that the first to come need not be the first."
+        )
         needs.append(
             "Gapless waits for a group's first revision: read the log from its beginning, or let it be skipped."
         )

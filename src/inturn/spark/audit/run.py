@@ -146,7 +146,7 @@ def _audited(
             grade=None,
         )
         outcomes = [] if report.epochs else totals.outcomes(rows, log, keys.start)
-        report = replace(report, grade=_grade(report, log, seen.messages, outcomes))
+        report = replace(report, grade=_grade(report, log, seen, outcomes))
         if folder is not None:
             folder.messages(rows, log)
             if holes is not None:
@@ -199,15 +199,15 @@ def _at_hand() -> Iterator[Keep]:
         yield keep
 
 
-def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade.Outcome]) -> Grade | None:
-    if not placed:
+def _grade(report: AuditReport, log: AuditLog, size: totals.Overview, outcomes: list[grade.Outcome]) -> Grade | None:
+    if not size.messages:
         return None
     no_id = report.keys.id is None and not log.counts
     mapped = None if log.events is None else log.events.mapped(report.keys)
     seen = grade.Evidence(
         mapped or report.keys,
         log.is_time,
-        placed,
+        size.messages,
         report.found,
         report.gaps,
         report.late,
@@ -215,8 +215,9 @@ def _grade(report: AuditReport, log: AuditLog, placed: int, outcomes: list[grade
         rating.unique(log) if no_id else None,
         log.unit,
         outcomes,
-        report.messages - placed,
+        report.messages - size.messages,
         casts(log.df, log.keys, is_time=log.is_time, kinds=log.kinds),
+        size.lowest,
     )
     choice = grade.decide(seen)
     line = grade.line(seen, choice, _name(report.source))

@@ -14,7 +14,6 @@ from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.grade import Outcome
 from inturn.spark.audit.log import GOOD, GROUP, AuditLog
 from inturn.spark.audit.report import Bar, Consumers, FaultCount, FaultKind, Gap, Gaps, Late, Sizes, Spread
-from inturn.spark.audit.sort_passes import FIRST
 from inturn.spark.audit.verdicts import groups, is_placeholder
 
 LARGEST: Final = 10
@@ -56,10 +55,13 @@ class Overview:
     median: float | None
 
     def start(self, given: int | None) -> int | None:
-        """Return the first revision of a group: as given, or 1 or 0 if most groups begin there; None otherwise."""
+        """Return the first revision of a group: as given, or 1 or 0 if most groups begin there; None otherwise.
+
+        Where some groups begin at 0 it is not 1, below which a revision is invalid.
+        """
         if given is not None:
             return given
-        most, start = (self.at_one, 1) if self.at_one >= self.at_zero else (self.at_zero, 0)
+        most, start = (self.at_zero, 0) if self.at_zero else (self.at_one, 1)
         return start if most * 2 > self.timelines else None
 
 
@@ -112,11 +114,11 @@ def faults(rows: DataFrame, seen: Overview) -> dict[FaultKind, FaultCount]:
 
 def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]:
     """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
-    least = FIRST if start is None else start
+    counted_from = log.counts and start is not None
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
         (F.col("status") != GOOD).alias("bad"),
-        (F.lit(log.counts) & (F.col("status") == GOOD) & (F.col("place") < least)).alias("below"),
+        (F.lit(counted_from) & (F.col("status") == GOOD) & (F.col("place") < (start or 0))).alias("below"),
     )
     names = seen.columns
     counted = seen.groupBy(*names).count().collect()

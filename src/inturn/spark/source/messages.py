@@ -53,8 +53,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     rejects the message as invalid, with its text.
 
     Without ``arrival``, under ``Arrival`` or where the first message says where a group begins, a further column has
-    the place in the log, so that a step takes the messages of a group in that order, as in process. Outputs of a store are
-    in the order in which their messages were applied.
+    the place in the log, so that a step takes the messages of a group in that order, as in process. Outputs of a store
+    are in the order in which their messages were applied.
 
     Args:
         pipeline: the definition.
