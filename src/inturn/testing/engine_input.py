@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Retry, Timestamp, Wait
+from inturn.core.pipeline.order import Retry, Wait
 from inturn.core.pipeline.reading import read
 from inturn.core.values.path import parts, put, value_at
 
@@ -53,13 +53,11 @@ class EngineInput:
         """
         chance = random.Random(seed)  # noqa: S311 - chance for a test
         policy = pipeline.gap_policy
-        order, timed = pipeline.order, pipeline.wait_us is not None
+        timed = pipeline.wait_us is not None
         tested = replace(
             pipeline,
             on_gap=Wait(LONG, then=policy.then) if policy.timeout_us is not None else pipeline.on_gap,
-            order=replace(order, idle=max(LONG, dt.timedelta(microseconds=order.lateness_us)))
-            if isinstance(order, Timestamp) and timed
-            else order,
+            order=pipeline.order.idle_after(LONG),
             retry=Retry(pipeline.retry.times, "0 seconds"),
         )
         given = [_filled(pipeline, message) for message in messages]

@@ -3,8 +3,9 @@
 A grade is one class here, with its traits and its timeline. No other code asks which grade an order is.
 """
 
+import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -84,6 +85,10 @@ class Order:
     def timeline(self, **stored: Any) -> Timeline:
         """Return the timeline of a group: a new one, or one with its stored fields."""
         return self.timeline_type(order=self, **stored)
+
+    def idle_after(self, idle: dt.timedelta) -> "Order":  # noqa: ARG002 - a hook
+        """Return this order with another ``idle``, or with its lateness if that is longer; itself if it has none."""
+        return self
 
     def fault(self, value: Any) -> str | None:  # noqa: ARG002 - a hook
         """Return why a message with this value of its ``column`` cannot be placed; None if it can.
@@ -280,6 +285,11 @@ class Timestamp(Order):
         if idle_us is not None and idle_us < lateness_us:
             msg = f"Timestamp(idle={self.idle!r}) is shorter than lateness={self.lateness!r}, and would make late "
             raise PipelineError(msg + "what the lateness allows; expected 'lateness', or a time that is not shorter")
+
+    @override
+    def idle_after(self, idle: dt.timedelta) -> "Order":
+        longest = max(idle, dt.timedelta(microseconds=self.lateness_us))
+        return self if self.idle is None else replace(self, idle=longest)
 
     @override
     def fault(self, value: Any) -> str | None:
