@@ -360,7 +360,7 @@ def test_depth_tells_what_is_in_flight_and_what_is_delayed(harness: StoreHarness
     harness.send("d1", delay_ms=5_000)
     harness.receive(3, visibility_s=30)
     harness.nack(*harness.receive(1), s=10)
-    assert harness.depth() == (5, 3, 2, harness.info().last, 0)
+    assert harness.depth() == (5, 3, 2, harness.info().last, 0, 0)
     harness.wait(30)
     assert harness.depth()[:3] == (5, 0, 0)
     harness.ack(*harness.receive())

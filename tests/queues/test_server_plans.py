@@ -20,7 +20,7 @@ NAMES = [
     for name in re.findall(r"^-- name: (\w+)$", (HERE / f"{each}.sql").read_text(), re.MULTILINE)
     # all of a few; what has no table to look through; what counts all, for a person; what ends at the first row that
     # is not refused, and is asked only while a worker drains its queue
-    if name not in {"pipelines", "add_pipeline", "key_token", "summary", "has_unsent"}
+    if name not in {"pipelines", "add_pipeline", "key_token", "summary", "has_unsent", "set_due"}
 ]
 
 SHORT = "inturn_posted_pkey|inturn_outbox_failing|inturn_decision_new|inturn_decision_pkey|inturn_rejected_of"

@@ -48,9 +48,9 @@ from inturn_group where pipeline = $1;
 -- It locks the groups in the order in which `keep` does.
 -- name: set_due
 with waiting as materialized (
-    select grp from inturn_group where pipeline = $1 and status <> 'open' and status = 'waiting' order by grp for update
+    select ctid from inturn_group where pipeline = $1 and status <> 'open' and status = 'waiting' order by grp for update
 )
-update inturn_group g set due_us = g.oldest_us + $2::bigint from waiting w where g.pipeline = $1 and g.grp = w.grp;
+update inturn_group set due_us = oldest_us + $2::bigint where ctid = any(array(select ctid from waiting));
 
 -- name: due_groups
 select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
