@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from shop import Row, Shop, ledger, row
 
-from inturn import Pipeline, Timestamp, Wait
+from inturn import Pipeline, Timestamp, To, Wait
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.queue import Queue, draft
+from inturn.store.records import GroupRecord
 from inturn.worker import Worker, work
 from inturn.worker.service import Job, Service
 from waiting import DEADLINE_S, until
@@ -83,6 +84,31 @@ def test_what_came_while_no_worker_ran_is_taken_before_a_release(shop: Shop, gro
     assert shop.counts().rejected == {}
 
 
+def test_messages_of_unknown_groups_that_come_after_the_wait_hold_up_nothing(shop: Shop) -> None:
+    line = timed()
+    shop.send([at(3)], None)
+    shop.work(line)
+    shop.clock.forward(100)
+    shop.send([at(4, "b")], None)
+    (before,) = shop.queue.receive(visibility_timeout_s=4000)
+    shop.clock.forward(300)
+
+    def record() -> GroupRecord:
+        return shop.ask(lambda kept, number: kept.lines(number, ["a"]))[0]
+
+    turns = record().version
+    with Worker(line, shop.queue) as worker:
+        until(lambda: record().due_us > shop.clock() * 1000)
+        shop.queue.send(at(5, "c"), delay_s=3000)  # in the queue since 400 s; the wait was over after 300 s
+        assert (seen(shop, line), record().version) == ({"a": []}, turns), "it is put off without a turn"
+        before.nack()
+        until(lambda: "b" in seen(shop, line))
+        for _ in range(3):
+            shop.clock.forward(1)
+        until(lambda: seen(shop, line)["a"] == [3])
+        worker.stop_soon()
+
+
 def test_a_time_that_is_named_later_ends_waits_that_have_begun(shop: Shop) -> None:
     shop.send([at(3), at(1)])
     shop.work(timed(None))
@@ -149,6 +175,17 @@ def test_at_the_end_of_the_messages_all_that_waits_for_a_later_one_is_released(
     assert (counts.received, counts.released, counts.applied) == (0, 12, 12)
     assert seen(shop, line) == {name: [1, 3] for name in "abcdeg"} | {"f": []}
     assert shop.seen(line)["status"] == dict.fromkeys("abcdeg", "open") | {"f": "failed"}
+
+
+def test_what_the_end_releases_may_go_to_a_group_that_was_looked_at_before(shop: Shop) -> None:
+    def pass_on(state: Row, message: Row) -> tuple[Row, list[Any]]:
+        to = [{"account": "a", "revision": message["revision"]}] if message["account"] == "b" else []
+        return collect(state, message)[0], to
+
+    line = timed(None, handler=pass_on)
+    shop.send([at(5, "b")])
+    counts = work(line, shop.queue, deliver=To(shop.queue, group="account"), until="empty", final=True)
+    assert (seen(shop, line), counts.applied) == ({"a": [5], "b": [5]}, 2)
 
 
 def test_in_a_chain_the_last_pipeline_waits_for_what_the_first_releases(shop: Shop) -> None:

@@ -191,7 +191,8 @@ def _with_one(config: ConsumeConfig, handler: str | None, given: dict[str, Any])
     if handler is None:
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise InputError(f"{names} belong to a handler; name it first, or write them into the file")
+            verb = "belongs" if len(given) == 1 else "belong"
+            raise InputError(f"{names} {verb} to a handler; name it first, or write them into the file")
         return config
     if "queue" not in given:
         raise InputError(f"say where the messages of {handler} are: --queue DATABASE#QUEUE")

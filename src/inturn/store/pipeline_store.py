@@ -65,6 +65,10 @@ class GroupStore(Protocol):
         """Let the waits of all waiting groups end so long after the message that they have held longest."""
         ...
 
+    def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
+        """Let the waits of those of these groups that are due now end later."""
+        ...
+
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return how often turns without messages began, and until when they may run, of groups with such turns."""
         ...

@@ -66,6 +66,9 @@ class UnitOfWork:
         self._chain, self._rows = chain, rows
         self._fingerprint = fingerprint(pipeline.handler)
         self.is_proved = False
+        self._put_off: dict[
+            str, tuple[int, int]
+        ] = {}  # idle groups: when they are looked at again, and their waits' end
         self._final_after = ""  # the group after which the next ones are that wait for a later message
         self.lease_ms: int = writer.run(Ask(queue or "", self._open))
 
@@ -222,33 +225,56 @@ class UnitOfWork:
         wanted -= request.busy
         if wanted:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
-        if found.due and self._pipeline.order.has_times:
-            found.quiet = self._quiet(store, found)
 
-    def _quiet(self, store: PipelineKeeper, found: Work) -> frozenset[str]:
+    def _due(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, now_ms: int) -> list[str]:
+        """Return the groups whose wait is over; of idle ones those of which no message may be on its way."""
+        if self._pipeline.wait_us is None:
+            return []
+        has_times = self._pipeline.order.has_times
+        if has_times and self._queue is None:  # without the queue nobody can tell
+            return []
+        due = store.pipelines.due(info.number, now_ms * 1000, limits.GROUPS_AT_ONCE)
+        due = [group for group in due if group not in request.busy]
+        return self._quiet(store, info, due, now_ms) if due and has_times else due
+
+    def _quiet(self, store: PipelineKeeper, info: PipelineInfo, due: Sequence[str], now_ms: int) -> list[str]:
         """Return the due groups of which no message is in the queue that was sent before their wait was over.
 
         After a stop the messages that came meanwhile are in the queue, and would be late if they were not taken first.
-        A message without a group may be of any.
+        A message without a group may be of any. The other groups are looked at again later, by the same end of the
+        wait: else one of them would wait as long as messages without a group come.
         """
-        queue = queue_of(store, self._queue or "")
-        views = store.groups(queue, len(found.due) + 1, found.now_ms, [*found.due, None])
+        views = store.groups(queue_of(store, self._queue or ""), len(due) + 1, now_ms, [*due, None])
         busy = {each.group for each in views}
         sent_us = next((each.head_sent_ms * 1000 for each in views if each.group is None), None)
-        due_us = {name: line.due_us or 0 for name, line in found.lines.items()}
-        return frozenset(
-            group for group in found.due if group not in busy and (sent_us is None or sent_us > due_us.get(group, 0))
-        )
+        again_us = now_ms * 1000 + round(limits.IDLE_AGAIN_S * 1e6)
+        found = []
+        put_off: dict[str, tuple[int, int]] = {}
+        for line in store.pipelines.lines(info.number, sorted(due)):
+            due_us = line.due_us or 0
+            known_us, ended_us = self._put_off.pop(line.group, (None, due_us))
+            ended_us = ended_us if known_us == due_us else due_us  # else a message has come since
+            if line.group in busy or (sent_us is not None and sent_us <= ended_us):
+                put_off[line.group] = again_us, ended_us
+            else:
+                found.append(line.group)
+        if put_off:
+            store.pipelines.put_off(info.number, sorted(put_off), now_ms * 1000, again_us)
+            self._put_off |= put_off
+        return found
 
     def _waiting(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> list[str]:
         """Return the next groups that wait for a later message, once the queue is empty."""
         if not request.is_final or request.busy or self._queue is None or queue_of(store, self._queue).depth:
             return []
-        while part := store.pipelines.briefs(info.number, found.final_after, limits.GROUPS_AT_ONCE):
-            found.final_after = part[-1][0]
-            if names := [name for name, status, *_ in part if status == Status.WAITING]:
-                found.is_unfinished = True
-                return names
+        # Once more from the beginning: what was released may have sent to groups that were looked at before.
+        for begin in dict.fromkeys((found.final_after, "")):
+            after = begin
+            while part := store.pipelines.briefs(info.number, after, limits.GROUPS_AT_ONCE):
+                after = part[-1][0]
+                if names := [name for name, status, *_ in part if status == Status.WAITING]:
+                    found.final_after, found.is_unfinished = after, True
+                    return names
         found.final_after = ""
         return []
 
@@ -257,13 +283,8 @@ class UnitOfWork:
         pipelines = store.pipelines
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
         decisions = [each for each in new if each.group not in request.busy]
-        due = final = self._waiting(store, info, request, found)
-        # Without the queue nobody can tell whether a message of an idle group is on its way.
-        if self._pipeline.wait_us is not None and not (
-            final or (self._queue is None and self._pipeline.order.has_times)
-        ):
-            due = pipelines.due(info.number, found.now_ms * 1000, limits.GROUPS_AT_ONCE)
-            due = [group for group in due if group not in request.busy]
+        final = self._waiting(store, info, request, found)
+        due = final or self._due(store, info, request, found.now_ms)
         groups = sorted({*due, *(each.group for each in decisions)})
         if not groups:
             return

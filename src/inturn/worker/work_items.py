@@ -119,7 +119,6 @@ class Work:
         is_alone: whether nothing else is to be done beside them: a process may die of one, as one has before.
         decisions: decisions about groups that are free.
         due: groups whose wait is over.
-        quiet: those of them of which the queue has no message, so that what they hold may be released.
         final: those of them that wait for a later message, though none comes.
         final_after: the last group that was looked at for that; empty: all were.
         is_unfinished: whether there were such groups.
@@ -138,7 +137,6 @@ class Work:
     is_alone: bool = False
     decisions: list[Decided] = field(default_factory=list)
     due: list[str] = field(default_factory=list)
-    quiet: frozenset[str] = frozenset()
     final: frozenset[str] = frozenset()
     final_after: str = ""
     is_unfinished: bool = False

@@ -307,7 +307,7 @@ class Worker(BackgroundLoop):
             fresh.setdefault(due, GroupTask(due))
         for free, turn in fresh.items():
             turn.line, turn.now_us = found.lines.get(free), found.now_ms * 1000
-            turn.is_quiet, turn.is_final = free in found.quiet, free in found.final
+            turn.is_quiet, turn.is_final = free in found.due, free in found.final
             if begun := found.begun.get(free):
                 turn.begun, turn.is_alone = begun, turn.is_alone or found.is_alone
                 until_ms = found.now_ms + self._unit.lease_of(turn)

@@ -43,13 +43,13 @@ _EVENTS = EventLogger("spark")
 class MicroBatch(NamedTuple):
     """A micro-batch: the stream's id, the number in Spark, and the digest of the checkpoint's plan, if known.
 
-    ``since_us`` is when the stream was started: what came while none ran may be in later micro-batches.
+    ``since_us`` is when the stream started: what came before may be in later micro-batches. None: it ends with them.
     """
 
     run: str
     number: int
     plan: str
-    since_us: int = 0
+    since_us: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class Stepper:
             text = "step %(step)s of %(pipeline)r: %(count)s messages are rejected: %(reason)s"
             _EVENTS.warning(event, name, text, count=count, reason=reason, **about)
 
-    def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool, since_us: int = 0) -> Plan:
+    def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool, since_us: int | None = 0) -> Plan:
         """Return the plan of the next step: its time, its names and its decisions; ``since_us``: see MicroBatch."""
         last = self.last
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
@@ -313,7 +313,7 @@ class Stepper:
             step=last.step + 1 if last else 1,
             now_us=now_us,
             final=final,
-            is_quiet=now_us - since_us >= (self.pipeline.wait_us or 0),
+            is_quiet=since_us is not None and now_us - since_us >= (self.pipeline.wait_us or 0),
             buckets=self._buckets,
             attempt=uuid.uuid4().hex[:12],
             columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),

@@ -65,7 +65,8 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
     Batches and streams may use the same store: a message that both read is applied once. If the gap policy has a time,
     or ``Timestamp`` an ``idle``, waits end on time and decisions are taken at once, even while no messages come.
     Otherwise, and on Spark 3.5, both happen with the next messages. The wait of an idle group begins anew with the
-    stream, which has the messages of the time between to read; to release what waits then, call :func:`settle`.
+    stream, which has the messages of the time between to read. ``"available now"`` releases nothing of an idle group:
+    call :func:`settle` once it has ended.
 
     Args:
         pipeline: the definition.
@@ -98,13 +99,14 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
     place = _storage_of(checkpoint)
     note = _note_of(place, pipeline)
     _check_not_ahead(place, note.run, stepper)
-    work = MicroBatches(stepper, intake, note.run, place.location, publishing)
+    if isinstance(trigger, str):
+        trigger = {"availableNow": True} if trigger == "available now" else {"processingTime": trigger}
+    ends = trigger is not None and "availableNow" in trigger
+    work = MicroBatches(stepper, intake, note.run, place.location, publishing, ends=ends)
     if note.ticks and not has_python_sources():
         instead = "use one, or start with a new checkpoint: what the store has applied is not applied twice"
         raise lacking(f"the checkpoint {place.location}, in which waits end without messages,", "4.0", instead)
-    if isinstance(trigger, str):
-        trigger = {"availableNow": True} if trigger == "available now" else {"processingTime": trigger}
-    if trigger is not None and "availableNow" in trigger and has_python_sources() and not has_read_limits():
+    if ends and has_python_sources() and not has_read_limits():
         _check_ends_late(df, note)
     if note.ticks:
         from inturn.spark.driver.tick_source import ticking  # not every PySpark can load it
@@ -196,12 +198,14 @@ class MicroBatches:
     The given stepper is used on the driver only: another process makes its own.
     """
 
-    def __init__(self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, publishing: Publishing) -> None:
+    def __init__(
+        self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, publishing: Publishing, *, ends: bool
+    ) -> None:
         self._checkpoint = checkpoint
         self._pipeline, self._store = stepper.shipped, stepper.store.location
         self._intake, self._run, self._publishing = intake, run, publishing
         self._stepper: Stepper | None = stepper
-        self._since_us = instant_us(dt.datetime.now(dt.UTC))
+        self._since_us = None if ends else instant_us(dt.datetime.now(dt.UTC))
         self._tasks: int | None = None
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:

@@ -104,6 +104,14 @@ class MemoryPipelines:
         )
         return [name for due_us, name in waits if due_us <= now_us][:limit]
 
+    def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
+        """Let the waits of those of these groups that are due now end later."""
+        lines = self._of(pipeline).lines
+        for name in groups:
+            line = lines.get(name)
+            if line is not None and line.due_us is not None and line.due_us <= now_us:
+                lines[name] = line._replace(due_us=until_us)
+
     def set_due(self, pipeline: int, wait_us: int | None) -> None:
         """Let the waits of all waiting groups end so long after the message that they have held longest."""
         lines = self._of(pipeline).lines

@@ -52,6 +52,13 @@ with waiting as materialized (
 )
 update inturn_group set due_us = oldest_us + $2::bigint where ctid = any(array(select ctid from waiting));
 
+-- It locks the groups in the order in which `keep` does.
+-- name: put_off
+with due as materialized (
+    select ctid from inturn_group where pipeline = $1 and grp = any($2::text[]) and due_us <= $3 order by grp for update
+)
+update inturn_group set due_us = $4 where ctid = any(array(select ctid from due));
+
 -- name: due_groups
 select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
 

@@ -115,6 +115,10 @@ class SqlPipelines(PipelineStore):
         self._do("set_due", pipeline, wait_us)
 
     @override
+    def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
+        self._do("put_off", pipeline, self._keys(groups), now_us, until_us)
+
+    @override
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
         rows = self._read("begun", pipeline, self._keys(groups))
         return {group: (begun, until_ms) for group, begun, until_ms in rows}

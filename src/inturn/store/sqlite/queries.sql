@@ -557,6 +557,10 @@ from inturn_group where pipeline = ?1;
 -- name: set_due
 update inturn_group set due_us = oldest_us + ?2 where pipeline = ?1 and status <> 'open' and status = 'waiting';
 
+-- name: put_off
+update inturn_group set due_us = ?4
+where pipeline = ?1 and grp in (select value from json_each(?2)) and due_us <= ?3;
+
 -- name: due_groups
 select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
 
