@@ -7,6 +7,7 @@ handler; see handling.py.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sized
 from typing import Literal, Self
 
 from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
@@ -22,7 +23,7 @@ from inturn.consumer.rounds import (
 )
 from inturn.consumer.transaction import AckRefused
 from inturn.core import limits
-from inturn.core.errors import HandlerError, InputError, StoreUnavailable
+from inturn.core.errors import HandlerError, InputError
 from inturn.core.override import override
 from inturn.core.pipeline.order import Retry
 from inturn.core.queue.messages import Delivery
@@ -116,6 +117,8 @@ class Consumer(BackgroundLoop):
         counts: the counts of the messages that it handled.
     """
 
+    _report: ConsumerReport
+
     def __init__(  # noqa: PLR0913 - as in consume
         self,
         queue: Queue,
@@ -203,15 +206,8 @@ class Consumer(BackgroundLoop):
     # --- the consumer's own thread ---
 
     @override
-    def _note(self, error: StoreUnavailable | None) -> None:
-        super()._note(error)
-        self._report.up(is_up=self.is_available)
-
-    @override
-    def _run(self) -> None:
-        self._report.begins(self._in_hand)
-        super()._run()
-        self._report.up(is_up=False)
+    def _taken(self) -> Sized:
+        return self._in_hand
 
     @override
     def _loop(self) -> None:

@@ -1,19 +1,20 @@
 """The report of a consumer on what it has committed: log records, measurements, and spans if somebody observes."""
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from typing import Any
 
 from inturn.consumer.rounds import EndedAttempt, Handling, RoundResult
 from inturn.core.queue.messages import Delivery
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
+from inturn.worker.background import LoopReport
 
 _LOG = EventLogger("consumer")
 _MESSAGE = "message %(sequence_number)s of group %(group)r of %(queue)r"
 _GIVEN_UP = "after %(attempts)s attempts, the last with %(error)s"
 
 
-class ConsumerReport:
+class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
     """The report of one consumer; only its own thread calls it, after the commit.
 
     Args:
@@ -21,17 +22,8 @@ class ConsumerReport:
     """
 
     def __init__(self, queue: str) -> None:
+        super().__init__(measures.ConsumerMeasures(queue))
         self._queue = queue
-        self._measures = measures.ConsumerMeasures(queue)
-
-    def begins(self, busy: Sized) -> None:
-        """Note that the consumer's loop runs; ``busy`` are the messages whose handlers run."""
-        self._measures = measures.of_consumer(self._queue)
-        self._measures.busy = lambda: len(busy)
-
-    def up(self, *, is_up: bool) -> None:
-        """Note whether it works: it has not ended, and its database is available."""
-        self._measures.up = is_up
 
     def received(self, deliveries: Iterable[Delivery], began_ns: int) -> None:
         """Tell of the messages that a transaction has received."""

@@ -171,17 +171,7 @@ def begin() -> None:
     is_on = True
 
 
-def of_worker(pipeline: str, queue: str) -> WorkerMeasures:
-    """Return the measurements of a worker that begins; it goes on with those of one that has ended."""
-    return _begun(WorkerMeasures(pipeline, queue))
-
-
-def of_consumer(queue: str) -> ConsumerMeasures:
-    """Return the measurements of a consumer that begins; see :func:`of_worker`."""
-    return _begun(ConsumerMeasures(queue))
-
-
-def _begun(new: M) -> M:
+def begun(new: M) -> M:
     """Return the measurements that one that begins goes on with: those of one like it that has ended, or new ones."""
     with _mutex:
         for each in _workers:

@@ -8,17 +8,39 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Self, TypeVar
+from collections.abc import Callable, Sized
+from typing import Any, Generic, Self, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreUnavailable
 from inturn.core.texts import text_of
 from inturn.telemetry.events import EventLogger
+from inturn.telemetry.measures import LoopMeasures, begun
 
 T = TypeVar("T")
+M = TypeVar("M", bound=LoopMeasures)
 OnError = Callable[[BaseException], object]
 """Is told the error that has ended a loop in a thread of its own, in that thread."""
+
+
+class LoopReport(Generic[M]):
+    """The report of one loop on what it does; only its own thread calls it.
+
+    Args:
+        measures: its measurements, until it begins.
+    """
+
+    def __init__(self, measures: M) -> None:
+        self._measures = measures
+
+    def begins(self, busy: Sized) -> None:
+        """Note that the loop runs; ``busy`` is what is running or about to."""
+        self._measures = begun(self._measures)
+        self._measures.busy = lambda: len(busy)
+
+    def up(self, *, is_up: bool) -> None:
+        """Note whether it works: it has not ended, and its database is available."""
+        self._measures.up = is_up
 
 
 class BackgroundLoop(ABC):
@@ -37,6 +59,8 @@ class BackgroundLoop(ABC):
         InputError: if ``grace_s`` is negative, or no number.
     """
 
+    _report: LoopReport[Any]
+
     def __init__(self, what: str, queue: str, grace_s: float, on_error: OnError | None = None) -> None:
         if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
             raise InputError(f"grace_s is {grace_s!r}; it is a number of seconds, 0 or more")
@@ -54,6 +78,10 @@ class BackgroundLoop(ABC):
     @abstractmethod
     def _loop(self) -> None:
         """Take messages until stopped; an error ends it."""
+
+    @abstractmethod
+    def _taken(self) -> Sized:
+        """Return what is running or about to, for the metrics."""
 
     @abstractmethod
     def _wind_up(self) -> None:
@@ -162,6 +190,7 @@ class BackgroundLoop(ABC):
             self.is_available = False
             text = f"the {self._what} of %(queue)r waits, since its database is unavailable: %(why)s"
             self._log.warning("unavailable", self._queue_name, text, queue=self._queue_name, why=str(error))
+        self._report.up(is_up=self.is_available)
 
     def _run_alone(self) -> None:
         """Run in a thread of its own, where nobody sees the error that ends it."""
@@ -176,6 +205,7 @@ class BackgroundLoop(ABC):
             self._on_error(self._error)
 
     def _run(self) -> None:
+        self._report.begins(self._taken())
         try:
             self._loop()
         except BaseException as error:  # noqa: BLE001 - told by who waits for this
@@ -184,3 +214,4 @@ class BackgroundLoop(ABC):
             self._wind_up()
         except BaseException as error:  # noqa: BLE001 - as above
             self._error = self._error or error
+        self._report.up(is_up=False)

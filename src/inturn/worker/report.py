@@ -1,13 +1,14 @@
 """The report of a worker on its turns and deliveries: log records, measurements, and spans if somebody observes."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import text_of
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
+from inturn.worker.background import LoopReport
 from inturn.worker.group_task import GroupResult, GroupTask
 from inturn.worker.work_items import Sending, Work
 
@@ -16,7 +17,7 @@ _OUTBOX = EventLogger("outbox")
 _RUNNING = frozenset((Status.OPEN, Status.WAITING))
 
 
-class WorkerReport:
+class WorkerReport(LoopReport[measures.WorkerMeasures]):
     """The report of one worker; the threads of its pool call :meth:`run` and :meth:`retried`, its own all the others.
 
     Args:
@@ -26,17 +27,8 @@ class WorkerReport:
     """
 
     def __init__(self, pipeline: str, queue: str, to: str = "") -> None:
+        super().__init__(measures.WorkerMeasures(pipeline, queue))
         self._pipeline, self._queue, self._to = pipeline, queue, to
-        self._measures = measures.WorkerMeasures(pipeline, queue)
-
-    def begins(self, busy: Sized) -> None:
-        """Note that the worker's loop runs; ``busy`` are the groups whose turns run."""
-        self._measures = measures.of_worker(self._pipeline, self._queue)
-        self._measures.busy = lambda: len(busy)
-
-    def up(self, *, is_up: bool) -> None:
-        """Note whether it works: it has not ended, and its database is available."""
-        self._measures.up = is_up
 
     def run(self, turn: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
         """Run a turn and take its time."""

@@ -7,12 +7,12 @@ turn is kept together with the acknowledgement of its messages, or not at all.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from functools import partial
 from typing import TypeVar
 
 from inturn.core import limits
-from inturn.core.errors import InputError, QueueFull, StoreUnavailable
+from inturn.core.errors import InputError, QueueFull
 from inturn.core.override import override
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
@@ -47,6 +47,8 @@ class Worker(BackgroundLoop):
         counts: the counts of the messages that it processed.
         is_final: whether the next :meth:`drain` also releases what waits for a later message, since none comes.
     """
+
+    _report: WorkerReport
 
     def __init__(
         self,
@@ -116,15 +118,8 @@ class Worker(BackgroundLoop):
     # --- the worker's own thread ---
 
     @override
-    def _note(self, error: StoreUnavailable | None) -> None:
-        super()._note(error)
-        self._report.up(is_up=self.is_available)
-
-    @override
-    def _run(self) -> None:
-        self._report.begins(self._busy)
-        super()._run()
-        self._report.up(is_up=False)
+    def _taken(self) -> Sized:
+        return self._busy
 
     @override
     def _loop(self) -> None:
