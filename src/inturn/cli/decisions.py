@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from inturn.cli.places import look_into
-from inturn.cli.texts import is_asked, line, plain_console, say, say_json
+from inturn.cli.texts import confirm, line, plain_console, say, say_each, say_json
 from inturn.core.errors import InputError
 from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.selection import PARKED
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.selection import DecisionDraft, DecisionReport
 
 _LOOK_S = 0.1
-_SHOWN = 20
-"""The number of groups that a report names; JSON has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +68,8 @@ def decide_many(
             show_dry_run(look, draft, how)
             return
         count = counted(len(draft.decisions), "group")
-        if not (names or how.yes or len(draft.decisions) < 2) and is_asked():
-            typer.confirm(f"{action}: {count} in {line(store)}; go on?", abort=True, err=how.as_json)
-        elif not how.as_json:
-            say(f"{action}: {count} in {line(store)}.")
+        asks = not (names or how.yes or len(draft.decisions) < 2)
+        confirm(f"{action}: {count} in {line(store)}", asks=asks, as_json=how.as_json)
         report = taken(look, look.record(draft), how, store)
         takes = look.takes
     again = _parked_again(store, report) if report.done else {}
@@ -97,11 +93,8 @@ def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
 def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> None:
     counts = f"{len(report.done):,} done, {len(report.void):,} void, {len(report.pending):,} not taken yet"
     say(f"{report.action}: {counts}" + (f"; {takes} (or give --pipeline to take it now)." if report.pending else "."))
-    for what, groups in (("parked", again), ("void", report.void)):
-        for name, why in list(groups.items())[:_SHOWN]:
-            say(f"  {line(name)}: {what}, {line(why)}")
-        if len(groups) > _SHOWN:
-            say(f"  … and {len(groups) - _SHOWN:,} more {what}; --json has all of them.")
+    say_each("parked", again)
+    say_each("void", report.void)
 
 
 # --- dry runs ---

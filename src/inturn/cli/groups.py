@@ -1,18 +1,17 @@
 """The commands about groups of a queue: park, resume one or many, and list where they stand."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.options import All, AsJson, ErrorLike, GroupLike, GroupName, Groups, YesToMany
+from inturn.cli.options import All, AsJson, ErrorLike, GroupLike, GroupName, Groups, YesToMany, check_selects
 from inturn.cli.places import queue_at
 from inturn.cli.queue import Limit, QueueAt, clock_time, duration, iso, queue
-from inturn.cli.texts import cell, is_asked, line, plain_console, say, say_json
+from inturn.cli.texts import cell, confirm, line, plain_console, say, say_each, say_json
 from inturn.core.address import shown
-from inturn.core.errors import InputError
 from inturn.core.pipeline.selection import Selection
 from inturn.core.queue.messages import GroupView, Why
 from inturn.core.queue.sessions import ParkedGroup
@@ -22,8 +21,6 @@ from inturn.queue import Queue
 _AT_ONCE = 100
 """The number of groups that are resumed in one transaction: others wait for its end."""
 _PAGE = 1_000
-_SHOWN = 20
-"""The number of groups that a report names; JSON has all of them."""
 
 
 @queue.command()
@@ -53,8 +50,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Let parked groups go on, each in its order; one group, or many."""
-    if not (groups or every or error is not None or group):
-        raise InputError("no group is selected; name groups, or give --group, --error or --all")
+    check_selects(groups, group, error, every=every)
     selection = Selection(tuple(groups or ()), tuple(group or ()), error, is_all=every)
     with queue_at(at) as there:
         if len(selection.names) == 1:
@@ -82,11 +78,8 @@ def _resume_many(there: Queue, at: str, selection: Selection, *, yes: bool, as_j
         for each in _parked(there)
         if (each.group in names if names else selection.matches(each.group, each.note))
     ]
-    count = counted(len(found), "group")
-    if not (names or yes or len(found) < 2) and is_asked():
-        typer.confirm(f"resume: {count} of {at}; go on?", abort=True, err=as_json)
-    elif not as_json:
-        say(f"resume: {count} of {at}.")
+    asks = not (names or yes or len(found) < 2)
+    confirm(f"resume: {counted(len(found), 'group')} of {at}", asks=asks, as_json=as_json)
     done: list[str] = []
     for begin in range(0, len(found), _AT_ONCE):
         done += there.resume_many(found[begin : begin + _AT_ONCE])
@@ -97,7 +90,7 @@ def _resume_many(there: Queue, at: str, selection: Selection, *, yes: bool, as_j
         say_json({"action": "resume", "done": done, "void": void})
     else:
         say(f"resume: {len(done):,} done, {len(void):,} void.")
-        _say_void(void)
+        say_each("void", void)
     if void:
         raise typer.Exit(1)
 
@@ -108,13 +101,6 @@ def _parked(there: Queue) -> Iterator[ParkedGroup]:
     while page := there.parked(_PAGE, after=after):
         yield from page
         after = page[-1]
-
-
-def _say_void(void: Mapping[str, str]) -> None:
-    for name, why in list(void.items())[:_SHOWN]:
-        say(f"  {line(name)}: void, {why}")
-    if len(void) > _SHOWN:
-        say(f"  … and {len(void) - _SHOWN:,} more void; --json has all of them.")
 
 
 def groups(

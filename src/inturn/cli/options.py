@@ -60,3 +60,13 @@ def dialect_of(
     from inturn.spark.local.csv import Dialect
 
     return Dialect(**said)
+
+
+def check_selects(names: list[str] | None, groups: list[str] | None, error: str | None, *, every: bool) -> None:
+    """Check that options of a command about groups select some.
+
+    Raises:
+        InputError: if none of them is given.
+    """
+    if not (names or groups or error is not None or every):
+        raise InputError("no group is selected; name groups, or give --group, --error or --all")

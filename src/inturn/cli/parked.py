@@ -23,6 +23,7 @@ from inturn.cli.options import (
     Limit,
     StoreAt,
     YesToMany,
+    check_selects,
 )
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_cut, say_json, say_json_array
@@ -298,8 +299,7 @@ def _decide_about(store: str, action: DecisionAction, which: Which, how: Decisio
         return
     if seen != Seen():
         raise InputError("--if-revision and its like say where one group is; name that group alone")
-    if not (which.names or which.every or which.error is not None or which.groups):
-        raise InputError("no group is selected; name groups, or give --group, --error or --all")
+    check_selects(which.names, which.groups, which.error, every=which.every)
     selected = {"group": which.groups, "error": which.error, "all": which.every}
     decide_many(store, action, which.names, how, **selected)
 

@@ -6,7 +6,7 @@ or, whole, through :func:`say_json`.
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
@@ -14,6 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from inturn.core.texts import shown, visible
+
+_SHOWN = 20
+"""The number of groups that a report names; JSON has all of them."""
 
 
 def line(text: str) -> str:
@@ -71,6 +74,26 @@ def json_line(document: Any, **how: Any) -> str:
 def plain_console(*, stderr: bool = False) -> Console:
     """Return a console without markup."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+def confirm(text: str, *, asks: bool, as_json: bool) -> None:
+    """Ask whether to go on with what is said here, if that is wanted and somebody can answer; else only say it.
+
+    Raises:
+        typer.Abort: if the answer is no.
+    """
+    if asks and is_asked():
+        typer.confirm(f"{text}; go on?", abort=True, err=as_json)
+    elif not as_json:
+        say(f"{text}.")
+
+
+def say_each(what: str, groups: Mapping[str, str]) -> None:
+    """Say what became of groups, and why: of the first ones, since JSON has all of them."""
+    for name, why in list(groups.items())[:_SHOWN]:
+        say(f"  {line(name)}: {what}, {line(why)}")
+    if len(groups) > _SHOWN:
+        say(f"  … and {len(groups) - _SHOWN:,} more {what}; --json has all of them.")
 
 
 def is_asked() -> bool:

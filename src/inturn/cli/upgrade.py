@@ -24,7 +24,7 @@ def upgrade(
     """Bring states of an older version to that of the pipeline: all, or those of some groups."""
     if not (groups or as_json):
         with look_into(store) as look:
-            if not {*look.versions()} - {look.version}:
+            if all(each.old_version is None for each in look.groups()):
                 say(f"upgrade: all states of {line(store)} are of version {look.version}.")
                 return
     how = DecisionOptions(
