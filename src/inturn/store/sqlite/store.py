@@ -100,11 +100,11 @@ class SqliteStore(SqliteQueues):
             if self._files.are_lost:
                 self._files.check()
             self._transactions += 1
-            if is_own and self._busy_s > (first_s := store_limits.OWN_TRANSACTION_S):
-                if not (self._lock(first_s) or self._lock_unless_own()):
-                    self._lock(self._busy_s - first_s, is_last=True)
-            else:
-                self._lock(self._busy_s if wait else 0, is_last=True)
+            # All wait so long at first, so that SQLite is not told another time for each transaction.
+            first_s = min(self._busy_s, store_limits.OWN_TRANSACTION_S) if wait else 0
+            rest_s = self._busy_s - first_s if wait else 0
+            if not (self._lock(first_s, is_last=not rest_s) or (is_own and self._lock_unless_own())):
+                self._lock(rest_s, is_last=True)
             if faults.is_set:
                 faults.reach("in transaction")
             self.refresh()
