@@ -147,7 +147,7 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: sorted(kept.lines(2, ["a", "c", "x"])))
         self.both(lambda kept: [kept.listed(2, "a", limit), kept.listed(2, "", limit, parked=True)])
         self.both(lambda kept: kept.summary(2))
-        self.both(lambda kept: kept.due(2, now_us, 9), sorted)
+        self.both(lambda kept: kept.due(2, now_us, 9), lambda due: sorted(due.items()))
         self.both(lambda kept: kept.begun(2, ["a", "b", "x"]))
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
         self.both(lambda kept: kept.heads(2, [group, "a", "x"]))

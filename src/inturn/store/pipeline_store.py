@@ -57,8 +57,8 @@ class GroupStore(Protocol):
         """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
         ...
 
-    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Return the groups whose wait has ended, earliest end first."""
+    def due(self, pipeline: int, now_us: int, limit: int) -> dict[str, int]:
+        """Return the groups whose wait has ended, earliest end first, and when it did."""
         ...
 
     def set_due(self, pipeline: int, wait_us: int | None) -> None:

@@ -4,7 +4,7 @@ A transaction keeps the results of turns with their acknowledgements and extends
 decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
 import msgspec
@@ -234,10 +234,10 @@ class UnitOfWork:
         if has_times and self._queue is None:  # without the queue nobody can tell
             return []
         due = store.pipelines.due(info.number, now_ms * 1000, limits.GROUPS_AT_ONCE)
-        due = [group for group in due if group not in request.busy]
-        return self._quiet(store, info, due, now_ms) if due and has_times else due
+        due = {group: due_us for group, due_us in due.items() if group not in request.busy}
+        return self._quiet(store, info, due, now_ms) if due and has_times else [*due]
 
-    def _quiet(self, store: PipelineKeeper, info: PipelineInfo, due: Sequence[str], now_ms: int) -> list[str]:
+    def _quiet(self, store: PipelineKeeper, info: PipelineInfo, due: Mapping[str, int], now_ms: int) -> list[str]:
         """Return the due groups of which no message is in the queue that was sent before their wait was over.
 
         After a stop the messages that came meanwhile are in the queue, and would be late if they were not taken first.
@@ -250,14 +250,13 @@ class UnitOfWork:
         again_us = now_ms * 1000 + round(limits.IDLE_AGAIN_S * 1e6)
         found = []
         put_off: dict[str, tuple[int, int]] = {}
-        for line in store.pipelines.lines(info.number, sorted(due)):
-            due_us = line.due_us or 0
-            known_us, ended_us = self._put_off.pop(line.group, (None, due_us))
+        for group, due_us in due.items():
+            known_us, ended_us = self._put_off.pop(group, (None, due_us))
             ended_us = ended_us if known_us == due_us else due_us  # else a message has come since
-            if line.group in busy or (sent_us is not None and sent_us <= ended_us):
-                put_off[line.group] = again_us, ended_us
+            if group in busy or (sent_us is not None and sent_us <= ended_us):
+                put_off[group] = again_us, ended_us
             else:
-                found.append(line.group)
+                found.append(group)
         if put_off:
             store.pipelines.put_off(info.number, sorted(put_off), now_ms * 1000, again_us)
             self._put_off |= put_off

@@ -97,12 +97,12 @@ class MemoryPipelines:
         held = sum(line.held for line in mine.lines.values())
         return PipelineSummary(statuses.total(), statuses[Status.WAITING], parked, held, len(mine.outputs))
 
-    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        """Return the groups whose wait has ended."""
+    def due(self, pipeline: int, now_us: int, limit: int) -> dict[str, int]:
+        """Return the groups whose wait has ended, and when it did."""
         waits = sorted(
             (each.due_us, name) for name, each in self._of(pipeline).lines.items() if each.due_us is not None
         )
-        return [name for due_us, name in waits if due_us <= now_us][:limit]
+        return {name: due_us for due_us, name in waits[:limit] if due_us <= now_us}
 
     def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
         """Let the waits of those of these groups that are due now end later."""

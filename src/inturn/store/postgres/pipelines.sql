@@ -60,7 +60,7 @@ with due as materialized (
 update inturn_group set due_us = $4 where ctid = any(array(select ctid from due));
 
 -- name: due_groups
-select grp from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
+select grp, due_us from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
 
 -- It locks the groups, which `keep` writes next.
 -- name: versions

@@ -107,8 +107,8 @@ class SqlPipelines(PipelineStore):
         return PipelineSummary._make(self._read("summary", pipeline)[0])
 
     @override
-    def due(self, pipeline: int, now_us: int, limit: int) -> list[str]:
-        return [group for (group,) in self._read("due_groups", pipeline, now_us, limit)]
+    def due(self, pipeline: int, now_us: int, limit: int) -> dict[str, int]:
+        return dict(self._read("due_groups", pipeline, now_us, limit))
 
     @override
     def set_due(self, pipeline: int, wait_us: int | None) -> None:

@@ -562,7 +562,7 @@ update inturn_group set due_us = ?4
 where pipeline = ?1 and grp in (select value from json_each(?2)) and due_us <= ?3;
 
 -- name: due_groups
-select grp from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
+select grp, due_us from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
 
 -- name: versions
 select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
