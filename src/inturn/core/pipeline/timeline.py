@@ -262,8 +262,11 @@ class Timeline(ABC):
 
     def is_idle(self, now_us: int) -> bool:
         """Return whether no message has come for so long that what is held waits no longer for a later one."""
-        idle_us, since_us = self.order.idle_us, self.since_us() if self.order.idle_us is not None else None
-        return idle_us is not None and since_us is not None and now_us - since_us >= idle_us
+        idle_us = self.order.idle_us
+        if idle_us is None:
+            return False
+        since_us = self.since_us()
+        return since_us is not None and now_us - since_us >= idle_us
 
     def close(self) -> None:
         """Close the input: nothing waits for a later message any longer."""

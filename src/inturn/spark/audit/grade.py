@@ -211,7 +211,7 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
         says.append(f"{late} came after a later one; Gapless waits and puts them right.")
     on_gap, needs = _waiting(seen, says)
     first = _start(seen)
-    start = [f"start={first!r}".replace("'", '"')] if first != 1 else []
+    start = [] if first == 1 else [f"start={_text(first) if isinstance(first, str) else first}"]
     epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
     return GradeChoice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
 

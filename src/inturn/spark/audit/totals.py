@@ -114,11 +114,11 @@ def faults(rows: DataFrame, seen: Overview) -> dict[FaultKind, FaultCount]:
 
 def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]:
     """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
-    counted_from = log.counts and start is not None
+    below = F.lit(False) if start is None else F.lit(log.counts) & (F.col("status") == GOOD) & (F.col("place") < start)  # noqa: FBT003
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
         (F.col("status") != GOOD).alias("bad"),
-        (F.lit(counted_from) & (F.col("status") == GOOD) & (F.col("place") < (start or 0))).alias("below"),
+        below.alias("below"),
     )
     names = seen.columns
     counted = seen.groupBy(*names).count().collect()
