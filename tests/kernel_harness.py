@@ -229,7 +229,7 @@ class Bench:
             assert [row["hash"] for row in rows] == sorted(row["hash"] for row in rows)
             assert len(rows) == file.rows
             for row in rows:
-                turn = (row["epoch"], row["turn"], row["id"] or "", canonical(row["message"]))
+                turn = (row["epoch"], row["turn"], row.get("tie") or "", row["id"] or "", canonical(row["message"]))
                 held.setdefault(row["group"], []).append((row["step"], turn))
         for group, row in sorted(newest.items()):
             seen.states[group] = row["state"]

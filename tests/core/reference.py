@@ -122,12 +122,12 @@ def timestamp(order: Timestamp, history: Sequence[Message], *, final: bool = Fal
     for at, message in accepted:
         moments = [later for later, other in accepted if other["t"] - message["t"] >= lateness]
         if moments or final:
-            due.append((max(at, moments[0]) if moments else len(history), message["t"], message["i"], message))
+            due.append((max(at, moments[0]) if moments else len(history), message["t"], at, message))
         else:
             waiting.append(message)
     turns = [message for *_, message in sorted(due, key=lambda each: each[:3])]
     found = _until_bad(turns, waiting, counts)
-    found.held.sort(key=lambda message: (message["t"], message["i"]))
+    found.held.sort(key=lambda message: message["t"])  # in the order of arrival where that is equal
     return found
 
 

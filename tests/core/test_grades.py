@@ -189,9 +189,9 @@ def test_exactly_as_late_as_allowed_is_not_late() -> None:
     assert [(each.reason, each.message["i"]) for each in result.rejected] == [("late", "c")]
 
 
-def test_what_waits_is_applied_by_its_time_and_ties_by_id() -> None:
+def test_what_waits_is_applied_by_its_time_and_ties_by_arrival() -> None:
     history = timed((3, "z"), (2, "y"), (3, "a"), (2, "b"), (1, "q"), (100, "end"))
-    assert pipeline(late(10)).replay(history).states == {"a": ["q", "b", "y", "a", "z"]}
+    assert pipeline(late(10)).replay(history).states == {"a": ["q", "y", "b", "z", "a"]}
 
 
 @pytest.mark.parametrize("names", list(permutations("abc")), ids="".join)

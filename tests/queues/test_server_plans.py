@@ -37,7 +37,7 @@ def fill(url: str, rows: int) -> None:
             kept = [
                 GroupUpdate(
                     GroupRecord(f"g{n}", 0, "open", b"", b"", 1, 5, n),
-                    [HeldMessage(0, 1, f"{n}", 5, b"", "{}")],
+                    [HeldMessage(0, 1, "", f"{n}", 5, b"", "{}")],
                     (),
                     [MadeOutput(0, f"g{n}", None, 1, None, 0, f"{n}", "{}")],
                 )

@@ -94,6 +94,25 @@ def test_every_kind_of_disorder_has_one_answer(spark: SparkSession, case: str) -
     assert ("gap" in story.statuses.values()) == (case == "parks")
 
 
+@pytest.mark.parametrize("arrival", ["n", None])
+def test_messages_of_one_time_have_one_order(spark: SparkSession, arrival: str | None) -> None:
+    """Half of the ids are numbers, and the times differ in their nanoseconds."""
+    chance = random.Random(8)
+    messages = [
+        {"account": f"acct-{account}", "id": ident, "at": f"2024-05-01T12:00:0{number % 2}.0000001{finer}", "n": 0}
+        | {"amount": number + account * 100, "revision": number}
+        for account in range(6)
+        for number, (ident, finer) in enumerate((chance.choice(["", "x"]) + str(n), n % 3) for n in range(7, 40))
+    ]
+    chance.shuffle(messages)
+    last = [{**each, "id": "z", "at": "2024-05-01T14:00:00"} for each in messages[:40]]
+    line = ledger(Timestamp("at", lateness="1 hour"), **({"arrival": arrival} if arrival else {}))
+    came = [{**each, "n": n} for n, each in enumerate([*messages, *{each["account"]: each for each in last}.values()])]
+    story = same(line, came, engines=ALL, spark=spark)
+    assert story.counts.applied > 150
+    assert not story.counts.rejected
+
+
 PHANTOM = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "phantom_record.py"))
 
 

@@ -56,9 +56,9 @@ def test_a_group_that_is_parked_and_decided_about(shop: Shop) -> None:
     held = shop.ask(lambda kept, number: kept.held(number, group))
     assert [each.id for each in held] == [longest(1), longest(2), longest(4)]
     assert shop.ask(lambda kept, number: kept.held(number, group, None, [longest(2)])) == [held[1]]
-    assert shop.ask(lambda kept, number: kept.held_from(number, group, (0, 2, longest(2)), 9)) == held[1:]
+    assert shop.ask(lambda kept, number: kept.held_from(number, group, (0, 2, "", longest(2)), 9)) == held[1:]
     longest_held = shop.ask(lambda kept, number: kept.held_longest(number, group, 9))
-    assert {spot for _, spot in longest_held} == {each[:3] for each in held}
+    assert {spot for _, spot in longest_held} == {each.spot for each in held}
     name = shop.decide(Decision(id="1", action=DecisionAction.GIVE_UP, group=group, by="ann", at_us=1))
     assert [each.group for each in shop.ask(lambda kept, number: kept.decisions(number, 9))] == [group]
     shop.work(pipeline)

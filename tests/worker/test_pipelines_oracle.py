@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from shop import SHOPS
 
+from inturn.core.identity import Spot
 from inturn.store.records import (
     AppliedMark,
     Claim,
@@ -25,6 +26,11 @@ from inturn.store.records import (
 
 GROUPS = st.sampled_from(["a", "b", "c"])
 TURNS = st.lists(st.integers(1, 4), max_size=3, unique=True)
+
+
+def spot(turn: int) -> Spot:
+    """Two messages are of each time, the later one first."""
+    return 0, turn // 2, f"{-turn % 3}", f"t{turn}"
 
 
 class Stores(RuleBasedStateMachine):
@@ -72,8 +78,8 @@ class Stores(RuleBasedStateMachine):
         every = []
         for group in groups:
             version, had = self.versions.get(group, 0), self.held.get(group, set())
-            gone = [(0, turn, f"t{turn}") for turn in had - set(turns)]
-            held = [HeldMessage(0, turn, f"t{turn}", version, b"\0", "{}") for turn in turns]
+            gone = [spot(turn) for turn in had - set(turns)]
+            held = [HeldMessage(*spot(turn), version, b"\0", "{}") for turn in turns]
             made = [MadeOutput(0, group, None, version, None, at, f"e{at}", f"{version}-{at}") for at in range(outputs)]
             status = "waiting" if turns else "open"
             line = GroupRecord(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
@@ -151,8 +157,8 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda kept: kept.begun(2, ["a", "b", "x"]))
         self.both(lambda kept: [kept.held(2, group), kept.held(2, group, turns), kept.held(2, group, None, ids)])
         self.both(lambda kept: kept.heads(2, [group, "a", "x"]))
-        spot = (0, *turns[:1], "t2") if turns else (-(2**63), -(2**63), "")
-        self.both(lambda kept: [kept.held_from(2, group, spot, limit), kept.held_longest(2, group, limit)])
+        first = spot(turns[0]) if turns else (-(2**63), -(2**63), "", "")
+        self.both(lambda kept: [kept.held_from(2, group, first, limit), kept.held_longest(2, group, limit)])
         asked = [b"%s%016d" % (each, version) for each in (b"a", b"b") for version in reversed(range(limit))]
         self.both(lambda kept: [kept.marks(2, group, asked), kept.marks(2, group, [])])
         self.both(lambda kept: kept.rejections(2, 0, limit), lambda rows: [each for _, each in rows])

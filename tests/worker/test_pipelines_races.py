@@ -206,7 +206,7 @@ def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
     store = machines.stores[0]
     with store.transaction():
         for text in texts:
-            held = HeldMessage(0, 1, text, 5, b"\0", "{}")
+            held = HeldMessage(0, 1, "", text, 5, b"\0", "{}")
             gone = RejectedMessage(text, "invalid", text, text)
             assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(gone,)) == []
             assert store.pipelines.held(1, text, None, [text]) == store.pipelines.held(1, text) == [held]

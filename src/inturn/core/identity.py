@@ -250,6 +250,10 @@ def effect_id(pipeline: str, group: str, epoch: int | None, place: int | str, in
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+Spot = tuple[int, int, str, str]
+"""The position of a held message in its group: epoch, turn, tie and id."""
+
+
 @dataclasses.dataclass(slots=True)
 class TimelineEntry:
     """A message as the timeline sees it: its place, its digest, and the message itself for the handler.
@@ -262,6 +266,8 @@ class TimelineEntry:
         id: the deduplication id, where the pipeline names one.
         since_us: start of its wait, in microseconds since 1970; None if it is not held.
         ref: the runner's own reference to the message's stored content.
+        tie: text that orders it among messages of the same turn, before the id; see
+            :meth:`~inturn.core.pipeline.order.Order.tie`.
     """
 
     turn: int
@@ -271,3 +277,9 @@ class TimelineEntry:
     id: str | None = None
     since_us: int | None = None
     ref: Any = None
+    tie: str = ""
+
+    @property
+    def spot(self) -> Spot:
+        """The position in the group."""
+        return (self.epoch, self.turn, self.tie, self.id or "")

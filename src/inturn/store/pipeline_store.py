@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from inturn.core.identity import Spot
 from inturn.store.records import (
     AppliedMark,
     Claim,
@@ -15,7 +16,6 @@ from inturn.store.records import (
     PipelineInfo,
     PipelineSummary,
     RejectedMessage,
-    Spot,
 )
 
 
@@ -88,11 +88,11 @@ class GroupStore(Protocol):
         ...
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        """Return the held messages of a group from a spot on, in the order of epoch, turn and id."""
+        """Return the held messages of a group from a spot on, in the order of their spots."""
         ...
 
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
-        """Return the first held message of each of these groups, in the order of epoch, turn and id."""
+        """Return the first held message of each of these groups, in the order of their spots."""
         ...
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:

@@ -5,10 +5,9 @@ A store interprets only the fields by which it finds them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-Spot: TypeAlias = tuple[int, int, str]
-"""The position of a held message in its group: epoch, turn and id."""
+from inturn.core.identity import Spot
 
 
 @dataclass
@@ -62,6 +61,7 @@ class HeldMessage(NamedTuple):
     Attributes:
         epoch: epoch; 0 where the order has none.
         turn: place in the order.
+        tie: text that orders it among messages of the same turn.
         id: deduplication id; empty where the pipeline names none.
         since_us: since when it is held.
         digest: digest of its original content.
@@ -70,10 +70,16 @@ class HeldMessage(NamedTuple):
 
     epoch: int
     turn: int
+    tie: str
     id: str
     since_us: int
     digest: bytes
     content: str
+
+    @property
+    def spot(self) -> Spot:
+        """The position in the group."""
+        return self[:4]
 
 
 class MadeOutput(NamedTuple):

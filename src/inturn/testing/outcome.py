@@ -33,7 +33,7 @@ class EngineResult:
         statuses: status of each group.
         places: epoch, reached place, and skipped revisions of each group.
         errors: type of the error of each parked group.
-        held: held messages of each group: epoch, place, id, and digest.
+        held: held messages of each group in their order: epoch, place, id, and digest.
         rejected: number of rejected messages, by group and reason.
         forgotten: number of a group's conflicts that lie so far back that an engine may count them as stale.
         counts: number of messages by what became of them.

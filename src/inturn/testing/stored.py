@@ -12,6 +12,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.state_codec import StateCodec
+from inturn.spark.tables.levels import ties
 from inturn.spark.tables.manifest import File, SparkStore
 from inturn.spark.tables.rows import batches_of
 from inturn.testing.outcome import EngineResult, record
@@ -55,12 +56,13 @@ def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
         status, skipped = row["status"], json.loads(row["skipped"] or "[]")
         stands = (row["state"], status, row["epoch"], row["reached"], skipped)
         record(story, group, *stands, parked=status in _PARKED, error=row["error"])
+    held: dict[str, list[tuple[Any, str]]] = {}
     for level in last.levels:
         for batch in batches_of(store.location, [file.path for file in level.held]):
-            for row in batch.to_pylist(maps_as_pydicts="strict"):
+            for row, tie in zip(batch.to_pylist(maps_as_pydicts="strict"), ties(batch), strict=True):
                 of = newest[row["group"]]
                 if of["held"] and row["step"] >= of["held_step"]:
-                    held = (row["epoch"], row["turn"], row["id"] or "", row["digest"].hex())
-                    story.held.setdefault(row["group"], []).append(held)
-    for own in story.held.values():
-        own.sort()
+                    spot = (row["epoch"], row["turn"], tie, row["id"] or "")
+                    held.setdefault(row["group"], []).append((spot, row["digest"].hex()))
+    for group, own in held.items():
+        story.held[group] = [(epoch, turn, ident, digest) for (epoch, turn, _, ident), digest in sorted(own)]

@@ -56,7 +56,7 @@ def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
         at = place(line)
         stands = (states.decode(line.state), str(line.status), at.epoch, at.reached, at.skipped)
         record(story, line.group, *stands, parked=bool(at.parked), error=at.error)
-        held = sorted((each.epoch, each.turn, each.id or "", each.digest) for each in look.held(line.group))
+        held = [(each.epoch, each.turn, each.id or "", each.digest) for each in look.held(line.group)]
         if held:
             story.held[line.group] = held
     for output in look.outputs():

@@ -5,6 +5,7 @@ decode to an equal value is refused, so that it means the same in this turn and 
 """
 
 import dataclasses
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -175,7 +176,7 @@ class MessageDecoder:
         try:
             content = self._filled(envelope)
             group = group if group is not None else _text(value_at(content, self._pipeline.group))
-            entry = self._entry(content)
+            entry = self._entry(content, envelope.sequence_number)
             entry.ref = envelope
         except (Misfit, InputError) as error:
             if self._pipeline.on_invalid == "fail":
@@ -200,7 +201,9 @@ class MessageDecoder:
         except Misfit as error:
             msg = f"pipeline {self._pipeline.name!r}: a message that is held does not fit any more: {error}"
             raise StateError(msg) from error
-        return TimelineEntry(held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content)
+        return TimelineEntry(
+            held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content, held.tie
+        )
 
     def held_content(self, entry: TimelineEntry) -> dict[str, Any]:
         """Return the content of a held message, as a person is shown it."""
@@ -250,11 +253,20 @@ class MessageDecoder:
             body = _with(body, pipeline.arrival, envelope.sequence_number)
         return body  # type: ignore[no-any-return]
 
-    def _entry(self, content: dict[str, Any]) -> TimelineEntry:
-        offers, invalid = read(self._pipeline, [self.message(content)])
+    def _entry(self, content: dict[str, Any], number: int) -> TimelineEntry:
+        message = self.message(content)
+        offers, invalid = read(self._pipeline, [message])
         if invalid:
             raise Misfit(invalid[0][0])
-        return offers[0][2]
+        entry, pipeline = offers[0][2], self._pipeline
+        if pipeline.time is not None:  # the message may have neither its nanoseconds nor its arrival
+            time, came = value_at(message, pipeline.time), number
+            if isinstance(time, dt.datetime):
+                time = value_at(content, pipeline.time)
+            if pipeline.arrival is not None:
+                came = value_at(message, pipeline.arrival) or value_at(content, pipeline.arrival)
+            entry.tie = pipeline.order.tie(time, came, entry.id or "")
+        return entry
 
     def message(self, content: dict[str, Any]) -> Any:
         """Build the handler's message from fields as JSON has them.

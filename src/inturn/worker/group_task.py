@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from inturn.core import limits
-from inturn.core.identity import TimelineEntry
+from inturn.core.identity import Spot, TimelineEntry
 from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
@@ -30,7 +30,6 @@ from inturn.store.records import (
     HeldMessage,
     MadeOutput,
     RejectedMessage,
-    Spot,
 )
 from inturn.worker import codec
 from inturn.worker.codec import MessageDecoder
@@ -194,7 +193,7 @@ class GroupRunner:
             rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
-        gone = [_spot(stored[key][0]) for key in stored.keys() - now.keys()]
+        gone = [stored[key][0].spot for key in stored.keys() - now.keys()]
         marks = [AppliedMark._make(each) for each in line.part()]
         oldest_us = self._oldest_us(turn, line, gone, is_whole=is_whole)
         made = self._outputs(turn.group, journal)
@@ -241,9 +240,9 @@ class GroupRunner:
         ids = [entry.id or "" for entry in entries] if turns is None and not is_whole else None
         found = self._look(lambda kept, number: kept.held(number, group, turns, ids))
         if moves and not is_whole:
-            known = {each[:3] for each in found}
+            known = {each.spot for each in found}
             first = partial(self._held_from, group, len(entries))
-            found += [each for each in line.releasable(entries, first) if each[:3] not in known]
+            found += [each for each in line.releasable(entries, first) if each.spot not in known]
         for each in found:
             line.restore(self.reader.again(each))
         return is_whole
@@ -254,10 +253,10 @@ class GroupRunner:
         while True:
             most = min(most, limits.HELD_AT_ONCE)
             part = self._look(partial(_held_part, group, spot, most))
-            yield from (each for each in part if each[:3] != last)
+            yield from (each for each in part if each.spot != last)
             if len(part) < most:
                 return
-            last = spot = part[-1][:3]
+            last = spot = part[-1].spot
             most *= 4
 
     def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
@@ -323,11 +322,7 @@ class GroupRunner:
 
 def _held(reader: MessageDecoder, entry: TimelineEntry) -> HeldMessage:
     since_us = entry.since_us or 0
-    return HeldMessage(entry.epoch, entry.turn, entry.id or "", since_us, entry.digest, reader.text(entry))
-
-
-def _spot(entry: TimelineEntry) -> tuple[int, int, str]:
-    return (entry.epoch, entry.turn, entry.id or "")
+    return HeldMessage(*entry.spot, since_us, entry.digest, reader.text(entry))
 
 
 def _held_part(group: str, spot: Spot, most: int, kept: PipelineStore, number: int) -> list[HeldMessage]:

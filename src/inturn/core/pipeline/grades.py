@@ -143,7 +143,7 @@ class GaplessTimeline(Timeline):
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         epoch, due = self.epoch or 0, self.next()
         coming = {entry.turn for entry in entries}
-        for each in held_from((epoch, due, "")):
+        for each in held_from((epoch, due, "", "")):
             while due in coming and due < each.turn:
                 due += 1
             if each.epoch != epoch or each.turn > due:
@@ -306,7 +306,7 @@ class TimestampTimeline(KeyedTimeline):
         return None if self.reached is None else self.reached - self.order.lateness_us
 
     def key(self, entry: TimelineEntry) -> Key:
-        return (entry.turn, entry.id or "")
+        return (entry.turn, entry.tie, entry.id or "")
 
     def place(self, entry: TimelineEntry) -> Position:
         known = self.recall(entry)
@@ -342,7 +342,7 @@ class TimestampTimeline(KeyedTimeline):
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:
         times = [entry.turn for entry in entries]
         greatest = max(times if self.reached is None else [self.reached, *times], default=None)
-        for each in held_from((0, limits.FIRST_TURN, "")):
+        for each in held_from((0, limits.FIRST_TURN, "", "")):
             if greatest is None or each.turn > greatest - self.order.lateness_us:
                 return
             yield each

@@ -17,7 +17,8 @@ from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, Monoto
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.texts import shown
 from inturn.core.values.duration import Duration, duration_us
-from inturn.core.values.instant import MICROSECONDS, Unit, is_date, read_us
+from inturn.core.values.instant import MICROSECONDS, Unit, is_date, read_ns, read_us
+from inturn.core.values.sortable import sortable, sortable_integer
 
 _DOUBLINGS = 32
 """A microsecond that is doubled so often is more than the longest pause."""
@@ -105,6 +106,16 @@ class Order:
             InputError: if the value has a wrong type.
         """
         return integer(value, self.column)
+
+    def tie(self, value: Any, arrival: Any, ident: str) -> str:  # noqa: ARG002 - a hook
+        """Return a text that orders a message among those of the same turn, before their ids; mostly there are none.
+
+        Args:
+            value: value of its ``column`` as it came; None: its turn says all of it.
+            arrival: value of the field with its arrival; None if the pipeline names none.
+            ident: its id.
+        """
+        return ""
 
     def identity(self, entry: TimelineEntry) -> int | str:
         """Return the name of a message within its group: the revision, or the id where the order has none."""
@@ -237,6 +248,10 @@ class Timestamp(Order):
     A group's watermark is its own greatest time less the lateness. A message is applied once the watermark has reached
     its time; one below the watermark is late.
 
+    Times are compared to the microsecond. Messages of one microsecond that wait together are applied in the order of
+    the finer digits, then of their arrival if the pipeline names it, then of their ids: as numbers where they are
+    integers, before which come those that are not.
+
     Without ``idle`` the watermark moves only with messages, so the newest ones of a group are held until its next one.
     With it they are released that long after the newest held message was taken in, by the clock of the step. The
     watermark moves to the time of the last one, so that an earlier one which comes later is late.
@@ -304,6 +319,11 @@ class Timestamp(Order):
             msg = f"{self.column} is {value!r} of type {kind}; expected a datetime: convert it first"
             raise InputError(msg + ", or to a number since 1970 (unit=…)")
         return found
+
+    @override
+    def tie(self, value: Any, arrival: Any, ident: str) -> str:
+        finer = 0 if value is None else read_ns(value, self.unit)
+        return f"{finer:03d}{'' if arrival is None else sortable(arrival)}{sortable_integer(ident)}"
 
 
 @dataclass(frozen=True)

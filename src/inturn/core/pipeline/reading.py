@@ -1,5 +1,6 @@
 """Reading of messages: from the user's values to entries with their places, checked once and never guessed."""
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -38,16 +39,21 @@ class _Place(NamedTuple):
 
 
 def read(
-    pipeline: Pipeline, messages: Iterable[Any]
+    pipeline: Pipeline, messages: Iterable[Any], begin: int = 0
 ) -> tuple[list[tuple[Any, str, TimelineEntry]], list[tuple[str, str | None, Any]]]:
     """Return messages as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
+
+    Args:
+        pipeline: pipeline that they are of.
+        messages: messages, as the user has them.
+        begin: number of those before them: where messages do not say their arrival, their numbers do.
 
     Raises:
         InputError: if a message is neither a dict nor of the message type.
         InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
     """
     offers, invalid = [], []
-    for number, given in enumerate(messages):
+    for number, given in enumerate(messages, begin):
         message, content = message_of(pipeline, given)
         at = Placed._make(pipeline.read_places(content))
         why = next(_faults(pipeline, message, content, at), None)
@@ -57,7 +63,7 @@ def read(
             except InputError as error:  # of the wrong type
                 why = str(error)
             else:
-                offers.append(_offer(pipeline, message, content, at, place, number))
+                offers.append(_offer(pipeline, given, number, message, content, at, place))
                 continue
         if pipeline.on_invalid == "fail":
             raise InvalidMessage(why + f": {given!r}")
@@ -172,22 +178,27 @@ def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offer(
-    pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed, place: _Place, number: int
+    pipeline: Pipeline, given: Any, number: int, message: Any, content: Mapping[str, Any], at: Placed, place: _Place
 ) -> tuple[Any, str, TimelineEntry]:
     order, is_identified = pipeline.order, pipeline.id is not None
+    name = str(at.id) if is_identified and at.id is not None else None
+    # A datetime has no nanoseconds any more; the text that it was made of may have some.
+    time = value_at(given, pipeline.time) if pipeline.time and isinstance(at.turn, dt.datetime) else at.turn
+    came = None
+    if pipeline.arrival is not None:
+        came = at.arrival if _says_arrival(pipeline.arrival, content) else number
     entry = TimelineEntry(
         turn=place.turn,
         digest=digest(own_content(pipeline, content)),
         message=message,
         epoch=place.epoch,
-        id=str(at.id) if is_identified and at.id is not None else None,
+        id=name,
+        tie=order.tie(time, came, name or ""),
     )
     # An id also orders messages, by its own type; a revision needs no id beside it.
     ident = at.id if is_identified and not order.has_revisions else ""
-    key = (entry.epoch, entry.turn, ident, entry.digest)
-    if pipeline.arrival is None:
-        return key, place.group, entry
-    return (at.arrival if _says_arrival(pipeline.arrival, content) else number, *key), place.group, entry
+    key = (entry.epoch, entry.turn, entry.tie, ident, entry.digest)
+    return (key if pipeline.arrival is None else (came, *key)), place.group, entry
 
 
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:

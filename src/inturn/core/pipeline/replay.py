@@ -82,6 +82,7 @@ class Replay(Generic[StateT, OutputT]):
         verdicts: for each decision of this step, by its id: None if it was carried out, else why it is void.
         version: version of the pipeline.
         shape: shape of its state type; see :mod:`inturn.core.pipeline.versions`.
+        taken: number of messages of all steps.
         handler: handler of this step; None: it has not applied a message yet.
     """
 
@@ -93,6 +94,7 @@ class Replay(Generic[StateT, OutputT]):
     verdicts: dict[str, str | None] = field(default_factory=dict)
     version: int = 1
     shape: Any = None
+    taken: int = field(default=0, compare=False)
     handler: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -136,7 +138,7 @@ def replay(
     pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)
     journal = Journal()
-    offers, invalid = read(pipeline, messages)
+    offers, invalid = read(pipeline, messages, before.taken)
     journal.counts.received = len(offers) + len(invalid)
     rejected = list(before.rejected)
     for why, name, message in invalid:
@@ -169,6 +171,7 @@ def replay(
         verdicts=verdicts,
         version=pipeline.version,
         shape=pipeline.shape,
+        taken=before.taken + journal.counts.received,
         handler=proved,
     )
 

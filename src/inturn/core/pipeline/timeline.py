@@ -14,7 +14,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from inturn.core.identity import TimelineEntry
+from inturn.core.identity import Spot, TimelineEntry
 from inturn.core.texts import kept_error, storable
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class HeldPlace(Protocol):
 
 
 Held = TypeVar("Held", bound=HeldPlace)
-HeldFrom = Callable[[tuple[int, int, str]], Iterator[Held]]
-"""A function that yields the held messages from (epoch, turn, id) on, in this order."""
+HeldFrom = Callable[[Spot], Iterator[Held]]
+"""A function that yields the held messages from a spot on, in this order."""
 
 
 @dataclass(slots=True)
@@ -289,7 +289,7 @@ class Timeline(ABC):
         return self.parked not in STOPPED
 
     def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:  # noqa: ARG002 - a hook
-        """Return whether the messages that these release are the first ones in the order of (epoch, turn, id)."""
+        """Return whether the messages that these release are the first ones in the order of their spots."""
         return False
 
     def releasable(self, entries: Sequence[TimelineEntry], held_from: HeldFrom[Held]) -> Iterator[Held]:  # noqa: ARG002

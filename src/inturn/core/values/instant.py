@@ -1,8 +1,8 @@
 """Points in time as a log gives them: a datetime, text, or a number since 1970, all as microseconds.
 
 ``Timestamp`` reads its field by this rule in every engine. Text is ISO 8601 or the same with slashes (``2014/10/22
-11:15:41.000``). A time without a zone is UTC. Digits finer than a microsecond are cut off. A date alone is no point in
-time.
+11:15:41.000``). A time without a zone is UTC. Digits finer than a microsecond are read on their own. A date alone is no
+point in time.
 """
 
 import datetime as dt
@@ -62,9 +62,21 @@ def _us(value: Any, unit: Unit) -> int | None:
     return _scaled(value, unit)
 
 
-def _scaled(value: float | Decimal, unit: Unit) -> int | None:
-    """Return a number of units as microseconds, rounded down."""
+def read_ns(value: Any, unit: Unit = "us") -> int:
+    """Return the nanoseconds of a point in time within its microsecond, 0 to 999, by the rules of :func:`read_us`."""
+    if isinstance(value, str):
+        if found := _TEXT.fullmatch(value):
+            return int((found[8] or "")[6:].ljust(3, "0"))
+        value = int(value) if _NUMBER.fullmatch(value) else None
+    if not isinstance(value, int | float | Decimal) or (isinstance(value, int) and unit != "ns"):
+        return 0
+    return (_scaled(value, unit, finer=1_000) or 0) % 1_000
+
+
+def _scaled(value: float | Decimal, unit: Unit, finer: int = 1) -> int | None:
+    """Return a number of units as parts of a microsecond, rounded down; as whole ones without ``finer``."""
     times, parts = MICROSECONDS[unit]
+    times *= finer
     if isinstance(value, int):
         return value * times // parts
     if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - a NaN of either type

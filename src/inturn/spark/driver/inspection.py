@@ -6,6 +6,7 @@ The command line uses it. Whole tables are read with :func:`inturn.spark.read`.
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from inturn.core import limits
 from inturn.core.errors import StoreError
+from inturn.core.identity import Spot
 from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
@@ -29,6 +31,7 @@ from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.tables.decision_log import file_of
 from inturn.spark.tables.group_status import status_of
+from inturn.spark.tables.levels import ties
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
@@ -100,26 +103,28 @@ class SparkInspector(Decider):
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
-        return sorted((each for _, each in self._held([name])), key=_place)
+        found = [(place, each) for _, place, each in self._held([name])]
+        return [each for _, each in sorted(found, key=itemgetter(0))]
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
-        found: dict[str, HeldStatus] = {}
-        for name, each in self._held(names):
-            found[name] = min(found.get(name, each), each, key=_place)
-        return found
+        found: dict[str, tuple[Spot, HeldStatus]] = {}
+        for name, place, each in self._held(names):
+            found[name] = min(found.get(name, (place, each)), (place, each), key=itemgetter(0))
+        return {name: each for name, (_, each) in found.items()}
 
-    def _held(self, names: Sequence[str]) -> Iterator[tuple[str, HeldStatus]]:
-        """Yield the held messages of groups, with the group of each."""
+    def _held(self, names: Sequence[str]) -> Iterator[tuple[str, Spot, HeldStatus]]:
+        """Yield the held messages of groups, with the group and the place of each."""
         since = {name: row["held_step"] for name, row in self._rows(names).items() if row["held"]}
         wanted = _hashes(since)
         for file in (file for level in self.last.levels for file in level.held):
             for part in Cursor(self._all, [file]).take(wanted, self._all.high):
-                for each in part.to_pylist(maps_as_pydicts="strict"):
+                for each, tie in zip(part.to_pylist(maps_as_pydicts="strict"), ties(part), strict=True):
                     first = since.get(each["group"])
                     if first is not None and each["step"] >= first:
-                        place = each["epoch"], each["turn"], each["id"], time_of(each["since_us"])
-                        yield each["group"], HeldStatus(*place, each["digest"].hex(), each["message"])
+                        epoch, turn, ident = each["epoch"], each["turn"], each["id"]
+                        status = (time_of(each["since_us"]), each["digest"].hex(), each["message"])
+                        yield each["group"], (epoch, turn, tie, ident or ""), HeldStatus(epoch, turn, ident, *status)
 
     @override
     def outputs(self) -> Iterator[OutputRow]:
@@ -232,7 +237,3 @@ def store(location: str | os.PathLike[str]) -> PipelineResults:
 def _hashes(names: Iterable[str]) -> Hashes:
     """Return the hashes of groups, sorted and unique."""
     return np.unique(np.array([group_hash(name) for name in names], dtype=np.int64))
-
-
-def _place(held: HeldStatus) -> tuple[int, int, str]:
-    return held.epoch, held.turn, held.id or ""

@@ -16,7 +16,7 @@ from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import ARRIVED, HASH, OWN
 from inturn.spark.columns.records import rows_of, values
-from inturn.spark.executor.placement import column_of, sort_keys, turn_of
+from inturn.spark.executor.placement import TIE, column_of, sort_keys, turn_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -40,7 +40,7 @@ class Chunk:
         groups: the groups in the order of their rows; ``names`` are the same as Python strings.
         starts: the first row of each group, then the number of rows.
         turns: each row's place in its group's order; 0 under ``Arrival``.
-        epochs: each row's epoch; None if the pipeline has no epoch column; ``ids`` alike.
+        epochs: each row's epoch; None if the pipeline has no epoch column; ``ids`` and ``ties`` alike.
         digest: each row's digest; None until it is computed.
     """
 
@@ -56,6 +56,7 @@ class Chunk:
     turns: Ints
     epochs: Ints | None
     ids: list[str | None] | None
+    ties: list[str] | None
     digest: list[bytes | None]
 
     @classmethod
@@ -92,6 +93,7 @@ class Chunk:
             turns=np.zeros(len(table), np.int64) if turn is None else numbers(table[turn]),
             epochs=numbers(table[column_of(pipeline.epoch)]) if pipeline.epoch else None,
             ids=_texts(table[column_of(pipeline.id)]) if pipeline.id else None,
+            ties=table[TIE].to_pylist() if TIE in table.column_names else None,
             digest=[None] * len(table),
         )
 
@@ -141,6 +143,7 @@ class Chunk:
             epoch=0 if self.epochs is None else int(self.epochs[row]),
             id=None if self.ids is None else self.ids[row],
             ref=(self.content, row),
+            tie="" if self.ties is None else self.ties[row],
         )
 
 

@@ -1,6 +1,7 @@
 """The decisions about a task's groups. Each is taken when its group is opened, before the group's messages."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
     messages, bad = MessageCodec(pipeline, schema.names).built(table)
     if bad:
         raise InputError(bad[0])
-    return TimelineEntry(entry.turn, entry.digest, messages[0], entry.epoch, entry.id, entry.since_us, (table, 0))
+    return replace(entry, message=messages[0], ref=(table, 0))
 
 
 def _array(value: Any, kind: pa.DataType) -> pa.Array:

@@ -6,6 +6,7 @@ zones.
 """
 
 import functools
+from itertools import repeat
 from typing import Any, Final, cast
 
 import numpy as np
@@ -19,6 +20,8 @@ from inturn.spark.columns.names import ARRIVED, OWN
 
 TURN: Final = f"{OWN}turn"
 """The column with a message's time, in microseconds since 1970."""
+TIE: Final = f"{OWN}tie"
+"""The column with the text that orders messages of the same time."""
 _WITHIN: Final = f"{OWN}at_"
 
 
@@ -42,7 +45,32 @@ def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
             batch = batch.append_column(column_of(path), within(batch, path))
     if pipeline.time is not None:
         batch = batch.append_column(TURN, _times(batch.column(column_of(pipeline.time)), pipeline.order.unit))
+        batch = batch.append_column(TIE, _ties(pipeline, batch))
     return batch
+
+
+def _ties(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.Array:
+    times, ids = (batch.column(column_of(cast("str", name))) for name in (pipeline.time, pipeline.id))
+    finer = repeat(None) if pa.types.is_timestamp(times.type) else _plain(times)
+    came = repeat(None) if pipeline.arrival is None else _plain(_counted(batch.column(column_of(pipeline.arrival))))
+    names = repeat("") if pa.types.is_temporal(ids.type) else map(str, _plain(ids))
+    return pa.array(list(map(pipeline.order.tie, finer, came, names)), pa.string())
+
+
+def _counted(column: pa.Array) -> pa.Array:
+    """Return a column with times in microseconds and dates in days: Spark has years that Python lacks."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """Return the values of a column; Spark does not ensure that its texts are UTF-8."""
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    texts: list[Any] = (column.cast(pa.large_binary()) if is_text else column).to_pylist()
+    if not is_text:
+        return texts
+    return [None if value is None else value.decode(errors="replace") for value in texts]
 
 
 def within(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
@@ -62,11 +90,7 @@ def _times(column: pa.Array, unit: Unit) -> pa.Array:
         if not len(numbers) or max(-int(numbers.min()), int(numbers.max())) < 2**63 // times:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
             return pa.array(np.floor_divide(numbers * times, over), pa.int64(), mask=nulls)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = column.cast(pa.large_binary())  # Spark does not ensure that its strings are UTF-8
-        texts = (None if value is None else value.decode(errors="replace") for value in column.to_pylist())
-        return pa.array([read_us(text, unit) for text in texts], pa.int64())
-    return pa.array([read_us(value, unit) for value in column.to_pylist()], pa.int64())
+    return pa.array([read_us(value, unit) for value in _plain(column)], pa.int64())
 
 
 def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
@@ -77,7 +101,7 @@ def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
     ident = None if pipeline.order.has_revisions else pipeline.id
     epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
     arrival = arrival or (ARRIVED if has_places else None)
-    own = [epoch, turn_of(pipeline), ident]
+    own = [epoch, turn_of(pipeline), TIE if pipeline.order.has_times else None, ident]
     keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
     return [key for key in keys if key is not None]
 

@@ -6,6 +6,7 @@ the groups that the step touches.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -150,9 +151,16 @@ class Levels:
         for row, why in bad.items():
             msg = f"a held message of group {table['group'][row]} does not fit the message type any more: {why}"
             raise InputError(msg)
-        rows = zip(*(values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us")), strict=True)
-        for at, (epoch, turn, digest, ident, since_us) in enumerate(rows):
-            records[at].line.restore(TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at)))
+        columns = (values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us"))
+        for at, (epoch, turn, digest, ident, since_us, tie) in enumerate(zip(*columns, ties(table), strict=True)):
+            entry = TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at), tie)
+            records[at].line.restore(entry)
+
+
+def ties(held: pa.Table | pa.RecordBatch) -> list[str]:
+    """Return the texts that order held messages among those of the same turn; older stores have none."""
+    stored = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
+    return [tie or "" for tie in stored]
 
 
 def waits(

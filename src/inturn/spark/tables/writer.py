@@ -41,6 +41,7 @@ HELD = {
     "digest": pa.binary(),
     "since_us": pa.int64(),
     "step": pa.int64(),
+    "tie": pa.string(),
 }
 OUTPUTS = {
     "group": pa.string(),
@@ -126,7 +127,10 @@ class StepWriter:
             self._out["unsettled"].write(unsettled(table))
         waiting, self._held_tables = self._held_tables, []
         for content, taken, rows in self._held.values():
-            place = [(hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step) for hash_, name, e in taken]
+            place = [
+                (hash_, name, e.epoch, e.turn, e.id, e.digest, e.since_us, self._step, e.tie or None)
+                for hash_, name, e in taken
+            ]
             messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
             waiting.append(_table(HELD, place).append_column("message", messages))
         self._held = {}

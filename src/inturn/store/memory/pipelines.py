@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from inturn.core import limits
+from inturn.core.identity import Spot
 from inturn.core.pipeline.timeline import Status
 from inturn.store.records import (
     AppliedMark,
@@ -19,7 +20,6 @@ from inturn.store.records import (
     PipelineInfo,
     PipelineSummary,
     RejectedMessage,
-    Spot,
 )
 
 
@@ -149,7 +149,7 @@ class MemoryPipelines:
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
         """Return the held messages of a group from a spot on."""
-        return [each for each in self._all_held(pipeline, group) if each[:3] >= spot][:limit]
+        return [each for each in self._all_held(pipeline, group) if each.spot >= spot][:limit]
 
     def heads(self, pipeline: int, groups: Sequence[str]) -> dict[str, HeldMessage]:
         """Return the first held message of each of these groups."""
@@ -158,7 +158,7 @@ class MemoryPipelines:
 
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         """Return the times and spots of the messages that a group has held longest."""
-        return sorted((each.since_us, each[:3]) for each in self._all_held(pipeline, group))[:limit]
+        return sorted((each.since_us, each.spot) for each in self._all_held(pipeline, group))[:limit]
 
     def _all_held(self, pipeline: int, group: str) -> list[HeldMessage]:
         return [message for _, message in sorted(self._of(pipeline).held.get(group, {}).items())]
@@ -183,7 +183,7 @@ class MemoryPipelines:
             there = mine.held.setdefault(line.group, {})
             for spot in gone:
                 there.pop(spot, None)
-            there.update({message[:3]: message for message in held})
+            there.update({message.spot: message for message in held})
             for output in outputs:
                 info.outputs += 1
                 mine.outputs.append(output._replace(number=info.outputs))

@@ -39,14 +39,14 @@ _OUTPUTS: Final = "outputs"
 """The kind of count for outputs; messages are counted under other names."""
 _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     **dict.fromkeys(("lines", "lines_after", "parked_lines", "briefs", "due_groups"), ((0,), ())),
-    **dict.fromkeys(("held_of", "held_turns", "held_ids", "held_from"), ((2,), ())),
+    **dict.fromkeys(("held_of", "held_turns", "held_ids", "held_from"), ((3,), ())),
     **dict.fromkeys(("decisions", "decisions_of", "decided_of"), ((1,), (3,))),
     **dict.fromkeys(("outgoing", "failing"), ((0,), (3,))),
     "pipelines": ((), (0,)),
     "verdicts": ((), (1,)),
     "decided_groups": ((1,), ()),
-    "heads": ((0, 3), ()),
-    "held_longest": ((3,), ()),
+    "heads": ((0, 4), ()),
+    "held_longest": ((4,), ()),
     "rejections": ((), (1, 3, 4)),
     "rejections_of": ((), (0, 2, 3)),
     **dict.fromkeys(("outputs", "outputs_of"), ((1,), (4,))),

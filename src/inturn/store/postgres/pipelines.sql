@@ -102,46 +102,47 @@ with free as materialized (
 select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) and grp not in (select grp from free);
 
 -- name: held_of
-select epoch, turn, id, since_us, digest, content from inturn_held
-where pipeline = $1 and grp = $2 order by epoch, turn, id;
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
+where pipeline = $1 and grp = $2 order by epoch, turn, tie, id;
 
 -- name: held_turns
-select epoch, turn, id, since_us, digest, content from inturn_held
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
 where pipeline = $1 and grp = $2 and turn = any($3::bigint[]);
 
 -- name: held_ids
-select epoch, turn, id, since_us, digest, content from inturn_held
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
 where pipeline = $1 and grp = $2 and id = any($3::text[]) and id <> '';
 
 -- name: hold_messages
-insert into inturn_held (pipeline, grp, epoch, turn, id, since_us, digest, content)
-select $1, * from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bytea[], $8::text[])
+insert into inturn_held (pipeline, grp, epoch, turn, tie, id, since_us, digest, content)
+select $1, * from unnest(
+    $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::text[])
 on conflict (pipeline, grp, epoch, turn, id) do update
-set since_us = excluded.since_us, digest = excluded.digest, content = excluded.content;
+set tie = excluded.tie, since_us = excluded.since_us, digest = excluded.digest, content = excluded.content;
 
 -- name: release_messages
 delete from inturn_held where ctid = any(array(
-    select h.at from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) g (grp, epoch, turn, id)
+    select h.at from unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[]) g (grp, epoch, turn, tie, id)
     cross join lateral (
         select ctid as at from inturn_held
-        where pipeline = $1 and grp = g.grp and epoch = g.epoch and turn = g.turn and id = g.id offset 0
+        where pipeline = $1 and grp = g.grp and epoch = g.epoch and turn = g.turn and tie = g.tie and id = g.id offset 0
     ) h
 ));
 
 -- name: held_from
-select epoch, turn, id, since_us, digest, content from inturn_held
-where pipeline = $1 and grp = $2 and (epoch, turn, id) >= ($3::bigint, $4::bigint, $5::text)
-order by epoch, turn, id limit $6;
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
+where pipeline = $1 and grp = $2 and (epoch, turn, tie, id) >= ($3::bigint, $4::bigint, $5::text, $6::text)
+order by epoch, turn, tie, id limit $7;
 
 -- name: heads
-select g.grp, h.epoch, h.turn, h.id, h.since_us, h.digest, h.content from unnest($2::text[]) g (grp)
+select g.grp, h.epoch, h.turn, h.tie, h.id, h.since_us, h.digest, h.content from unnest($2::text[]) g (grp)
 cross join lateral (
-    select * from inturn_held h where h.pipeline = $1 and h.grp = g.grp order by h.epoch, h.turn, h.id limit 1
+    select * from inturn_held h where h.pipeline = $1 and h.grp = g.grp order by h.epoch, h.turn, h.tie, h.id limit 1
 ) h;
 
 -- name: held_longest
-select since_us, epoch, turn, id from inturn_held
-where pipeline = $1 and grp = $2 order by since_us, epoch, turn, id limit $3;
+select since_us, epoch, turn, tie, id from inturn_held
+where pipeline = $1 and grp = $2 order by since_us, epoch, turn, tie, id limit $3;
 
 -- name: marks
 select m.mark, m.digest, m.turn from unnest($3::bytea[]) asked (mark)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from inturn.core import limits
+from inturn.core.identity import Spot
 from inturn.core.override import override
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
@@ -22,7 +23,6 @@ from inturn.store.records import (
     PipelineInfo,
     PipelineSummary,
     RejectedMessage,
-    Spot,
 )
 
 Row: TypeAlias = tuple[Any, ...]
@@ -146,14 +146,14 @@ class SqlPipelines(PipelineStore):
 
     @override
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
-        epoch, turn, message_id = spot
-        rows = self._read("held_from", pipeline, self._key(group), epoch, turn, self._key(message_id), limit)
+        *place, message_id = spot
+        rows = self._read("held_from", pipeline, self._key(group), *place, self._key(message_id), limit)
         return [*map(HeldMessage._make, rows)]
 
     @override
     def held_longest(self, pipeline: int, group: str, limit: int) -> list[tuple[int, Spot]]:
         rows = self._read("held_longest", pipeline, self._key(group), limit)
-        return [(since_us, (epoch, turn, message_id)) for since_us, epoch, turn, message_id in rows]
+        return [(since_us, (epoch, turn, tie, message_id)) for since_us, epoch, turn, tie, message_id in rows]
 
     @override
     def keep(
@@ -171,10 +171,10 @@ class SqlPipelines(PipelineStore):
             line, its_held, its_gone, its_outputs, its_marks, _ = each
             group = names[line.group]
             lines.append((number, group, line.version + 1, *line[2:], *self._more(each)))
-            for epoch, turn, message_id in its_gone:
-                gone.append((number, group, epoch, turn, form(message_id)))
-            for epoch, turn, message_id, since_us, digest, content in its_held:
-                held.append((number, group, epoch, turn, form(message_id), since_us, digest, content))
+            for *place, message_id in its_gone:
+                gone.append((number, group, *place, form(message_id)))
+            for *place, message_id, since_us, digest, content in its_held:
+                held.append((number, group, *place, form(message_id), since_us, digest, content))
             for mark, digest, turn in its_marks:
                 marks.append((number, group, mark, digest, turn))
             for _, _, its_epoch, revision, output_id, *more in its_outputs:

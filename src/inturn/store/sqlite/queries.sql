@@ -582,35 +582,35 @@ where pipeline = ? and grp in (select value from json_each(?)) and begun > 0;
 update inturn_group set begun = ?3, begun_until_ms = ?4 where pipeline = ?1 and grp = ?2;
 
 -- name: held_of
-select epoch, turn, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? order by epoch, turn, id;
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? order by epoch, turn, tie, id;
 
 -- name: held_turns
-select epoch, turn, id, since_us, digest, content from inturn_held
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and turn in (select value from json_each(?));
 
 -- name: held_ids
-select epoch, turn, id, since_us, digest, content from inturn_held
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? and id in (select value from json_each(?)) and id <> '';
 
 -- name: hold_messages
-insert or replace into inturn_held (pipeline, grp, epoch, turn, id, since_us, digest, content)
-values (?, ?, ?, ?, ?, ?, ?, ?);
+insert or replace into inturn_held (pipeline, grp, epoch, turn, tie, id, since_us, digest, content)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: release_messages
-delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = ? and id = ?;
+delete from inturn_held where pipeline = ? and grp = ? and epoch = ? and turn = ? and tie = ? and id = ?;
 
 -- name: held_from
-select epoch, turn, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? and (epoch, turn, id) >= (?, ?, ?) order by epoch, turn, id limit ?;
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? and (epoch, turn, tie, id) >= (?, ?, ?, ?) order by epoch, turn, tie, id limit ?;
 
 -- name: held_head
-select epoch, turn, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? order by epoch, turn, id limit 1;
+select epoch, turn, tie, id, since_us, digest, content from inturn_held
+where pipeline = ? and grp = ? order by epoch, turn, tie, id limit 1;
 
 -- name: held_longest
-select since_us, epoch, turn, id from inturn_held
-where pipeline = ? and grp = ? order by since_us, epoch, turn, id limit ?;
+select since_us, epoch, turn, tie, id from inturn_held
+where pipeline = ? and grp = ? order by since_us, epoch, turn, tie, id limit ?;
 
 -- name: marks
 select mark, digest, turn from inturn_mark
