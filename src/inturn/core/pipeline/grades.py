@@ -18,7 +18,6 @@ from inturn.core.pipeline.timeline import (
     HeldFrom,
     Key,
     Position,
-    Remembered,
     Status,
     Timeline,
 )
@@ -346,53 +345,3 @@ class TimestampTimeline(KeyedTimeline):
             if greatest is None or each.turn > greatest - self.order.lateness_us:
                 return
             yield each
-
-
-class ArrivalTimeline(KeyedTimeline):
-    """A timeline of ``Arrival``; ``reached`` counts the arrivals.
-
-    Every id is remembered, since no position could refuse an old copy. A store may keep ids beside the timeline:
-    ``part`` hands them over, ``remind`` puts some back for one step.
-    """
-
-    __slots__ = ("_reminded",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._reminded: set[bytes] = set()
-
-    @override
-    def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:
-        return list({mark: None for mark in map(self.mark, entries) if mark not in self._known}) if self.beside else []
-
-    @override
-    def remind(self, remembered: Iterable[Remembered]) -> None:
-        for mark, known, turn in remembered:
-            self._known[mark] = (known, turn)
-            self._reminded.add(mark)
-
-    @override
-    def part(self) -> list[Remembered]:
-        if len(self.memory) <= limits.REMEMBERED_TOGETHER * RECORD.size:
-            return []
-        parted = list(RECORD.iter_unpack(self.memory))
-        self.memory, self.beside = b"", self.beside + len(parted)
-        return parted
-
-    def settle(self) -> None:
-        for mark in self._reminded:
-            del self._known[mark]
-        self._reminded = set()
-        super().settle()
-
-    def key(self, entry: TimelineEntry) -> Key:
-        return (entry.turn,)
-
-    def place(self, entry: TimelineEntry) -> Position:
-        return self.recall(entry) or Position.NEXT
-
-    def see(self, entry: TimelineEntry) -> None:
-        self.reached = entry.turn = (self.reached or 0) + 1
-
-    def ready(self) -> TimelineEntry | None:
-        return None if self.parked or self.first() is None else self.pop()

@@ -13,7 +13,8 @@ from inturn.core import limits
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.identity import TimelineEntry
 from inturn.core.override import override
-from inturn.core.pipeline.grades import ArrivalTimeline, GaplessTimeline, MonotoneTimeline, TimestampTimeline
+from inturn.core.pipeline.arrival import ArrivalTimeline
+from inturn.core.pipeline.grades import GaplessTimeline, MonotoneTimeline, TimestampTimeline
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.texts import shown
 from inturn.core.values.duration import Duration, duration_us
