@@ -28,7 +28,7 @@ BEGIN, END = "<!-- timeline: begin -->", "<!-- timeline: end -->"
 PLACES = {
     Position.NEXT: "it is its turn",
     Position.AHEAD: "its turn has not come",
-    Position.COPY: "applied or held already, same content",
+    Position.COPY: "applied, held or a conflict already, same content",
     Position.OTHER: "applied or held already, other content",
     Position.FORGOTTEN: "behind, and no longer remembered",
     Position.SKIPPED: "in a gap that was skipped",

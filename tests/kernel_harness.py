@@ -56,6 +56,7 @@ class Bounds:
     snapshot_every: int = limits.SNAPSHOT_EVERY
     remembered: int = limits.REMEMBERED_REVISIONS
     remembered_ids: int = limits.REMEMBERED_IDS
+    remembered_conflicts: int = limits.REMEMBERED_CONFLICTS
     levels: int = limits.LEVELS
 
     @contextmanager
@@ -66,6 +67,7 @@ class Bounds:
             patch.setattr(limits, "SNAPSHOT_EVERY", self.snapshot_every)
             patch.setattr(limits, "REMEMBERED_REVISIONS", self.remembered)
             patch.setattr(limits, "REMEMBERED_IDS", self.remembered_ids)
+            patch.setattr(limits, "REMEMBERED_CONFLICTS", self.remembered_conflicts)
             patch.setattr(limits, "LEVELS", self.levels)
             # Those of the sort are bound as defaults, so the call is given them.
             tiny = partial(
@@ -240,7 +242,8 @@ class Bench:
             if row["error"] is not None:
                 seen.errors.add(group)
             skipped = [tuple(each) for each in msgspec.json.decode(row["skipped"] or "[]")]
-            seen.places[group] = (row["status"], row["epoch"], row["reached"], skipped, row["memory"])
+            remembered = (row["memory"], row["conflicts"] or b"")
+            seen.places[group] = (row["status"], row["epoch"], row["reached"], skipped, *remembered)
 
     def _arrow(self, file: File) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(str(self.root / file.path))).read_all()
@@ -291,7 +294,7 @@ def expected(replay: Replay, columns: Sequence[str] | None = None) -> Seen:
         held=[(h.group, h.status, content(h.message)) for h in replay.held],
         errors=set(replay.errors),
         places={
-            name: (line.status.value, line.epoch, line.reached, line.skipped, line.memory)
+            name: (line.status.value, line.epoch, line.reached, line.skipped, line.memory, line.conflicts)
             for name, line in replay.timelines.items()
         },
     )

@@ -93,11 +93,11 @@ def gapless(order: Gapless, history: Sequence[Message]) -> Expected:
 def monotone(order: Monotone, history: Sequence[Message]) -> Expected:
     """Whatever is greater than all before it; among the others the copies of such ones are known."""
     records: list[Message] = []
+    reported: list[Message] = []
     counts: Counter[str] = Counter()
     for message in history:
-        same = [record for record in records if record[order.column] == message[order.column]]
-        if same:
-            counts["duplicate" if content(same[0]) == content(message) else "conflict"] += 1
+        if any(record[order.column] == message[order.column] for record in records):
+            counts[repeated(order.column, records, reported, message)] += 1
         elif any(record[order.column] > message[order.column] for record in records):
             counts["stale"] += 1
         else:
@@ -110,10 +110,11 @@ def timestamp(order: Timestamp, history: Sequence[Message], *, final: bool = Fal
     counts: Counter[str] = Counter()
     lateness = timedelta(microseconds=order.lateness_us)
     accepted: list[tuple[int, Message]] = []
+    reported: list[Message] = []
     for at, message in enumerate(history):
         same = [other for _, other in accepted if other["i"] == message["i"]]
         if same:
-            counts["duplicate" if content(same[0]) == content(message) else "conflict"] += 1
+            counts[repeated("i", same, reported, message)] += 1
         elif any(other["t"] - message["t"] > lateness for _, other in accepted):
             counts["late"] += 1
         else:
@@ -153,14 +154,22 @@ def epochs(order: Order, history: Sequence[Message]) -> Expected:
 def first_of_each(key: str, history: Sequence[Message]) -> tuple[list[Message], Counter[str]]:
     """The first message to arrive under each key; the others are duplicates or conflicts of it."""
     firsts: list[Message] = []
+    reported: list[Message] = []
     counts: Counter[str] = Counter()
     for message in history:
-        same = [first for first in firsts if first[key] == message[key]]
-        if same:
-            counts["duplicate" if content(same[0]) == content(message) else "conflict"] += 1
+        if any(first[key] == message[key] for first in firsts):
+            counts[repeated(key, firsts, reported, message)] += 1
         else:
             firsts.append(message)
     return firsts, counts
+
+
+def repeated(key: str, firsts: Sequence[Message], reported: list[Message], message: Message) -> str:
+    """The verdict on a message whose key is known: a conflict is reported once, its copies are duplicates."""
+    if any(content(each) == content(message) for each in (*firsts, *reported) if each[key] == message[key]):
+        return "duplicate"
+    reported.append(message)
+    return "conflict"
 
 
 def content(message: Message) -> Message:

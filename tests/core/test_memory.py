@@ -11,6 +11,7 @@ from reference import Message, arrive, content, cut, pipeline, revisions, steps,
 
 from inturn import Arrival, Gapless, Monotone, Timestamp
 from inturn.core import limits
+from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.grades import RECORD
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.timeline import MARK_BYTES
@@ -133,3 +134,76 @@ def test_the_cut_decides_at_most_what_an_old_conflict_is_called(order: Order, wh
     assert (whole.counts.rejected, whole.counts.stale) == whole_says
     assert (last.counts.rejected, last.counts.stale) == ({}, 1)
     assert last.states == whole.states
+
+
+# -- conflicts -----------------------------------------------------------------------------------------------
+
+
+def identified(*numbers: int) -> list[Message]:
+    """Messages that each order can place."""
+    return arrive([{**each, "i": str(each["r"]), "t": NOON} for each in revisions(*numbers)])
+
+
+def others(messages: list[Message], value: str = "other") -> list[Message]:
+    """The same messages with other content."""
+    return arrive([{**message, "v": value} for message in messages])
+
+
+GRADES = [Gapless("r"), Monotone("r"), Timestamp("t", lateness="1 minute"), Arrival()]
+
+
+@pytest.mark.parametrize("order", GRADES, ids=str)
+@pytest.mark.parametrize("cuts", [[], [3], [3, 6], range(1, 9)], ids=str)
+def test_a_conflict_is_reported_once(order: Order, cuts: list[int]) -> None:
+    first = identified(1, 2, 3)
+    history = [*first, *others(first), *others(first)]
+    results = steps(pipeline(order), cut(arrive(history), cuts))
+    counts = summed(results)
+    assert (counts.duplicate, counts.rejected) == (3, {"conflict": 3})
+    assert len(results[-1].rejected) == 3
+
+
+@pytest.mark.parametrize("order", GRADES, ids=str)
+def test_each_content_of_a_place_is_reported(order: Order) -> None:
+    first = identified(1)
+    history = [*first, *others(first, "x"), *others(first, "y"), *others(first, "x"), *others(first, "y"), *first]
+    counts = summed(steps(pipeline(order), cut(arrive(history), range(1, 6))))
+    assert (counts.duplicate, counts.rejected) == (3, {"conflict": 2})
+
+
+@pytest.mark.parametrize("order", [Gapless("r", epoch="e"), Monotone("r", epoch="e")], ids=str)
+def test_an_epoch_begins_without_the_conflicts_of_earlier_ones(order: Order) -> None:
+    first, second = revisions(1, e=1), revisions(1, e=2)
+    after = steps(pipeline(order), [first, others(first), second])[-1]
+    assert after.timelines["a"].conflicts == b""
+    counts = summed(steps(pipeline(order), [first, others(first), second, others(second), others(second)]))
+    assert (counts.duplicate, counts.rejected) == (1, {"conflict": 2})
+
+
+@pytest.mark.parametrize("order", GRADES, ids=str)
+def test_of_many_conflicts_those_of_the_highest_places_are_remembered(
+    order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REMEMBERED_CONFLICTS", 2)
+    first = identified(1, 2, 3, 4)
+    results = steps(pipeline(order), [first, others(first), others(first)])
+    assert len(results[-1].timelines["a"].conflicts) == 2 * 24
+    if order.has_revisions:
+        assert [each.message["r"] for each in results[-1].rejected] == [1, 2, 3, 4, 1, 2]
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("order", [Gapless("r"), Monotone("r")], ids=str)
+def test_a_conflict_is_forgotten_with_its_revision(order: Order) -> None:
+    first = revisions(1, 2)
+    results = steps(pipeline(order), [first, others(first), revisions(3), revisions(4)])
+    assert [len(each.timelines["a"].conflicts) // 24 for each in results] == [0, 2, 1, 0]
+
+
+def test_a_group_that_is_given_up_knows_its_conflicts() -> None:
+    line = pipeline()
+    first = revisions(1, 3)
+    *_, before = steps(line, [first, others(first)])
+    give_up = Decision(id="1", action=DecisionAction.GIVE_UP, group="a", by="me", at_us=1)
+    after = line.replay(others(first), after=before, decisions=[give_up])
+    assert (after.counts.duplicate, after.counts.rejected) == (1, {"given up": 2})

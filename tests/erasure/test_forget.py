@@ -127,6 +127,15 @@ def test_no_byte_of_the_group_is_left_and_the_others_are_untouched(target: str) 
     assert places(target, OPEN)
 
 
+def test_a_copy_of_a_conflict_is_not_stored_again(target: str) -> None:
+    with inturn.open(target) as db:
+        fill(db)
+        forget(db, GROUP, by="officer", why="asked for it")
+        db.queue("trades").send({"text": f"{SECRET}, but otherwise", "revision": 1}, group=GROUP, revision=1)
+        inturn.work(pipeline("ledger"), db.queue("trades"), until="empty")
+        assert not list(db.pipeline("ledger").rejected(GROUP))
+
+
 def test_the_decision_is_kept_and_the_counts_balance(target: str) -> None:
     with inturn.open(target) as db:
         fill(db)

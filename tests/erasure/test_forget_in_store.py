@@ -97,6 +97,12 @@ def test_no_byte_of_the_group_is_left_and_the_next_step_goes_on(spark: SparkSess
     assert forget_in_store(store, GROUP, by="officer").rejected == 1
 
 
+def test_a_copy_of_a_conflict_is_not_stored_again(spark: SparkSession, store: Path) -> None:
+    forget_in_store(store, GROUP, by="officer")
+    counts = step(spark, store, [(GROUP, 1, f"{SECRET} otherwise")])
+    assert (counts.duplicate, counts.rejected) == (1, {})
+
+
 def test_twice_is_once(store: Path) -> None:
     forget_in_store(store, GROUP, by="officer")
     steps = len([*store.glob("steps/*.json")])

@@ -119,6 +119,17 @@ def test_a_conflict_is_decided_by_the_arrival_column_in_every_run(spark: SparkSe
         assert_tables(spark, tmp_path / str(run), once)
 
 
+def test_a_log_that_is_run_again_stores_its_conflicts_once(spark: SparkSession, tmp_path: Path) -> None:
+    arriving = pipeline(arrival="came")
+    rows = [(f"acct-{at % 10}", 1 + at // 20, at, (at * 37) % 101) for at in range(60)]
+    messages = frame(spark, rows, DDL + ", came bigint")
+    first = batch(arriving, messages, store=tmp_path, buckets=2)
+    again = batch(arriving, messages, store=tmp_path, buckets=2)
+    assert first.counts == Counts(received=60, applied=30, rejected={"conflict": 30})
+    assert again.counts == Counts(received=60, duplicate=60)
+    assert read(spark, tmp_path, "rejected").count() == 30
+
+
 def test_time_passes_without_a_message(spark: SparkSession, tmp_path: Path) -> None:
     skipping = pipeline(on_gap=Wait("10 minutes", then="skip"))
     first = batch(skipping, frame(spark, [("a", 1, 1), ("a", 3, 1)]), store=tmp_path, buckets=2, now=NOON)

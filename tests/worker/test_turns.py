@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shop import Gate, Row, Shop, expected, ledger, post, row
 
-from inturn import Gapless, Monotone, Retry, Retryable, Wait
+from inturn import Arrival, Gapless, Monotone, Retry, Retryable, Wait
 from inturn.core.errors import GapError
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.order import Order
@@ -313,3 +313,15 @@ def test_a_conflict_names_the_fields_in_which_it_differs_from_a_held_message(sho
     shop.work(line)
     ((_, rejected),) = shop.ask(lambda kept, number: kept.rejections(number, 0, 10))
     assert "differs in 'amount'; " in rejected.detail
+
+
+@pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision"), Arrival()], ids=str)
+def test_a_conflict_that_is_delivered_again_is_stored_once(shop: Shop, order: Order) -> None:
+    line = ledger(order, id="id", arrival="came")
+    came = [(1, 1), (2, 1), (1, 5), (2, 5), (4, 1), (4, 5)]
+    history = [row(revision, amount, id=str(revision), came=at) for at, (revision, amount) in enumerate(came)]
+    for _ in range(3):
+        shop.send(history)
+        shop.work(line)
+    assert (shop.counts().duplicate, shop.counts().rejected) == (2 * len(history), {"conflict": 3})
+    assert shop.seen(line) == expected(line.replay(3 * history))

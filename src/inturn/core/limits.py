@@ -6,6 +6,10 @@ REMEMBERED_REVISIONS: Final = 64
 """Number of applied revisions that a group remembers by digest from step to step. An older copy can no longer be told
 from a conflict and is counted as stale."""
 
+REMEMBERED_CONFLICTS: Final = 256
+"""Number of conflicting contents that a group remembers from step to step, those of its highest places. A further copy
+of one of them is a duplicate; a copy of any other is reported again."""
+
 REMEMBERED_IDS: Final = 1024
 """Number of applied ids below its watermark that a ``Timestamp`` group remembers. An older copy is below the watermark,
 so it is rejected as late. ``Arrival`` has no position that could refuse an old copy, so it remembers every id."""

@@ -24,6 +24,7 @@ class StoredPlace(msgspec.Struct, array_like=True):
     error: str | None
     version: int = 1
     """The version of the pipeline that wrote the state."""
+    conflicts: bytes = b""
 
 
 PLACES: Final = msgspec.msgpack.Decoder(StoredPlace)

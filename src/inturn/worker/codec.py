@@ -36,7 +36,7 @@ def place_of(line: Timeline, version: int = 1) -> bytes:
     """Encode a timeline, without its held messages, with the version of the pipeline."""
     memory = (bytes(line.memory), line.beside) if line.beside else bytes(line.memory)
     return _ENCODER.encode(
-        StoredPlace(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version)
+        StoredPlace(line.epoch, line.reached, memory, line.skipped, line.parked, line.error, version, line.conflicts)
     )
 
 
@@ -55,6 +55,7 @@ def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
         parked=parked,
         error=at.error,
         beside=beside,
+        conflicts=at.conflicts,
     )
 
 

@@ -23,6 +23,7 @@ from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
 from inturn.core.values.instant import instant_us
 from inturn.spark.columns.hashing import bucket_bounds
+from inturn.spark.tables.out import ArrowOut
 from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ tiny = st.builds(
     snapshot_every=st.sampled_from([1, 2, 5, 1_000]),
     remembered=st.sampled_from([1, 3, 64]),
     remembered_ids=st.sampled_from([1, 3, 1_024]),
+    remembered_conflicts=st.sampled_from([1, 3, 64]),
     levels=st.sampled_from([2, 2, 3, 8]),
 )
 
@@ -373,6 +375,62 @@ def test_a_conflict_is_told_whatever_the_chunk() -> None:
     with Bench(pipeline, _schema(pipeline, arrival=True), bounds=bounds) as bench, bounds.applied():
         bench.step(rows)
         assert bench.seen() == expected(pipeline.replay(rows))
+
+
+# Of three groups the fast path takes the middle one, and one row a chunk leaves all to the slow path.
+@pytest.mark.parametrize("bounds", [Bounds(), Bounds(chunk_rows=1, sort_rows=1)], ids=["fast", "slow"])
+@pytest.mark.parametrize("revision", [1, 2, 3, 5], ids=["old", "old, skipped to", "in the run", "held"])
+def test_a_conflict_is_reported_once(bounds: Bounds, revision: int) -> None:
+    first = [(1, 0), (2, 0), (5, 0)]
+    other = [(3, 0), *[(revision, 1)] * 3, (revision, 2)]
+    with Bench(plain, _schema(plain), buckets=1, bounds=bounds) as bench:
+        before: Replay | None = None
+        counts = []
+        for step in (first, other, other, [(4, 0)], other, other):
+            rows = [{"account": name, "revision": at, "amount": amount} for name in "abcde" for at, amount in step]
+            before = plain.replay(rows, after=before)
+            counts.append(bench.step(rows))
+            assert counts[-1] == before.counts
+            assert bench.seen() == expected(before)
+        assert [each.rejected for each in counts] == [{}, {"conflict": 10}, {}, {}, {}, {}]
+        assert counts[1].duplicate == 10
+
+
+@pytest.mark.parametrize("bounds", [Bounds(), Bounds(chunk_rows=1, sort_rows=1)], ids=["fast", "slow"])
+def test_a_conflict_is_remembered_while_its_revision_is(bounds: Bounds) -> None:
+    bounds = replace(bounds, remembered=3, remembered_conflicts=2)
+    with Bench(plain, _schema(plain), buckets=1, bounds=bounds) as bench, bounds.applied():
+        before: Replay | None = None
+        for step in ([(1, 0), (2, 0), (3, 0)], [(1, 1), (2, 1), (3, 1)], [(1, 1), (2, 1), (3, 1)], [(4, 0), (5, 0)]):
+            rows = [{"account": name, "revision": at, "amount": amount} for name in "abcde" for at, amount in step]
+            before = plain.replay(rows, after=before)
+            assert bench.step(rows) == before.counts
+            assert bench.seen() == expected(before)
+        assert {len(line.conflicts) for line in before.timelines.values()} == {24} if before else False
+
+
+def test_a_store_from_before_conflicts_were_remembered_goes_on(tmp_path: Path) -> None:
+    rows = [{"account": name, "revision": at, "amount": 0} for name in "abcde" for at in (1, 2, 4)]
+    others = [row | {"amount": 1} for row in rows]
+    with Bench(plain, _schema(plain), root=tmp_path, bounds=Bounds(levels=2)) as bench:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ArrowOut, "write", _without_conflicts(ArrowOut.write))
+            bench.step(rows)
+        (file, *_) = (file for level in bench.store.manifest(1).levels for file in level.groups)
+        assert "conflicts" not in bench._arrow(file).column_names
+        before = plain.replay(rows)
+        for part in (others, others[:3], [{"account": "z", "revision": 1, "amount": 0}], others):
+            before = plain.replay(part, after=before)
+            assert bench.step(part) == before.counts
+        assert bench.seen() == expected(before)
+        assert before.counts.duplicate == len(others)
+
+
+def _without_conflicts(write: Any) -> Any:
+    def written(out: Any, table: pa.Table) -> None:
+        write(out, table.drop_columns([name for name in table.column_names if name == "conflicts"]))
+
+    return written
 
 
 # -- two groups with one hash ---------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bench = bench_at(root)
     for step in range(STEPS):
         first = 3 * step + 1
-        bench.step([*rows("a", first, first + 1, first + 2), *rows("b", first + 1), *rows("a", 1, amount=step)])
+        bench.step([*rows("a", first, first + 1, first + 2), *rows("b", first + 1), *rows("a", 1, amount=10 + step)])
     _MANIFESTS[root.parent] = bench.store.manifest(2)
     return root
 

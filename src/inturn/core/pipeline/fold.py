@@ -274,6 +274,7 @@ class Group:
                 timeline.hold(entry, self.now_us)
                 self._drain()
             case TimelineVerdict.CONFLICT:
+                timeline.report(entry)
                 self.journal.turn_away(self.name, entry, verdict, self._differing(entry))
             case _:
                 self.journal.turn_away(self.name, entry, verdict)

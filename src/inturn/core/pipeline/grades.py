@@ -20,6 +20,7 @@ from inturn.core.pipeline.timeline import (
     Position,
     Status,
     Timeline,
+    place_mark,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class GaplessTimeline(Timeline):
 
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)
+
+    def conflict_place(self, entry: TimelineEntry) -> bytes:
+        return place_mark(entry.epoch, entry.turn)
 
     def identity(self, entry: TimelineEntry) -> Hashable:
         return self.key(entry)
@@ -100,6 +104,10 @@ class GaplessTimeline(Timeline):
 
     def settle(self) -> None:
         self.memory = bytes(self.memory[-limits.REMEMBERED_REVISIONS * MARK_BYTES :])
+        if self.conflicts or self._reported:
+            oldest = self.next() - len(self.memory) // MARK_BYTES
+            self.forget_conflicts(place_mark(self.epoch or 0, oldest))
+            super().settle()
 
     @override
     def gaps(self) -> list[tuple[int, int, int]]:
@@ -157,6 +165,7 @@ class KeyedTimeline(Timeline):
     __slots__ = ("_known", "_waiting")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # An OrderedDict finds its oldest entry at once; a dict has to pass over all entries removed before it.
         self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in RECORD.iter_unpack(self.memory))
         self._waiting: dict[bytes, TimelineEntry] = {}
@@ -170,6 +179,17 @@ class KeyedTimeline(Timeline):
 
     def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
         return self._waiting.get(self.mark(entry))
+
+    @override
+    def report(self, entry: TimelineEntry) -> bool:
+        is_new = super().report(entry)
+        if self._reported is not None and len(self._reported) > limits.REMEMBERED_CONFLICTS:
+            # At once, as the messages: the cut between steps must not decide which copy is reported again.
+            self._reported.discard(min(self._reported))
+        return is_new
+
+    def conflict_place(self, entry: TimelineEntry) -> bytes:
+        return self.mark(entry)
 
     def recall(self, entry: TimelineEntry) -> Position | None:
         """Return whether an applied or held message of this identity has the same content, or None if there is none."""
@@ -205,6 +225,7 @@ class KeyedTimeline(Timeline):
         return lost
 
     def settle(self) -> None:
+        super().settle()
         self.memory = b"".join(RECORD.pack(mark, known, turn) for mark, (known, turn) in self._known.items())
 
     def pop(self) -> TimelineEntry:
@@ -225,6 +246,9 @@ class MonotoneTimeline(KeyedTimeline):
 
     def mark(self, entry: TimelineEntry) -> bytes:
         return self._mark(entry.epoch, entry.turn)
+
+    def conflict_place(self, entry: TimelineEntry) -> bytes:
+        return place_mark(entry.epoch, entry.turn)
 
     @staticmethod
     def _mark(epoch: int, turn: int) -> bytes:
@@ -271,6 +295,13 @@ class MonotoneTimeline(KeyedTimeline):
         """Forget the oldest at once: the cut between steps must not decide what is a conflict."""
         if len(self._known) > limits.REMEMBERED_REVISIONS:
             self._known.popitem(last=False)
+
+    @override
+    def settle(self) -> None:
+        if self._known:
+            oldest = min(turn for _, turn in self._known.values())
+            self.forget_conflicts(place_mark(self.epoch or 0, oldest))
+        super().settle()
 
     def ready(self) -> TimelineEntry | None:
         # Messages of a later epoch, held by a failed group, wait until that epoch begins.
@@ -331,7 +362,9 @@ class TimestampTimeline(KeyedTimeline):
             oldest = next(iter(self._known))
             if watermark is None or self._known[oldest][1] >= watermark:
                 break
-            self._known.popitem(last=False)
+            mark, _ = self._known.popitem(last=False)
+            if self._reported:
+                self._reported = {each for each in self._reported if not each.startswith(mark)}
 
     @override
     def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:  # noqa: ARG002 - an override

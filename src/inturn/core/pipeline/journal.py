@@ -27,7 +27,7 @@ class Counts:
         received: incoming messages.
         released: messages held before this step that left, applied or rejected.
         applied: messages that changed a state.
-        duplicate: copies, with the same content, of a message that was applied or is held.
+        duplicate: copies, with the same content, of a message that was applied or is held, or of a conflict.
         stale: copies too old to tell a duplicate from a conflict.
         held: messages newly waiting or parked at the end of the step.
         rejected: messages that will not be applied, by reason.

@@ -6,6 +6,7 @@ included, against these files. There is no clock and no I/O: a runner supplies t
 """
 
 import heapq
+import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from inturn.core import limits
 from inturn.core.identity import Spot, TimelineEntry
 from inturn.core.texts import kept_error, storable
 
@@ -23,11 +25,22 @@ if TYPE_CHECKING:
 Key = tuple[int | str, ...]
 MARK_BYTES = 8
 """Length of a remembered digest: its first 8 bytes."""
+PLACE_BYTES = 16
+"""Length of a place in the memory of conflicts; see :meth:`Timeline.conflict_place`."""
 Remembered = tuple[bytes, bytes, int]
 """One message that a store remembers beside a timeline: id or number, digest, turn."""
 
 _SPARE = 64
 """Number of outdated keys that is never worth a clean-up."""
+
+
+_NUMBERS = struct.Struct(">QQ")
+_ZERO = 2**63
+
+
+def place_mark(epoch: int, turn: int | None) -> bytes:
+    """Return the mark of an epoch and a 64-bit number, negative or not; None: one before all of the epoch."""
+    return _NUMBERS.pack(epoch + _ZERO, 0 if turn is None else turn + _ZERO)
 
 
 class Status(StrEnum):
@@ -45,7 +58,7 @@ class Position(StrEnum):
 
     NEXT = "next"
     AHEAD = "ahead"
-    COPY = "copy"  # known, same content
+    COPY = "copy"  # known, same content; or the content of a conflict that was reported
     OTHER = "other"  # known, other content
     FORGOTTEN = "forgotten"  # behind, and no longer remembered
     SKIPPED = "skipped"  # in a gap that was skipped
@@ -123,6 +136,8 @@ class Timeline(ABC):
         error: why it is parked, in words, with the traceback.
         held: messages that wait, by their key.
         beside: number of messages that a store remembers beside ``memory``; it puts back those that are asked for.
+        conflicts: the conflicting contents that were reported, at the end of a step: for each the mark of its place and
+            the first 8 bytes of its digest, sorted and joined.
     """
 
     order: "Order"
@@ -134,11 +149,17 @@ class Timeline(ABC):
     error: str | None = None
     held: dict[Key, TimelineEntry] = field(default_factory=dict)
     beside: int = 0
+    conflicts: bytes = b""
     _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
     """The keys of held messages, and of some that are no longer held."""
+    _reported: set[bytes] | None = field(default=None, init=False, repr=False, compare=False)
+    """``conflicts`` within a step, one by one; None: there are none, as nearly always."""
 
     def __post_init__(self) -> None:
-        """Set up further fields; a hook for orders that have some."""
+        """Set up further fields; orders that have some extend it."""
+        if self.conflicts:
+            size = PLACE_BYTES + MARK_BYTES
+            self._reported = {self.conflicts[at : at + size] for at in range(0, len(self.conflicts), size)}
 
     @property
     def status(self) -> Status:
@@ -147,7 +168,27 @@ class Timeline(ABC):
 
     def judge(self, entry: TimelineEntry) -> TimelineVerdict:
         """Return the verdict on a message; nothing changes."""
-        return TABLE[self.status][self.place(entry)]
+        position = self.place(entry)
+        if position is Position.OTHER and self._reported and self._conflict(entry) in self._reported:
+            position = Position.COPY
+        return TABLE[self.status][position]
+
+    def report(self, entry: TimelineEntry) -> bool:
+        """Remember a conflict; return whether it is new. If not, the message is a copy of one that was reported."""
+        conflict, known = self._conflict(entry), self._reported or set()
+        if conflict in known:
+            return False
+        known.add(conflict)
+        self._reported = known
+        return True
+
+    def _conflict(self, entry: TimelineEntry) -> bytes:
+        return self.conflict_place(entry) + entry.digest[:MARK_BYTES]
+
+    def forget_conflicts(self, below: bytes) -> None:
+        """Forget the conflicts of places below this mark."""
+        if self._reported:
+            self._reported = {each for each in self._reported if each >= below}
 
     def renews(self, entry: TimelineEntry) -> bool:
         """Return whether the message's higher epoch starts the timeline again.
@@ -162,6 +203,7 @@ class Timeline(ABC):
         while (key := self.first()) is not None and self.held[key].epoch < epoch:
             lost.append(self.held.pop(key))
         self.epoch, self.reached, self.memory, self.skipped = epoch, None, b"", []
+        self.forget_conflicts(place_mark(epoch, None))
         self.parked = self.error = None
         if key is not None:  # a failed group has held this epoch's messages back
             self.begin(self.held[key])
@@ -210,6 +252,10 @@ class Timeline(ABC):
     @abstractmethod
     def place(self, entry: TimelineEntry) -> Position:
         """Return the place of a message."""
+
+    @abstractmethod
+    def conflict_place(self, entry: TimelineEntry) -> bytes:
+        """Return the 16 bytes by which the memory of conflicts knows a message's place; the lowest is dropped first."""
 
     @abstractmethod
     def identity(self, entry: TimelineEntry) -> Hashable:
@@ -305,6 +351,8 @@ class Timeline(ABC):
         """Remove a held message, whether or not its turn has come."""
         del self.held[self.key(entry)]
 
-    @abstractmethod
     def settle(self) -> None:
-        """End the step: forget messages beyond the limits."""
+        """End the step: forget messages and conflicts beyond the limits."""
+        if self._reported or self.conflicts:
+            last = sorted(self._reported or ())[-limits.REMEMBERED_CONFLICTS :]
+            self._reported, self.conflicts = set(last), b"".join(last)

@@ -30,6 +30,7 @@ class Outcome:
         first: they were the first of their place.
         same: they have the content of the first of their place.
         overtaken: the first of their place came after a greater one.
+        again: an earlier message has their place and their content.
         other: an earlier message has their id and other content.
     """
 
@@ -54,14 +55,14 @@ class Outcome:
             return "invalid"
         grade = Order.grades[order]
         if not grade.has_revisions:
-            if has_ids and (self.no_id or self.other):
-                return "invalid" if self.no_id else "conflict"
-            return "duplicate" if self.again else "applied"
+            if has_ids and self.no_id:
+                return "invalid"
+            return "duplicate" if self.again else "conflict" if has_ids and self.other else "applied"
         if grade.has_gaps and self.below:
             return "invalid"
         if grade.only_rises and self.overtaken:
             return "duplicate"
-        return "applied" if self.first else "duplicate" if self.same else "conflict"
+        return "applied" if self.first else "duplicate" if self.same or self.again else "conflict"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A chunk of sorted rows as columns: group boundaries, sort keys, digests, ties."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -122,14 +122,15 @@ class Chunk:
         return entry
 
     def repeated(
-        self, row: int, digest: bytes, first: int | None
+        self, row: int, digest: bytes, first: int | None, report: Callable[[TimelineEntry], bool]
     ) -> tuple[TimelineEntry, TimelineVerdict, Sequence[str]]:
         """Return a row whose place a message with this digest has already, the verdict on it, and what differs.
 
-        ``first`` is the row of that message; None if it is of an earlier step.
+        ``first`` is the row of that message; None if it is of an earlier step. ``report`` is that of the group's
+        timeline.
         """
         entry = self.entry(row)
-        if entry.digest == digest:
+        if entry.digest == digest or not report(entry):
             return entry, TimelineVerdict.DUPLICATE, ()
         known = () if first is None else differing_fields(self.pipeline, self.entry(first), entry)
         return entry, TimelineVerdict.CONFLICT, known

@@ -8,6 +8,7 @@ group on the slow path, through its timeline and fold.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from inturn.core import limits
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Journal
-from inturn.core.pipeline.timeline import MARK_BYTES, Status
+from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
 from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
 from inturn.spark.executor.consecutive import ConsecutiveRuns
@@ -51,6 +52,7 @@ class VectorizedGroups:
     Attributes:
         due: for each group, the next revision to apply.
         rows: for each group, its row in ``found``; -1 if it is new.
+        reports: timelines of the groups with a new conflict.
     """
 
     chunk: Chunk
@@ -62,6 +64,7 @@ class VectorizedGroups:
     plan: Plan
     writer: StepWriter
     journal: Journal
+    reports: dict[int, Timeline] = field(default_factory=dict)
 
     def take(self, groups: Ints) -> list[int]:
         """Process these groups, given by their places in the chunk, and return those for the slow path."""
@@ -70,10 +73,11 @@ class VectorizedGroups:
         sizes = self.runs.sizes[taken]
         early = self._place_others(taken)
         new = np.bincount(self.runs.group[early], minlength=len(self.rows))[taken]
+        reported = np.isin(taken, list(self.reports)) if self.reports else False
         self.journal.counts.applied += int(sizes.sum())
         self.journal.counts.held += len(early)
         self.journal.outputs += done.outputs
-        changed = np.flatnonzero(sizes + new)
+        changed = np.flatnonzero((sizes + new > 0) | reported)
         self._keep(taken[changed], new[changed], [done.states[at] for at in changed.tolist()])
         self._hold(early)
         return done.left
@@ -131,7 +135,8 @@ class VectorizedGroups:
             if known is None:
                 early.append(row)
             else:
-                self.journal.turn_away(name, *chunk.repeated(row, known, first))
+                at = runs.group.item(row)
+                self.journal.turn_away(name, *chunk.repeated(row, known, first, partial(self._report, at)))
         return np.array(early, dtype=np.int64)
 
     def _place_old(self, old: Ints) -> None:
@@ -144,9 +149,42 @@ class VectorizedGroups:
             column.to_pylist() for column in (self.found.memory(stored), self.found.column("skipped", stored))
         )
         for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
-            reached, entry = self.due.item(at) - 1, self.chunk.entry(row)
-            line = self.pipeline.order.timeline(epoch=0, reached=reached, memory=packed, skipped=ranges_of(ranges))
-            self.journal.turn_away(self.chunk.names[at], entry, line.judge(entry))
+            entry = self.chunk.entry(row)
+            line = self.reports.get(at) or self._line(at, memory=packed, skipped=ranges_of(ranges))
+            verdict = line.judge(entry)
+            if verdict is TimelineVerdict.CONFLICT:
+                line.report(entry)
+                self.reports[at] = line
+            self.journal.turn_away(self.chunk.names[at], entry, verdict)
+
+    def _line(self, at: int, **stored: Any) -> Timeline:
+        """Return the timeline of a group as it was before its run, with the conflicts that it remembers."""
+        conflicts = self.found.conflicts.get(self.rows.item(at), b"")
+        return self.pipeline.order.timeline(epoch=0, reached=self.due.item(at) - 1, conflicts=conflicts, **stored)
+
+    def _report(self, at: int, entry: TimelineEntry) -> bool:
+        """Remember a conflict of a group; return whether it is new."""
+        line = self.reports.get(at) or self._line(at)
+        is_new = line.report(entry)
+        if is_new:
+            self.reports[at] = line
+        return is_new
+
+    def _conflicts(self, groups: Ints, memory: pa.Array, reached: Ints) -> pa.Array:
+        """Return the conflicts that these groups remember after the step."""
+        if not self.reports and not self.found.conflicts:
+            return pa.nulls(len(groups), pa.binary())
+        kept: list[bytes | None] = []
+        rows = self.rows[groups].tolist()
+        for number, at in enumerate(groups.tolist()):
+            if at not in self.reports and rows[number] not in self.found.conflicts:
+                kept.append(None)
+                continue
+            line = self.reports.get(at) or self._line(at)
+            line.reached, line.memory = reached.item(number), memory[number].as_py()
+            line.settle()
+            kept.append(line.conflicts or None)
+        return pa.array(kept, pa.binary())
 
     def _keep(self, groups: Ints, new: Ints, states: Sequence[Any]) -> None:
         """Write these groups; each has advanced, or holds ``new`` more messages."""
@@ -170,6 +208,7 @@ class VectorizedGroups:
             "status": pc.if_else(pa.array(opens), Status.OPEN, Status.WAITING),
             "memory": memory,
             "skipped": found.column("skipped", rows),
+            "conflicts": self._conflicts(groups, memory, reached),
             "held": pa.array(held + new),
             "held_step": pa.array(found.numbers("held_step", rows, self.plan.step), mask=opens),
             "waiting_us": since,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.order import Gapless
 
 _PARKED = (Status.GAP, Status.FAILED)
-_CHANGES = (TimelineVerdict.APPLY, TimelineVerdict.EARLY, TimelineVerdict.BEHIND)
+_CHANGES = (TimelineVerdict.APPLY, TimelineVerdict.EARLY, TimelineVerdict.BEHIND, TimelineVerdict.CONFLICT)
 
 
 class OpenGroup(Group):
@@ -334,7 +334,9 @@ class Kernel:
             elif winner == row or winner not in done:
                 each.offer(chunk.entry(row))
             else:
-                self.journal.turn_away(each.name, *chunk.repeated(row, chunk.digest_of(winner), winner))
+                repeated = chunk.repeated(row, chunk.digest_of(winner), winner, each.timeline.report)
+                each.changed |= repeated[1] is TimelineVerdict.CONFLICT
+                self.journal.turn_away(each.name, *repeated)
 
     def _apply_run(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
         """Apply a run of revisions with these marks, and return how many were applied."""

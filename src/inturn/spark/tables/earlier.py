@@ -1,6 +1,7 @@
 """Groups as earlier steps left them: columns of the rows that a task has found, and an index from group to row."""
 
 import json
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,14 @@ from inturn.spark.tables.sorted import Hashes
 from inturn.spark.tables.writer import GROUPS
 
 _GOING = (Status.OPEN, Status.WAITING)
+
+
+def with_conflicts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of groups with their memory of conflicts: none if they were stored before there was one."""
+    if "conflicts" in rows.schema.names:
+        return rows
+    at = rows.schema.get_field_index("state")  # the column is before it in each file, so that all are alike
+    return rows.add_column(at, "conflicts", pa.nulls(len(rows), GROUPS["conflicts"]))
 
 
 def ranges_of(stored: str | None) -> list[tuple[int, int]]:
@@ -92,6 +101,7 @@ class _Rows:
             skipped=ranges_of(columns["skipped"][at]),
             parked=None if status in _GOING else Status(status),
             error=columns["error"][at],
+            conflicts=columns["conflicts"][at] or b"",
         )
 
 
@@ -147,7 +157,7 @@ class EarlierGroups:
         hashes = batch.column("hash").to_numpy()[hit]
         new = self._index.add(hashes, batch.column("group").take(pa.array(hit)))
         if len(new):
-            self._parts.append(batch.take(pa.array(hit[new])))
+            self._parts.append(with_conflicts(batch.take(pa.array(hit[new]))))
 
     def rows_of(self, hashes: Hashes, names: pa.Array) -> Hashes:
         """Return the row of each of these groups; -1 if it is absent."""
@@ -171,6 +181,14 @@ class EarlierGroups:
     def memory(self, rows: Hashes) -> pa.Array:
         """Return the packed memory of these rows' timelines; empty bytes for the row -1."""
         return pc.fill_null(self.column("memory", rows), b"")
+
+    @cached_property
+    def conflicts(self) -> dict[int, bytes]:
+        """The conflicts that groups remember, by row; only of those that remember some."""
+        column = self.column("conflicts")
+        if column.null_count == len(column):
+            return {}
+        return {row: each for row, each in enumerate(column.to_pylist()) if each}
 
     def states(self, rows: Hashes) -> list[Any]:
         """Return the states of these rows; the first state for the row -1."""

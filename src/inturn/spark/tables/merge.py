@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.spark.columns.state_codec import StateCodec
+from inturn.spark.tables.earlier import with_conflicts
 from inturn.spark.tables.manifest import LEVEL_TABLES, File, Level
 from inturn.spark.tables.out import ArrowOut, alike, by_hash, unsettled
 from inturn.spark.tables.sorted import PAST, Batches, StoreSlice
@@ -98,7 +99,7 @@ class _Walk:
 
 def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
     """Return the rows with their states in the current form, which has the fields that the type gained since."""
-    table = pa.Table.from_batches([rows])
+    table = pa.Table.from_batches([with_conflicts(rows)])
     state = rows.column("state")
     if state.type == states.type and states.older is None:
         return table

@@ -129,7 +129,7 @@ class _Part:
 
 def unsettled(groups: pa.Table) -> pa.Table:
     """Return the rows of groups that are not open, without what only a step reads."""
-    return groups.filter(pc.not_equal(groups["status"], Status.OPEN.value)).drop_columns("memory")
+    return groups.filter(pc.not_equal(groups["status"], Status.OPEN.value)).drop_columns(["memory", "conflicts"])
 
 
 def by_hash(table: pa.Table) -> pa.Table:

@@ -11,7 +11,9 @@ from inturn.spark.tables.writer import GROUPS, HELD
 
 STATE = "state_"
 """Prefix of the columns with the state's fields; the number of the field follows."""
-_GROUPS = {name: kind for name, kind in GROUPS.items() if name not in {"memory", "waiting_us", "oldest_us"}}
+_GROUPS = {
+    name: kind for name, kind in GROUPS.items() if name not in {"memory", "waiting_us", "oldest_us", "conflicts"}
+}
 _HELD = {name: kind for name, kind in HELD.items() if name not in {"digest", "tie"}}
 _SPARK = {
     pa.int64(): "bigint",

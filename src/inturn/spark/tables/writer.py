@@ -31,6 +31,7 @@ GROUPS = {
     "waiting_us": pa.int64(),
     "oldest_us": pa.int64(),
     "step": pa.int64(),
+    "conflicts": pa.binary(),
 }
 HELD = {
     "hash": pa.int64(),
@@ -93,8 +94,9 @@ class StepWriter:
         held = len(line.held)
         oldest = min((e.since_us for e in line.held.values() if e.since_us is not None), default=None) if held else None
         skipped = json.dumps(line.skipped) if line.skipped else None
-        row = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
-        self._groups.append((*row, skipped, held, held_step if held else None, line.since_us(), oldest, self._step))
+        row: tuple[Any, ...] = (hash_, group.name, line.epoch, line.reached, line.status, line.error, line.memory)
+        row += (skipped, held, held_step if held else None, line.since_us(), oldest, self._step, line.conflicts or None)
+        self._groups.append(row)
         self._new_states.append(group.fold.state)
 
     def groups(self, columns: Mapping[str, pa.Array], states: Sequence[Any]) -> None:
