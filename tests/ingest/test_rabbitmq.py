@@ -235,7 +235,7 @@ def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
 
 
 def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, tmp_path: Path) -> None:
-    declared(url, "readable")
+    declared(url, "readable", "quorum", **{"x-delivery-limit": 2})
     published(url, "readable", [message(1)])
     config = tmp_path / "ingest.toml"
 
@@ -263,6 +263,11 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
             assert code == 1
             assert words in text
             assert "secret-7" not in text
+    for _ in range(4):
+        assert said("check", url, "readable") == (
+            0,
+            "bank readable: 1 message, not read, since the broker would count a delivery",
+        )
     assert said("run", url, "readable") == (0, "bank: 1 received, 0 rejected, 0 ignored"), "no lease is left behind"
 
 

@@ -247,7 +247,10 @@ def test_the_command_runs_it_and_says_what_is_kept_for_a_position(sqs: Sqs, fifo
     def said(*arguments: str) -> str:
         return str(CliRunner().invoke(app, ["ingest", *arguments], env={"COLUMNS": "200"}).output)
 
-    assert "group a, revision None, id a-1" in said("check", str(config))
+    for _ in range(3):
+        assert "1 message, not read" in said("check", str(config))
+    (received,) = sqs.client.receive_message(QueueUrl=fifo, AttributeNames=["All"], VisibilityTimeout=0)["Messages"]
+    assert received["Attributes"]["ApproximateReceiveCount"] == "1"
     assert "bids: 1 received" in said("run", str(config), "--until-caught-up")
     assert "once, by id" in said("status", f"{tmp_path / 'bids.db'}")
     pytest.importorskip("aio_pika")

@@ -18,6 +18,7 @@ from inturn.cli.places import opened, parts
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
+from inturn.core.words import counted
 
 if TYPE_CHECKING:
     from inturn.core.source_shares import SourcePartition
@@ -90,7 +91,11 @@ def check(
     limit: Annotated[int, typer.Option(help="The number of records of each source that are shown.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Read the first records of each source and show the messages that they would become; nothing is written."""
+    """Show the messages that the first records of each source would become; nothing is written or used up.
+
+    A message of RabbitMQ or SQS cannot be read without a delivery that the broker counts, so none is: the login, the
+    queue and the settings are checked, and the number of messages is shown.
+    """
     from inturn.ingest.config import read
 
     found = [each for table in read(config).sources for each in _checked(table, config.parent, limit)]
@@ -98,9 +103,13 @@ def check(
         say_json(found)
         return
     for each in found:
+        at = f"{line(each['source'])} {line(each['partition'])}"
+        if "not_read" in each:
+            say(f"{at}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker would count a delivery")
+            continue
         said = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
         kind = "rejected: " if "rejected" in each else ""
-        say(f"{line(each['source'])} {line(each['partition'])} {json.dumps(each['position'])}: {kind}{line(str(said))}")
+        say(f"{at} {json.dumps(each['position'])}: {kind}{line(str(said))}")
 
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
@@ -115,7 +124,9 @@ def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any
     try:
         for partition in source.partitions():
             source.open(partition, None)
-        for record in source.poll(limit, 1.0):
+            if not source.has_positions:
+                found.append({"source": table.name, "partition": partition, "not_read": source.lag(partition)})
+        for record in source.poll(limit, 1.0) if source.has_positions else ():
             known = {"source": table.name, "partition": record.partition, "position": record.position}
             try:
                 draft = map_(record)
