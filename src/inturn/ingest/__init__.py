@@ -9,7 +9,7 @@ from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.host import Ingest, IngestCounts
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.schema_registry import SchemaRegistry
-from inturn.ingest.source import Decoder, Source, SourceRecord
+from inturn.ingest.source import Decoder, Source, SourceRecord, UnreadableHeader
 from inturn.ingest.sources.folder import FolderSource
 from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
@@ -33,6 +33,7 @@ __all__ = [
     "SourceRecord",
     "SqsSource",
     "Unmappable",
+    "UnreadableHeader",
     "Webhook",
     "WebhookApp",
     "source_names",

@@ -13,7 +13,7 @@ from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import checked
 from inturn.core.values.path import joined, parts, value_at
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Decoder, SourceRecord
+from inturn.ingest.source import Decoder, SourceRecord, UnreadableHeader
 
 _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
@@ -134,7 +134,7 @@ def reader(path: str | None) -> Callable[[SourceRecord, Any], Any] | None:
         return (lambda record, _value: _part("key", record.key, within)) if within else _whole_key
     if root == "position":
         return lambda record, _value: value_at(record.position, within) if within else record.position
-    return _field("time_ms" if root == "time" else "partition")
+    return _time if root == "time" else lambda record, _value: record.partition
 
 
 def _field_of_body(path: str, names: list[str]) -> Callable[[SourceRecord, Any], Any]:
@@ -144,9 +144,10 @@ def _field_of_body(path: str, names: list[str]) -> Callable[[SourceRecord, Any],
     return lambda _record, value: value_at(value, path)
 
 
-def _field(name: str) -> Callable[[SourceRecord, Any], Any]:
-    """Return the function that reads a field of a record."""
-    return lambda record, _value: getattr(record, name)
+def _time(record: SourceRecord, _value: Any) -> int | None:
+    if record.time_ms is None:
+        _check_readable("timestamp", record.headers.get("timestamp"))
+    return record.time_ms
 
 
 def _whole_key(record: SourceRecord, _value: Any) -> str | None:
@@ -156,8 +157,16 @@ def _whole_key(record: SourceRecord, _value: Any) -> str | None:
 
 def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
     if not names:
+        for name, data in headers.items():
+            _check_readable(name, data)
         return dict(headers)
+    _check_readable(names[0], headers.get(names[0]))
     return _part(f"header {names[0]!r}", headers.get(names[0]), joined(names[1:]))
+
+
+def _check_readable(name: str, data: bytes | str | None) -> None:
+    if isinstance(data, UnreadableHeader):
+        raise Unmappable(f"the header {name!r} cannot be read: {data.why}")
 
 
 def _part(what: str, data: bytes | str | None, within: str) -> Any:

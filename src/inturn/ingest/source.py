@@ -6,7 +6,23 @@ A source only reads. What becomes of a record, where a partition goes on after a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
+
+
+class UnreadableHeader(bytes):
+    """A header that the source received and cannot read, as bytes; a mapping that reads it rejects the record.
+
+    Attributes:
+        why: why it cannot be read.
+    """
+
+    why: str
+
+    def __new__(cls, data: bytes, why: str) -> Self:
+        """Make one of its bytes and the reason."""
+        made = super().__new__(cls, data)
+        made.why = why
+        return made
 
 
 class SourceRecord(NamedTuple):
@@ -18,7 +34,8 @@ class SourceRecord(NamedTuple):
         body: its content; None: a record without one, such as a tombstone.
         key: its key.
         headers: its headers.
-        time_ms: its time, in milliseconds since 1970.
+        time_ms: its time, in milliseconds since 1970; None: it has none, or one that is the header ``timestamp`` and
+            cannot be read.
     """
 
     partition: str

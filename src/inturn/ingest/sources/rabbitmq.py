@@ -6,6 +6,7 @@ The connection has an event loop in a thread of its own, so that heartbeats go o
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
@@ -15,27 +16,29 @@ import msgspec
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.source import Source, SourceRecord, UnreadableHeader
+from inturn.ingest.sources.amqp_decoding import make_total
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
-    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractQueue
+    from aiormq.abc import DeliveredMessage
+    from pamqp.commands import Basic
 
 T = TypeVar("T")
 
-_PROPERTIES: Final = (
-    "app_id",
-    "content_encoding",
-    "content_type",
-    "correlation_id",
-    "expiration",
-    "message_id",
-    "priority",
-    "reply_to",
-    "type",
-    "user_id",
-)
+_PROPERTIES: Final = {
+    "app-id": "app_id",
+    "content-encoding": "content_encoding",
+    "content-type": "content_type",
+    "correlation-id": "correlation_id",
+    "message-id": "message_id",
+    "priority": "priority",
+    "reply-to": "reply_to",
+    "type": "message_type",
+    "user-id": "user_id",
+}
 
 
 class RabbitSource(Source):
@@ -80,6 +83,7 @@ class RabbitSource(Source):
     def open(self, partition: str, position: Any) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._loop.call_soon(make_total)  # in the thread that decodes
             self._thread = threading.Thread(target=self._loop.run_forever, name="inturn-rabbitmq", daemon=True)
             self._thread.start()
         self._link = self._call(self._linked())
@@ -124,14 +128,16 @@ class RabbitSource(Source):
                 link.check()
         return found
 
-    def _record(self, message: AbstractIncomingMessage) -> SourceRecord:
+    def _record(self, message: DeliveredMessage) -> SourceRecord:
+        key: str | bytes = message.routing_key or ""
+        at: Any = message.header.properties.timestamp
         return SourceRecord(
             partition=self._queue,
             position=message.delivery_tag,
             body=message.body,
-            key=(message.routing_key or "").encode(),
-            headers=_headers(message),
-            time_ms=None if message.timestamp is None else round(message.timestamp.timestamp() * 1000),
+            key=key.encode() if isinstance(key, str) else key,
+            headers=_headers(message.header.properties),
+            time_ms=round(at.timestamp() * 1000) if isinstance(at, dt.datetime) else None,
         )
 
     @override
@@ -173,7 +179,7 @@ class _Link:
 
     def __init__(self, connection: AbstractConnection, channel: AbstractChannel, found: AbstractQueue) -> None:
         self.connection = connection
-        self.messages: queue.SimpleQueue[AbstractIncomingMessage] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
         self.is_consuming = False
         self._channel, self._found = channel, found
 
@@ -185,14 +191,15 @@ class _Link:
         """
         from aiormq.exceptions import AMQPError
 
-        async def receive(message: AbstractIncomingMessage) -> None:
+        async def receive(message: DeliveredMessage) -> None:
             self.messages.put(message)
 
         try:
             # A quorum queue does not refuse a second consumer, such as ours where a paused process still has one; it
             # would divide the messages among both. So one looks before, and after in case both looked at once.
             await self._check_consumers(0)
-            await self._found.consume(receive, exclusive=True)
+            # aio-pika's own messages would fail for a property that is not of the type that they expect.
+            await (await self._channel.get_underlay_channel()).basic_consume(self._found.name, receive, exclusive=True)
             await self._check_consumers(1)
         except AMQPError as error:
             raise SourceError(f"the queue {self._found.name!r} cannot be read alone: {error}") from None
@@ -224,14 +231,44 @@ class _Link:
             raise SourceError("the connection to RabbitMQ was lost")
 
 
-def _headers(message: AbstractIncomingMessage) -> Mapping[str, bytes | str]:
+def _headers(properties: Basic.Properties) -> Mapping[str, bytes | str]:
     """Return the headers and properties of a message."""
-    values: dict[str, Any] = {name: value for name, value in message.headers.items() if value is not None}
-    for name in _PROPERTIES:
-        value = getattr(message, name)
+    given: Any = properties.headers or {}
+    values = {"headers": given} if isinstance(given, UnreadableHeader) else dict(given)
+    for name, attribute in _PROPERTIES.items():
+        value = getattr(properties, attribute)
         if value is not None and value != "":
-            values[name.replace("_", "-")] = value
-    return {
-        name: value if isinstance(value, str | bytes) else msgspec.json.encode(value, enc_hook=str).decode()
-        for name, value in values.items()
-    }
+            values[name] = value
+    if properties.expiration:
+        values["expiration"] = _seconds(properties.expiration)
+    if isinstance(properties.timestamp, UnreadableHeader):
+        values["timestamp"] = properties.timestamp
+    return {name: _header(value) for name, value in values.items() if value is not None}
+
+
+def _seconds(expiration: str | UnreadableHeader) -> float | UnreadableHeader:
+    """Return the seconds of a text of milliseconds."""
+    if isinstance(expiration, UnreadableHeader):
+        return expiration
+    try:
+        return float(expiration) / 1000
+    except ValueError as error:
+        return UnreadableHeader(expiration.encode(), str(error))
+
+
+def _header(value: Any) -> bytes | str:
+    """Return a header as it is, or as JSON; what is unreadable within makes it so."""
+    if isinstance(value, str | bytes):
+        return value
+    reasons: list[str] = []
+
+    def within(each: Any) -> str:
+        if isinstance(each, UnreadableHeader):
+            reasons.append(each.why)
+        return str(each)
+
+    try:
+        encoded = msgspec.json.encode(value, enc_hook=within)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the fault of this one header
+        return UnreadableHeader(b"", str(error) or type(error).__name__)
+    return UnreadableHeader(encoded, reasons[0]) if reasons else encoded.decode()

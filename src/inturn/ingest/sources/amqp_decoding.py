@@ -1,0 +1,97 @@
+"""Decoding of AMQP that never fails, for the threads of RabbitMQ sources.
+
+pamqp raises for a timestamp that no datetime holds (such as one in microseconds), for a short text or a header's name
+that is not UTF-8, and for tables nested too deep. aiormq then drops the connection, so one such message has the queue
+delivered again for ever, and past the delivery limit of a quorum queue the broker drops whatever was prefetched.
+
+aiormq has no hook for this. So :func:`make_total` wraps the entries of four types in the tables of ``pamqp.decode``,
+once for the whole process. A wrapper calls the decoder that was there, and hands on its result or error: only in a
+thread that has called ``make_total`` an error becomes an :class:`UnreadableHeader`, for which a mapping that reads it
+rejects the record. All other connections of the process decode and fail as before.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.ingest.source import UnreadableHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TIMESTAMP_BYTES: Final = 8
+_total: Final = threading.local()
+_wrapping: Final = threading.Lock()
+
+
+def make_total() -> None:
+    """Decode whatever this thread receives without an error, from now on."""
+    from pamqp import decode
+
+    with _wrapping:
+        if not isinstance(decode.METHODS["timestamp"], _Total):
+            for name, letter, prefix, again in (
+                ("timestamp", b"T", 0, None),
+                ("shortstr", None, 1, None),
+                ("array", b"A", 4, None),
+                ("table", b"F", 4, _table_with_unreadable_names),
+            ):
+                total = _Total(decode.METHODS[name], prefix, again)
+                decode.METHODS[name] = total
+                if letter is not None:
+                    decode.TABLE_MAPPING[letter] = total
+    _total.is_on = True
+
+
+class _Total:
+    """A decoder of pamqp, with the length of its value and a second decoder for what the first cannot read.
+
+    Args:
+        decoder: it returns the number of bytes that it used, and the value.
+        prefix: the number of bytes that say how long the value is; 0: it is a timestamp.
+        again: a decoder of the value without the prefix.
+    """
+
+    def __init__(
+        self,
+        decoder: Callable[[bytes], tuple[int, Any]],
+        prefix: int,
+        again: Callable[[bytes], dict[str, Any]] | None,
+    ) -> None:
+        self._decoder, self._prefix, self._again = decoder, prefix, again
+
+    def __call__(self, value: bytes) -> tuple[int, Any]:
+        try:
+            return self._decoder(value)
+        except Exception as error:
+            if not getattr(_total, "is_on", False):
+                raise
+            end = self._prefix + (int.from_bytes(value[: self._prefix]) if self._prefix else _TIMESTAMP_BYTES)
+            data = value[self._prefix : end]
+            try:
+                return end, self._again(data) if self._again is not None else UnreadableHeader(data, _reason(error))
+            except Exception as second:  # noqa: BLE001 - whatever it is, it is the fault of this one value
+                return end, UnreadableHeader(data, _reason(second))
+
+
+def _table_with_unreadable_names(data: bytes) -> dict[str, Any]:
+    """Decode a table; a name that is not UTF-8 is shown with escapes, and its value is unreadable."""
+    from pamqp import decode
+
+    fields: dict[str, Any] = {}
+    at = 0
+    while at < len(data):
+        begin, at = at + 1, at + 1 + data[at]
+        name = data[begin:at]
+        used, result = decode.embedded_value(data[at:])
+        at += used
+        try:
+            fields[name.decode()] = result
+        except UnicodeDecodeError as error:
+            fields.setdefault(name.decode(errors="backslashreplace"), UnreadableHeader(name, f"its name: {error}"))
+    return fields
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
