@@ -194,6 +194,43 @@ def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url
         until(lambda: sent(db) == [("a", 1), ("a", 2)])
 
 
+def deleted(url: str, queue: str) -> None:
+    in_channel(url, lambda channel: channel.queue_delete(queue))
+
+
+def test_a_queue_that_is_deleted_and_made_again_is_read_again(
+    db: Database, url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.2)
+    kind = "quorum" if "quorum" in queue else "classic"
+    with ingest(db, url, queue, lease_s=600) as host:  # so long nothing else asks about the queue
+        published(url, queue, [message(1)])
+        until(lambda: sent(db) == [("a", 1)])
+        deleted(url, queue)
+        until(lambda: f"{queue!r} cannot be read: NOT_FOUND" in host.trouble)
+        declared(url, queue, kind)
+        published(url, queue, [message(2)])
+        until(lambda: sent(db) == [("a", 1), ("a", 2)])
+    assert f"cancelled the consumer of the queue {queue!r}" in caplog.text
+
+
+def test_what_was_delivered_before_a_queue_is_deleted_is_read(url: str, queue: str) -> None:
+    published(url, queue, [message(n) for n in range(1, 4)])
+    source = RabbitSource(url, queue)
+    source.open(queue, None)
+    assert [each.body for each in source.poll(1, WAIT_S)] == [b"1"]
+    link = source._link
+    assert link is not None
+    until(lambda: link.messages.qsize() == 2)
+    deleted(url, queue)
+    rest = polled(source, 2)
+    source.confirm(queue, rest[-1].position)
+    assert [each.body for each in rest] == [b"2", b"3"]
+    with pytest.raises(SourceError, match="cancelled the consumer"):
+        until(lambda: source.poll(1, 0.1))
+    source.shut()
+
+
 def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: str, queue: str) -> None:
     """Such as that of a paused process; else messages behind those that it has would come before them."""
     published(url, queue, [message(n) for n in range(1, 4)])

@@ -20,7 +20,7 @@ from inturn.ingest.source import Source, SourceRecord, UnreadableHeader
 from inturn.ingest.sources.amqp_decoding import make_total
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Container, Coroutine, Mapping, Sequence
 
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractQueue
     from aiormq.abc import DeliveredMessage
@@ -182,6 +182,8 @@ class _Link:
         self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
         self.is_consuming = False
         self._channel, self._found = channel, found
+        self._consumers: Container[str | None] = ()  # those of the channel; the broker takes ours out by a cancellation
+        self._tag: str | None = None
 
     async def consume(self) -> None:
         """Begin to receive.
@@ -199,10 +201,12 @@ class _Link:
             # would divide the messages among both. So one looks before, and after in case both looked at once.
             await self._check_consumers(0)
             # aio-pika's own messages would fail for a property that is not of the type that they expect.
-            await (await self._channel.get_underlay_channel()).basic_consume(self._found.name, receive, exclusive=True)
+            channel: Any = await self._channel.get_underlay_channel()
+            begun = await channel.basic_consume(self._found.name, receive, exclusive=True)
             await self._check_consumers(1)
         except AMQPError as error:
             raise SourceError(f"the queue {self._found.name!r} cannot be read alone: {error}") from None
+        self._consumers, self._tag = channel.consumers, begun.consumer_tag
         self.is_consuming = True
 
     async def _check_consumers(self, ours: int) -> None:
@@ -222,13 +226,18 @@ class _Link:
         return found.declaration_result.message_count
 
     def check(self) -> None:
-        """Check that the connection lives.
+        """Check that more may be delivered.
 
         Raises:
-            SourceError: if it does not.
+            SourceError: if the connection is lost, or the broker has cancelled the consumer.
         """
         if self._channel.is_closed or self.connection.is_closed:
             raise SourceError("the connection to RabbitMQ was lost")
+        if self._tag not in self._consumers:
+            raise SourceError(
+                f"RabbitMQ has cancelled the consumer of the queue {self._found.name!r}: "
+                "the queue was deleted, or its node is down"
+            )
 
 
 def _headers(properties: Basic.Properties) -> Mapping[str, bytes | str]:
