@@ -6,6 +6,10 @@ from typing import Any
 
 import aio_pika
 
+from inturn.database import Database
+from inturn.ingest import RabbitSource
+from waiting import until
+
 
 def in_channel(url: str, does: Callable[[Any], Awaitable[Any]]) -> Any:
     """Run a coroutine with a channel of a connection of its own."""
@@ -37,3 +41,27 @@ def depth(url: str, queue: str) -> int:
     """Return the number of messages that no consumer has."""
     found = in_channel(url, lambda channel: channel.declare_queue(queue, passive=True))
     return int(found.declaration_result.message_count)
+
+
+def deleted(url: str, queue: str) -> None:
+    """Delete a queue."""
+    in_channel(url, lambda channel: channel.queue_delete(queue))
+
+
+def message(n: int, account: str = "a", body: bytes | None = None, **more: Any) -> Any:
+    """A message of an account, with its number."""
+    more.setdefault("message_id", f"{account}-{n}")
+    headers = more.pop("headers", {"account": account, "n": n})
+    return aio_pika.Message(str(n).encode() if body is None else body, headers=headers, delivery_mode=2, **more)
+
+
+def polled(source: RabbitSource, count: int) -> list[Any]:
+    """The next records of a source."""
+    found: list[Any] = []
+    until(lambda: found.extend(source.poll(10, 1)) or len(found) >= count, f"{count} records")
+    return found
+
+
+def sent(db: Database) -> list[tuple[str | None, int | None]]:
+    """The groups and revisions in the queue of payments."""
+    return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]

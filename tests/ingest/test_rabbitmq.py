@@ -1,10 +1,12 @@
 """Queues of a real RabbitMQ become messages: once, in order, whatever is redelivered or dies."""
 
+import asyncio
 import datetime as dt
 import importlib.util
 import random
 import socket
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 
 aio_pika = pytest.importorskip("aio_pika")
 
-from ingest.rabbitmq_clients import declared, depth, in_channel, published  # noqa: E402 - needs aio-pika
+from ingest.rabbitmq_clients import declared, deleted, depth, in_channel, message, polled, published, sent  # noqa: E402 - needs aio-pika
 from ingest.source_history import check_came_once, numbered  # noqa: E402
 from inturn.cli import app  # noqa: E402
 from inturn.core import limits  # noqa: E402
@@ -23,6 +25,7 @@ from inturn.database import Database  # noqa: E402
 from inturn.faults import OF_A_TRANSACTION  # noqa: E402
 from inturn.ingest import Ingest, MessageMapping, RabbitSource, SourceControl  # noqa: E402
 from inturn.ingest import limits as source_limits  # noqa: E402
+from inturn.ingest.sources import rabbitmq as rabbitmq_source  # noqa: E402
 from inturn.testing import source  # noqa: E402
 from lives import killed_at_every_point  # noqa: E402
 from rabbitmq_started import missing, rabbitmq  # noqa: E402
@@ -51,19 +54,9 @@ def queue(request: pytest.FixtureRequest, url: str) -> str:
     return name
 
 
-def message(n: int, account: str = "a", body: bytes | None = None, **more: Any) -> Any:
-    more.setdefault("message_id", f"{account}-{n}")
-    headers = more.pop("headers", {"account": account, "n": n})
-    return aio_pika.Message(str(n).encode() if body is None else body, headers=headers, delivery_mode=2, **more)
-
-
 def ingest(db: Database, url: str, queue: str, mapping: MessageMapping = MAPPING, **more: Any) -> Ingest:
     prefetch, name = more.pop("prefetch", 500), more.pop("name", queue)
     return Ingest(RabbitSource(url, queue, prefetch=prefetch), db.queue("payments"), mapping, name=name, **more)
-
-
-def sent(db: Database) -> list[tuple[str | None, int | None]]:
-    return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]
 
 
 def test_messages_come_in_order_with_their_headers_and_properties(db: Database, url: str, queue: str) -> None:
@@ -194,10 +187,6 @@ def test_a_connection_that_breaks_while_it_waits_is_made_again(db: Database, url
         until(lambda: sent(db) == [("a", 1), ("a", 2)])
 
 
-def deleted(url: str, queue: str) -> None:
-    in_channel(url, lambda channel: channel.queue_delete(queue))
-
-
 def test_a_queue_that_is_deleted_and_made_again_is_read_again(
     db: Database, url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +235,55 @@ def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: st
         until(lambda: "cannot be read alone" in waiting.trouble)
         other.shut()
         until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
+
+
+def test_a_reader_that_is_paused_before_it_consumes_takes_nothing_from_the_next(
+    db: Database, url: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(url, queue, [message(n) for n in range(1, 501)])
+    looked, goes_on = threading.Event(), threading.Event()
+    check = rabbitmq_source._Link._check_consumers
+
+    async def paused(self: Any, ours: int) -> None:
+        await check(self, ours)
+        if not looked.is_set():
+            looked.set()
+            await asyncio.to_thread(goes_on.wait, WAIT_S)
+
+    monkeypatch.setattr(rabbitmq_source._Link, "_check_consumers", paused)
+    settings = {"prefetch": 10, "batch": 5, "lease_s": 0.2}
+    with ingest(db, url, queue, **settings):
+        assert looked.wait(WAIT_S)
+        with ingest(db, url, queue, **settings) as second:
+            until(lambda: second.trouble or sent(db))
+            goes_on.set()
+            until(lambda: len(sent(db)) == 500)
+    assert sent(db) == [("a", n) for n in range(1, 501)]
+
+
+def test_without_the_right_to_declare_the_lock_a_queue_is_read_with_a_warning(
+    url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rabbitmq_source, "_lock_name", lambda _: "amq.refused")  # as without 'configure'
+    published(url, queue, [message(1)])
+    source = RabbitSource(url, queue)
+    source.open(queue, None)
+    assert [each.body for each in polled(source, 1)] == [b"1"]
+    source.shut()
+    assert "x-single-active-consumer" in caplog.text
+
+
+def test_the_longest_name_of_a_queue_has_a_lock(url: str) -> None:
+    name = "q" * 255
+    declared(url, name, "quorum")
+    first, second = RabbitSource(url, name), RabbitSource(url, name)
+    first.open(name, None)
+    assert first.poll(1, 0) == []
+    second.open(name, None)
+    with pytest.raises(SourceError, match="another source reads it"):
+        second.poll(1, 0)
+    first.shut()
+    second.shut()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -346,10 +384,3 @@ def test_four_usual_consumers_apply_messages_out_of_turn_and_inturn_none(url: st
     assert [each["applied"] for each in found.values()] == [500, 500]
     assert found["usual consumers"]["out of turn"] > 0
     assert found["inturn"]["out of turn"] == 0
-
-
-def polled(source: RabbitSource, count: int) -> list[Any]:
-    """The next records of a source."""
-    found: list[Any] = []
-    until(lambda: found.extend(source.poll(10, 1)) or len(found) >= count, f"{count} records")
-    return found

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import hashlib
+import logging
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_log: Final = logging.getLogger("inturn.ingest")
+
 _PROPERTIES: Final = {
     "app-id": "app_id",
     "content-encoding": "content_encoding",
@@ -48,7 +52,8 @@ class RabbitSource(Source):
     ``correlation-id``, ``type``, ``app-id``; a property goes before a header of its name. Headers that are not texts
     are JSON. Its key is the routing key, its time the timestamp. Its position counts the deliveries of one connection.
 
-    It is the only consumer: a queue that another consumer reads is refused. Nothing is ever requeued.
+    It is the only consumer: a queue that another consumer reads is refused. The lock among sources is the exclusive
+    queue ``inturn.reader.QUEUE``. Nothing is ever requeued.
 
     Args:
         url: the server, such as ``amqp://user:password@host/vhost``.
@@ -198,7 +203,9 @@ class _Link:
 
         try:
             # A quorum queue does not refuse a second consumer, such as ours where a paused process still has one; it
-            # would divide the messages among both. So one looks before, and after in case both looked at once.
+            # would divide the messages among both, and give those of the one that leaves to the other, late. So readers
+            # of our kind take a lock. For others one looks before, and after in case both looked at once.
+            await self._lock()
             await self._check_consumers(0)
             # aio-pika's own messages would fail for a property that is not of the type that they expect.
             channel: Any = await self._channel.get_underlay_channel()
@@ -208,6 +215,27 @@ class _Link:
             raise SourceError(f"the queue {self._found.name!r} cannot be read alone: {error}") from None
         self._consumers, self._tag = channel.consumers, begun.consumer_tag
         self.is_consuming = True
+
+    async def _lock(self) -> None:
+        """Take the lock of the queue's readers: an exclusive queue, which the broker keeps as long as the connection.
+
+        Raises:
+            SourceError: if another connection has it.
+        """
+        from aiormq import exceptions
+
+        channel, name = await self.connection.channel(publisher_confirms=False), _lock_name(self._found.name)
+        try:
+            await channel.declare_queue(name, exclusive=True)
+        except exceptions.ChannelLockedResource:
+            raise SourceError(f"the queue {self._found.name!r} cannot be read alone: another source reads it") from None
+        except exceptions.ChannelAccessRefused:
+            _log.warning(
+                "the user may not declare the queue %r, which keeps out a second reader of %r; allow it in the user's "
+                "'configure' permission, or declare a quorum queue with x-single-active-consumer",
+                name,
+                self._found.name,
+            )
 
     async def _check_consumers(self, ours: int) -> None:
         found = await self._channel.declare_queue(self._found.name, passive=True)
@@ -238,6 +266,12 @@ class _Link:
                 f"RabbitMQ has cancelled the consumer of the queue {self._found.name!r}: "
                 "the queue was deleted, or its node is down"
             )
+
+
+def _lock_name(queue: str) -> str:
+    """Return the name of the exclusive queue that is the lock of a queue; names have at most 255 bytes."""
+    name = f"inturn.reader.{queue}"
+    return name if len(name.encode()) <= 255 else f"inturn.reader.{hashlib.sha256(queue.encode()).hexdigest()}"
 
 
 def _headers(properties: Basic.Properties) -> Mapping[str, bytes | str]:
