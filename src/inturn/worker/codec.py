@@ -5,7 +5,6 @@ decode to an equal value is refused, so that it means the same in this turn and 
 """
 
 import dataclasses
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from inturn.core.errors import HandlerError, InputError, InvalidMessage, StateEr
 from inturn.core.identity import TimelineEntry, group_text, is_model
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.reading import read, with_time
+from inturn.core.pipeline.reading import finest, read, with_time
 from inturn.core.pipeline.replay import remake
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.queue.messages import Content, StoredMessage
@@ -261,9 +260,7 @@ class MessageDecoder:
             raise Misfit(invalid[0][0])
         entry, pipeline = offers[0][2], self._pipeline
         if pipeline.time is not None:  # the message may have neither its nanoseconds nor its arrival
-            time, came = value_at(message, pipeline.time), number
-            if isinstance(time, dt.datetime):
-                time = value_at(content, pipeline.time)
+            time, came = finest(pipeline, value_at(message, pipeline.time), content), number
             if pipeline.arrival is not None:
                 came = value_at(message, pipeline.arrival) or value_at(content, pipeline.arrival)
             entry.tie = pipeline.order.tie(time, came, entry.id or "")

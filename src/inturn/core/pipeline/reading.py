@@ -177,13 +177,16 @@ def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
+def finest(pipeline: Pipeline, time: Any, given: Any) -> Any:
+    """Return a message's time with its nanoseconds: a datetime has none, what the message was made of may have some."""
+    return value_at(given, pipeline.time) if pipeline.time and isinstance(time, dt.datetime) else time
+
+
 def _offer(
     pipeline: Pipeline, given: Any, number: int, message: Any, content: Mapping[str, Any], at: Placed, place: _Place
 ) -> tuple[Any, str, TimelineEntry]:
     order, is_identified = pipeline.order, pipeline.id is not None
     name = str(at.id) if is_identified and at.id is not None else None
-    # A datetime has no nanoseconds any more; the text that it was made of may have some.
-    time = value_at(given, pipeline.time) if pipeline.time and isinstance(at.turn, dt.datetime) else at.turn
     came = None
     if pipeline.arrival is not None:
         came = at.arrival if _says_arrival(pipeline.arrival, content) else number
@@ -193,7 +196,7 @@ def _offer(
         message=message,
         epoch=place.epoch,
         id=name,
-        tie=order.tie(time, came, name or ""),
+        tie=order.tie(finest(pipeline, at.turn, given), came, name or ""),
     )
     # An id also orders messages, by its own type; a revision needs no id beside it.
     ident = at.id if is_identified and not order.has_revisions else ""
