@@ -12,7 +12,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.levels import ties
+from inturn.spark.tables.levels import spots
 from inturn.spark.tables.manifest import File, SparkStore
 from inturn.spark.tables.rows import batches_of
 from inturn.testing.outcome import EngineResult, record
@@ -59,10 +59,9 @@ def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
     held: dict[str, list[tuple[Any, str]]] = {}
     for level in last.levels:
         for batch in batches_of(store.location, [file.path for file in level.held]):
-            for row, tie in zip(batch.to_pylist(maps_as_pydicts="strict"), ties(batch), strict=True):
+            for row, spot in zip(batch.to_pylist(maps_as_pydicts="strict"), spots(batch), strict=True):
                 of = newest[row["group"]]
                 if of["held"] and row["step"] >= of["held_step"]:
-                    spot = (row["epoch"], row["turn"], tie, row["id"] or "")
                     held.setdefault(row["group"], []).append((spot, row["digest"].hex()))
     for group, own in held.items():
         story.held[group] = [(epoch, turn, ident, digest) for (epoch, turn, _, ident), digest in sorted(own)]

@@ -31,7 +31,7 @@ from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.tables.decision_log import file_of
 from inturn.spark.tables.group_status import status_of
-from inturn.spark.tables.levels import ties
+from inturn.spark.tables.levels import spots
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
@@ -103,28 +103,26 @@ class SparkInspector(Decider):
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
-        found = [(place, each) for _, place, each in self._held([name])]
-        return [each for _, each in sorted(found, key=itemgetter(0))]
+        return [each for _, _, each in sorted(self._held([name]), key=itemgetter(1))]
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
         found: dict[str, tuple[Spot, HeldStatus]] = {}
-        for name, place, each in self._held(names):
-            found[name] = min(found.get(name, (place, each)), (place, each), key=itemgetter(0))
+        for name, spot, each in self._held(names):
+            found[name] = min(found.get(name, (spot, each)), (spot, each), key=itemgetter(0))
         return {name: each for name, (_, each) in found.items()}
 
     def _held(self, names: Sequence[str]) -> Iterator[tuple[str, Spot, HeldStatus]]:
-        """Yield the held messages of groups, with the group and the place of each."""
+        """Yield the held messages of groups, with the group and the spot of each."""
         since = {name: row["held_step"] for name, row in self._rows(names).items() if row["held"]}
         wanted = _hashes(since)
         for file in (file for level in self.last.levels for file in level.held):
             for part in Cursor(self._all, [file]).take(wanted, self._all.high):
-                for each, tie in zip(part.to_pylist(maps_as_pydicts="strict"), ties(part), strict=True):
+                for each, spot in zip(part.to_pylist(maps_as_pydicts="strict"), spots(part), strict=True):
                     first = since.get(each["group"])
                     if first is not None and each["step"] >= first:
-                        epoch, turn, ident = each["epoch"], each["turn"], each["id"]
-                        status = (time_of(each["since_us"]), each["digest"].hex(), each["message"])
-                        yield each["group"], (epoch, turn, tie, ident or ""), HeldStatus(epoch, turn, ident, *status)
+                        place = each["epoch"], each["turn"], each["id"], time_of(each["since_us"])
+                        yield each["group"], spot, HeldStatus(*place, each["digest"].hex(), each["message"])
 
     @override
     def outputs(self) -> Iterator[OutputRow]:

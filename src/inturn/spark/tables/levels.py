@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from inturn.core.errors import InputError
-from inturn.core.identity import TimelineEntry
+from inturn.core.identity import Spot, TimelineEntry
 from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.records import values
@@ -151,16 +151,19 @@ class Levels:
         for row, why in bad.items():
             msg = f"a held message of group {table['group'][row]} does not fit the message type any more: {why}"
             raise InputError(msg)
-        columns = (values(table[name]) for name in ("epoch", "turn", "digest", "id", "since_us"))
-        for at, (epoch, turn, digest, ident, since_us, tie) in enumerate(zip(*columns, ties(table), strict=True)):
+        rows = zip(spots(table), *(values(table[name]) for name in ("digest", "id", "since_us")), strict=True)
+        for at, ((epoch, turn, tie, _), digest, ident, since_us) in enumerate(rows):
             entry = TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at), tie)
             records[at].line.restore(entry)
 
 
-def ties(held: pa.Table | pa.RecordBatch) -> list[str]:
-    """Return the texts that order held messages among those of the same turn; older stores have none."""
-    stored = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
-    return [tie or "" for tie in stored]
+def spots(held: pa.Table | pa.RecordBatch) -> list[Spot]:
+    """Return the positions of held messages in their groups; those of older stores have no tie."""
+    epochs, turns, ids = (held[name].to_pylist() for name in ("epoch", "turn", "id"))
+    ties = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
+    return [
+        (epoch, turn, tie or "", ident or "") for epoch, turn, tie, ident in zip(epochs, turns, ties, ids, strict=True)
+    ]
 
 
 def waits(
