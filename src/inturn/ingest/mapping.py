@@ -157,11 +157,12 @@ def _whole_key(record: SourceRecord, _value: Any) -> str | None:
 
 def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
     if not names:
-        for name, data in headers.items():
-            _check_readable(name, data)
+        for name, each in headers.items():
+            _check_readable(name, each)
         return dict(headers)
-    _check_readable(names[0], headers.get(names[0]))
-    return _part(f"header {names[0]!r}", headers.get(names[0]), joined(names[1:]))
+    data = headers.get(names[0])
+    _check_readable(names[0], data)
+    return _part(f"header {names[0]!r}", data, joined(names[1:]))
 
 
 def _check_readable(name: str, data: bytes | str | None) -> None:
