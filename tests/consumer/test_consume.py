@@ -13,7 +13,6 @@ from clocks import RunningClock
 from hostile import RAISED
 from inturn import Retry
 from inturn.consumer import Consumer
-from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError, NoSuchQueue, QueueError
 from inturn.core.queue.lapsed import LAPSED_RETRIES
 from inturn.database import Database
@@ -89,20 +88,12 @@ def test_a_failing_group_is_parked_with_its_error_and_others_go_on(db: Database)
     assert (counts.done, counts.parked, queue.depth().messages) == (2, 0, 0)
 
 
-def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_of_which_a_receiver_holds_a_deferred_message_is_parked_later(db: Database, fetched: Message) -> None:
     queue = db.queue("q")
-    queue.send_many([draft(body, group="a") for body in ("deferred", "bad")])
-    (message,) = queue.receive()
-    message.defer()
-    held = queue.fetch(message.sequence_number)
-    assert held is not None
-    monkeypatch.setattr(limits, "PARK_AGAIN_MS", 50)
     with Consumer(queue, Handled({"bad": 99}), retry=Retry(0)) as consumer:
         until(lambda: consumer.counts.failed > 1)
         assert queue.parked() == []
-        held.ack()
+        fetched.ack()
         until(lambda: [each.group for each in queue.parked()] == ["a"])
     assert (consumer.counts.parked, queue.depth().messages) == (1, 1)
 

@@ -16,7 +16,6 @@ import inturn
 from inturn import Retry, telemetry
 from inturn.consumer import Consumer, report
 from inturn.consumer.rounds import Rounds
-from inturn.core import limits
 from inturn.core.errors import StoreUnavailable
 from inturn.database import Database
 from inturn.queue import Message, QueueSettings, draft
@@ -118,18 +117,11 @@ def test_a_lost_lease_is_logged(db: Database, caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_group_that_cannot_be_parked_yet_is_logged_as_tried_again(
-    db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    db: Database, fetched: Message, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue = db.queue("q")
-    queue.send_many([draft(body, group="a") for body in ("deferred", "bad")])
-    (message,) = queue.receive()
-    message.defer()
-    held = queue.fetch(message.sequence_number)
-    assert held is not None
-    monkeypatch.setattr(limits, "PARK_AGAIN_MS", 50)
-    with Consumer(queue, fail, retry=Retry(0)) as consumer:
+    with Consumer(db.queue("q"), fail, retry=Retry(0)) as consumer:
         until(lambda: told(caplog)[:1] == [("WARNING", "exhausted", "a")])
-        held.ack()
+        fetched.ack()
         until(lambda: consumer.counts.parked)
     assert caplog.records[0].outcome == "tried again"  # type: ignore[attr-defined]
     assert told(caplog)[-1] == ("WARNING", "park", "a")
