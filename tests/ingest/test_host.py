@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ingest.scripted import Log, Scripted
-from inturn.core.errors import InputError, NoSuchQueue, SourceError
+from inturn.core.errors import InputError, NoSuchQueue, SetupError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
 from inturn.ingest import limits as source_limits
@@ -91,12 +91,27 @@ def test_a_source_that_fails_is_opened_again_where_the_last_commit_was(db: Datab
     assert sent(db) == [("a", number) for number in range(1, 8)]
 
 
-def test_a_source_that_is_not_there_at_the_start_is_told_at_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+def test_a_source_that_is_down_at_the_start_is_waited_for(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Scripted(Log(p=[body(1)]))
+
+    def refuse() -> None:
         raise SourceError("nobody answers at kafka-1:9092")
 
+    with monkeypatch.context() as down:
+        down.setattr(source, "partitions", refuse)
+        with ingest(db, source) as working:
+            assert working.trouble == "nobody answers at kafka-1:9092"
+            down.undo()
+            until(lambda: len(sent(db)) == 1)
+            until(lambda: not working.trouble)
+
+
+def test_a_source_that_can_never_work_ends_with_its_reason(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise SetupError("for Kafka confluent-kafka is needed")
+
     monkeypatch.setattr(Scripted, "partitions", refuse)
-    with pytest.raises(SourceError, match="kafka-1:9092"):
+    with pytest.raises(SetupError, match="confluent-kafka is needed"):
         ingest(db, Scripted(Log(p=[]))).__enter__()
 
 
@@ -131,7 +146,8 @@ def test_instances_share_partitions_and_take_over(db: Database) -> None:
         until(lambda: len(sent(db)) == 6)
 
 
-def test_an_instance_that_was_paused_writes_nothing_when_it_wakes_up(db: Database) -> None:
+def test_an_instance_that_hangs_writes_nothing_when_it_wakes_up(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_limits, "INGEST_CALL_S", 0.0)
     log = Log(p=[body(1), body(2)])
     asleep, awake = threading.Event(), threading.Event()
 
@@ -148,6 +164,29 @@ def test_an_instance_that_was_paused_writes_nothing_when_it_wakes_up(db: Databas
         awake.set()
         until(lambda: SourceControl(db, "bank").partitions()[0].owner == "slow")
     assert sent(db) == [("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize("call", ["open", "poll", "confirm"])
+def test_a_call_that_takes_longer_than_the_lease_keeps_its_partition(
+    db: Database, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    control, slow, other = SourceControl(db, "bank"), Scripted(Log(p=[body(1)])), Scripted(Log(p=[body(1)]))
+    usual, renewed = getattr(slow, call), threading.Event()
+
+    def long(*given: object) -> object:
+        if not renewed.is_set():
+            until_ms = control.partitions()[0].until_ms
+            until(lambda: control.partitions()[0].until_ms >= until_ms + 600)
+            renewed.set()
+        return usual(*given)
+
+    monkeypatch.setattr(slow, call, long)
+    with ingest(db, slow, instance="one", lease_s=0.3), ingest(db, other, instance="two", lease_s=0.3):
+        assert renewed.wait(60)
+        until(lambda: slow.confirmed or other.confirmed)
+        (partition,) = control.partitions()
+        assert (partition.owner, partition.epoch) == ("one", 1)
+    assert sent(db) == [("a", 1)]
 
 
 def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
@@ -204,6 +243,35 @@ def test_a_full_queue_holds_the_source_back_and_loses_nothing(db: Database) -> N
     with ingest(db, source, batch=100):
         source.log.partitions["p"] += [body(number) for number in range(9, 20)]
         until(lambda: payments.depth().messages == 3)  # and it stops, though nobody takes them
+
+
+def test_a_full_queue_takes_what_fits(db: Database) -> None:
+    log, payments = (
+        Log(p=[body(1), b"no JSON", body(2)], q=[body(number, "b") for number in range(1, 9)]),
+        db.queue("payments"),
+    )
+    payments.configure(max_depth=5)
+    with ingest(db, Scripted(log), batch=1_000):
+        until(lambda: payments.depth().messages == 5)
+    assert sent(db) == [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3)]
+    p, q = SourceControl(db, "bank").partitions()
+    assert (p.position, p.received, p.rejected) == ("3", 2, 1)
+    assert (q.position, q.received) == ("3", 3)
+
+
+def test_a_partition_that_is_moved_while_the_queue_is_full_is_not_sent_twice(db: Database) -> None:
+    log, payments, control = (
+        Log(p=[body(number) for number in range(1, 9)]),
+        db.queue("payments"),
+        SourceControl(db, "bank"),
+    )
+    payments.configure(max_depth=4)
+    with ingest(db, Scripted(log), MessageMapping(group="body.account", revision="body.n"), lease_s=0.3):
+        until(lambda: payments.depth().messages == 4)
+        control.seek(6, "p")
+        payments.configure(max_depth=100)
+        until(lambda: control.partitions()[0].position == "8")
+    assert [number for _, number in sent(db)] == [1, 2, 3, 4, 7, 8]
 
 
 def test_a_queue_that_is_deleted_ends_it(db: Database) -> None:

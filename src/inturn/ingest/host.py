@@ -11,23 +11,22 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, Self, cast
 
-import msgspec
-
-from inturn.core.errors import InputError, InturnError, NoSuchQueue, PositionGone, QueueFull
+from inturn.core.errors import InputError, NoSuchQueue, QueueFull, SetupError
 from inturn.core.queue.messages import Draft, checked_name
-from inturn.core.source_shares import SourcePartition, share
 from inturn.core.texts import quoted
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
 from inturn.ingest.batches import IngestBatch, batches_of, position_json, rejected_record
 from inturn.ingest.known_ids import identified, sorted_out
+from inturn.ingest.leases import PartitionLeases
 from inturn.ingest.mapping import MessageMapping, decoding
 from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
-from inturn.ingest.source import Decoder, Source
+from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue import Queue
 from inturn.store.commands import Ask, queue_of
 from inturn.store.protocols import SqlStore
@@ -107,10 +106,8 @@ class Ingest:
         self._on_move = checked_on_move(on_move, mapping)
         self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
-        self._epochs: dict[str, int] = {}  # of the open partitions
-        self._has_all = False  # no other instance has a partition
-        self._room = self._batch  # records that a full queue has room for at a time
-        self._next_look = 0.0
+        self._leases = PartitionLeases(source, name, self._me, lease_s, self._ask)
+        self._fits = batch  # number of records that the queue is tried with; fewer after it was full
         self._begun, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -120,7 +117,7 @@ class Ingest:
         """Start reading, in a thread of its own.
 
         Raises:
-            SourceError: if the source cannot be reached now; once it is read, its errors are waited out.
+            NoSuchQueue, InputError, SetupError: as :meth:`run`, if the first attempt says so.
         """
         self._thread = threading.Thread(target=self._guarded, name=f"inturn-ingest-{self._name}", daemon=True)
         self._thread.start()
@@ -145,21 +142,20 @@ class Ingest:
     def run(self, *, until: Literal["stopped", "caught up"] = "stopped") -> IngestCounts:
         """Read until stopped, or until the source has nothing more.
 
-        Errors of the source and a full queue are waited out, with growing pauses. ``caught up`` waits for the lease of
+        Errors of the source and the database are waited out with growing pauses, also when it begins. A full queue
+        takes what it has room for. ``caught up`` waits for the lease of
         an instance that has partitions, in case it died, and takes them over.
 
         Raises:
             NoSuchQueue: if the queue was deleted.
-            SourceError: if the source cannot be reached when it begins.
-            StoreError: if the database cannot be used when it begins.
+            InputError, SetupError: if the source can never work as it is, such as without an extra.
         """
         if until not in ("stopped", "caught up"):
             raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
         self.counts = IngestCounts()
         pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
         try:
-            self._look()
-            self._begun.set()
+            self._leases.begin()
             while not self._stopping.is_set():
                 try:
                     is_idle = not self._round()
@@ -168,18 +164,19 @@ class Ingest:
                         idle_since = None
                     elif until == "caught up":
                         idle_since = idle_since or time.monotonic()
-                        if self._has_all or time.monotonic() > idle_since + self._lease_s:
+                        if self._leases.has_all or time.monotonic() > idle_since + self._lease_s:
                             break
-                except NoSuchQueue:
+                except (NoSuchQueue, InputError, SetupError):
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever a source or a lost database raises is waited out
                     self.trouble = str(error)
                     _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
-                    self._close_all()
+                    self._leases.close_all()
+                    self._begun.set()
                     self._stopping.wait(pause_s)
                     pause_s = min(2 * pause_s, source_limits.INGEST_PAUSE_AT_MOST_S)
         finally:
-            self._leave()
+            self._leases.leave()
         return self.counts
 
     def _guarded(self) -> None:
@@ -194,25 +191,49 @@ class Ingest:
 
     def _round(self) -> bool:
         """Read and commit once; return whether there was anything, or may be at once."""
-        if time.monotonic() >= self._next_look:
-            self._look()
-        if not self._epochs:
+        self._leases.look_if_due()
+        self._begun.set()
+        if not self._leases.epochs:
             self._stopping.wait(min(source_limits.INGEST_POLL_S, self._lease_s / 3))
             return False
-        records = self._source.poll(min(self._batch, self._room), source_limits.INGEST_POLL_S)
+        records = self._source.poll(self._batch, source_limits.INGEST_POLL_S)
         if not records:
             return False
         reach("polled")
-        batches = batches_of(records, self._epochs, self._map)
-        committed = self._committed(batches)
-        if committed is None:
-            return False
-        reach("ingested")
+        while records:
+            count = self._take(records)
+            if not count:  # stopped
+                return False
+            reach("ingested")
+            records = [each for each in records[count:] if each.partition in self._leases.epochs]
+        return True
+
+    def _take(self, records: Sequence[SourceRecord]) -> int:
+        """Commit as many of the records as the queue has room for; return how many, 0 if stopped before there was room.
+
+        Nobody looks for partitions meanwhile: one that is closed and opened again would give these records again.
+        """
+        while True:
+            count = min(self._fits, len(records))
+            batches = batches_of(records[:count], self._leases.epochs, self._map)
+            try:
+                committed: dict[str, IngestBatch] = self._ask(partial(self._commit, batches))
+            except QueueFull:
+                self._fits = count // 2 or 1
+                self._leases.go_on()
+                if count == 1 and self._stopping.wait(source_limits.INGEST_PAUSE_S):
+                    return 0
+            else:
+                self._fits = min(self._batch, 2 * self._fits)
+                self._confirm(batches, committed)
+                return count
+
+    def _confirm(self, batches: Sequence[IngestBatch], committed: Mapping[str, IngestBatch]) -> None:
         for read in batches:
             batch = committed.get(read.partition)
             if batch is None:
                 _log.warning("source %s: partition %s was taken over by another instance", self._name, read.partition)
-                self._close(read.partition)
+                self._leases.close(read.partition)
                 continue
             self._source.confirm(batch.partition, batch.last.position)
             self.counts = IngestCounts(
@@ -221,24 +242,8 @@ class Ingest:
                 self.counts.ignored + batch.ignored,
                 self.counts.moved + batch.moved,
             )
-        return True
 
-    def _committed(self, batches: Sequence[IngestBatch]) -> dict[str, IngestBatch] | None:
-        """Commit; while the queue is full, wait and keep the leases. None: it was stopped before there was room."""
-        while True:
-            try:
-                committed: dict[str, IngestBatch] = self._ask(
-                    lambda store, now_ms: self._commit(store, batches, now_ms)
-                )
-            except QueueFull:
-                if self._stopping.wait(source_limits.INGEST_PAUSE_S):
-                    return None
-                if time.monotonic() >= self._next_look:
-                    self._look()
-            else:
-                return committed
-
-    def _commit(self, store: SqlStore, batches: Sequence[IngestBatch], now_ms: int) -> dict[str, IngestBatch]:
+    def _commit(self, batches: Sequence[IngestBatch], store: SqlStore, now_ms: int) -> dict[str, IngestBatch]:
         """Write the messages, the rejected records and the positions; return what was written, by partition.
 
         Partitions that are not ours are left out.
@@ -264,7 +269,10 @@ class Ingest:
             )
             store.sources.save(self._name, moved)
         if drafts:
-            store.send(queue_of(store, self._queue.name), drafts, now_ms)
+            to = queue_of(store, self._queue.name)
+            if len(drafts) > (to.settings.max_depth or len(drafts)):
+                raise QueueFull(f"{len(drafts)} messages never fit into the queue {to.name!r} at once")
+            store.send(to, drafts, now_ms)
         return committed
 
     def _new(self, store: SqlStore, batch: IngestBatch) -> IngestBatch:
@@ -282,111 +290,6 @@ class Ingest:
             ignored=batch.ignored + new.repeated,
         )
 
-    # --- partitions ---
-
-    def _look(self) -> None:
-        """Extend our leases, claim free partitions, give up those beyond our quota."""
-        names = list(self._source.partitions())
-        incarnations = {name: self._source.incarnation(name) for name in names}
-        lags = self._lags()
-        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, now_ms))
-        self._next_look = time.monotonic() + self._lease_s / 3
-        for name in [name for name, epoch in self._epochs.items() if name not in mine or mine[name].epoch != epoch]:
-            self._close(name)
-        for name, partition in mine.items():
-            if name not in self._epochs:
-                self._open(partition)
-
-    def _lags(self) -> dict[str, int | None]:
-        """Return how many records of the open partitions are not read yet."""
-        return {name: self._source.lag(name) for name in self._epochs}
-
-    def _shared(
-        self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], now_ms: int
-    ) -> dict[str, SourcePartition]:
-        until_ms = now_ms + round(self._lease_s * 1000)
-        self._room = max(1, (queue_of(store, self._queue.name).settings.max_depth or 4 * self._batch) // 4)
-        instances = store.sources.instances(self._name, self._me, until_ms, now_ms)
-        store.sources.add(self._name, incarnations)
-        readable = {}
-        for each in store.sources.partitions(self._name):
-            if each.name not in incarnations or each.is_paused or each.note is not None:
-                continue
-            if each.position is not None and each.incarnation not in ("", incarnations[each.name]):
-                note = "the partition was made again: its positions are of another history; seek says where to go on"
-                store.sources.save(self._name, each._replace(note=note, owner=None, epoch=each.epoch + 1))
-                continue
-            readable[each.name] = each
-        due = share(list(readable.values()), instances, self._me, now_ms)
-        mine = {}
-        for name in due.kept:
-            mine[name] = readable[name]._replace(until_ms=until_ms, lag=lags.get(name))
-        for name in due.claimed:
-            mine[name] = readable[name]._replace(
-                owner=self._me,
-                epoch=readable[name].epoch + 1,
-                until_ms=until_ms,
-                incarnation=incarnations[name],
-            )
-        for partition in mine.values():
-            store.sources.save(self._name, partition)
-        self._has_all = len(mine) == len(readable)
-        for name in due.given_up:
-            store.sources.save(self._name, readable[name]._replace(owner=None, epoch=readable[name].epoch + 1))
-        return mine
-
-    def _open(self, partition: SourcePartition) -> None:
-        position = None if partition.position is None else msgspec.json.decode(partition.position)
-        try:
-            self._source.open(partition.name, position)
-        except PositionGone as error:
-            note = str(error)
-            _log.warning("source %s: partition %s: %s", self._name, partition.name, note)
-            self._ask(
-                lambda store, _now_ms: store.sources.save(
-                    self._name, partition._replace(note=note, owner=None, epoch=partition.epoch + 1)
-                )
-            )
-            return
-        self._epochs[partition.name] = partition.epoch
-
-    def _close(self, partition: str) -> None:
-        if self._epochs.pop(partition, None) is not None:
-            self._source.close(partition)
-
-    def _close_all(self) -> None:
-        for name in list(self._epochs):
-            try:
-                self._close(name)
-            except Exception as error:  # noqa: BLE001 - it is given up in any case
-                _log.warning("source %s: partition %s: %s", self._name, name, error)
-        self._next_look = 0.0
-
-    def _leave(self) -> None:
-        """Give up all partitions, so that the others need not wait for the end of the leases."""
-        lags = self._last_lags()
-        self._close_all()
-        self._source.shut()
-
-        def left(store: SqlStore, _now_ms: int) -> None:
-            for row in store.sources.partitions(self._name):
-                if row.owner == self._me:  # also one that could not be opened
-                    store.sources.save(self._name, row._replace(owner=None, lag=lags.get(row.name)))
-            store.sources.leave(self._name, self._me)
-
-        try:
-            self._ask(left)
-        except InturnError as error:  # the leases end by themselves
-            _log.warning("source %s: %s", self._name, error)
-
-    def _last_lags(self) -> dict[str, int | None]:
-        """Return the lags, or none if the source is not there."""
-        try:
-            return self._lags()
-        except Exception as error:  # noqa: BLE001 - the positions are what counts
-            _log.warning("source %s: %s", self._name, error)
-            return {}
-
-    def _ask(self, function: Any) -> Any:
+    def _ask(self, function: Callable[[SqlStore, int], Any]) -> Any:
         """Run a function of the store and the time in one transaction."""
         return self._queue.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))

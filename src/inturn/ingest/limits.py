@@ -8,6 +8,9 @@ INGEST_RECORDS: Final = 1_000
 INGEST_LEASE_S: Final = 10.0
 """Length of the lease on a source's partition: how long another instance waits for one that died."""
 
+INGEST_CALL_S: Final = 600.0
+"""Time after which a call to a source counts as hung: the leases on its partitions are not renewed any more."""
+
 INGEST_POLL_S: Final = 0.5
 """Time for which a source waits for records at a time, and so the longest delay of a stop."""
 

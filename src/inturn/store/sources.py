@@ -87,6 +87,10 @@ class SourceStore(Protocol):
         """Write the record of a known partition."""
         ...
 
+    def renew(self, source: str, owner: str, until_ms: int) -> None:
+        """Extend the leases of an owner on the partitions of a source."""
+        ...
+
     def remove(self, source: str, name: str) -> None:
         """Remove a partition, with its position."""
         ...

@@ -22,6 +22,9 @@ set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_p
     rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14
 where source = $1 and name = $2;
 
+-- name: renew_source_partitions
+update inturn_source_partition set until_ms = $1 where source = $2 and owner = $3;
+
 -- name: remove_source_partition
 delete from inturn_source_partition where source = $1 and name = $2;
 

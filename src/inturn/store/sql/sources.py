@@ -49,6 +49,10 @@ class SqlSources(SourceStore):
         self._do("save_source_partition", source, name, *values)
 
     @override
+    def renew(self, source: str, owner: str, until_ms: int) -> None:
+        self._do("renew_source_partitions", until_ms, source, owner)
+
+    @override
     def remove(self, source: str, name: str) -> None:
         self._do("remove_source_partition", source, name)
 

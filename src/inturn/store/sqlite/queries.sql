@@ -868,6 +868,9 @@ insert or replace into inturn_source_partition
      lag, record_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: renew_source_partitions
+update inturn_source_partition set until_ms = ? where source = ? and owner = ?;
+
 -- name: remove_source_partition
 delete from inturn_source_partition where source = ? and name = ?;
 

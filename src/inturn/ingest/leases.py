@@ -1,0 +1,202 @@
+"""The partitions that an instance reads: claimed by leases, opened at their positions, given up when it ends.
+
+A thread of its own renews the leases, since a source may take longer than one to open, poll or confirm. A call that
+takes longer than :data:`INGEST_CALL_S` counts as hung: its partitions are left to the other instances.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from inturn.core.errors import InturnError, PositionGone
+from inturn.core.source_shares import SourcePartition, share
+from inturn.ingest import limits as source_limits
+from inturn.ingest.source import Source
+from inturn.store.protocols import SqlStore
+
+T = TypeVar("T")
+
+_log = logging.getLogger("inturn.ingest")
+
+
+class PartitionLeases:
+    """The partitions of a source that one instance reads.
+
+    All methods but the renewing are called by the thread that polls the source.
+
+    Args:
+        source: the source.
+        name: the name under which positions are kept.
+        me: the instance.
+        lease_s: how long the others wait for this instance if it dies, in seconds.
+        ask: runs a function of the store and the time in a transaction.
+
+    Attributes:
+        epochs: the epoch of each open partition.
+        has_all: whether no other instance has a partition.
+    """
+
+    def __init__(
+        self, source: Source, name: str, me: str, lease_s: float, ask: Callable[[Callable[[SqlStore, int], Any]], Any]
+    ) -> None:
+        self._source, self._name, self._me, self._lease_s, self._ask = source, name, me, lease_s, ask
+        self.epochs: dict[str, int] = {}
+        self.has_all = False
+        self._next_look_s = 0.0
+        self._called_s: float | None = None  # when the polling thread last said that it goes on; None: it reads nothing
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to renew the leases, until :meth:`leave`."""
+        self._ending.clear()
+        self._thread = threading.Thread(target=self._renewing, name=f"inturn-leases-{self._name}", daemon=True)
+        self._thread.start()
+
+    def go_on(self) -> None:
+        """Say that the polling thread is not hung."""
+        self._called_s = time.monotonic()
+
+    def look_if_due(self) -> None:
+        """Look again if a third of the lease has passed since the last time."""
+        self.go_on()
+        if time.monotonic() >= self._next_look_s:
+            self._look()
+
+    def _look(self) -> None:
+        """Claim free partitions, give up those beyond our quota, and open and close them accordingly."""
+        names = list(self._source.partitions())
+        incarnations = {name: self._source.incarnation(name) for name in names}
+        lags = self._lags()
+        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, now_ms))
+        self._next_look_s = time.monotonic() + self._lease_s / 3
+        for name in [name for name, epoch in self.epochs.items() if name not in mine or mine[name].epoch != epoch]:
+            self.close(name)
+        for name, partition in mine.items():
+            if name not in self.epochs:
+                self._open(partition)
+
+    def close(self, partition: str) -> None:
+        """Stop reading a partition."""
+        if self.epochs.pop(partition, None) is not None:
+            self._source.close(partition)
+
+    def close_all(self) -> None:
+        """Stop reading; the leases are not renewed, so that another instance may try, and we look again at once."""
+        self._called_s = None
+        for name in list(self.epochs):
+            try:
+                self.close(name)
+            except Exception as error:  # noqa: BLE001 - it is given up in any case
+                _log.warning("source %s: partition %s: %s", self._name, name, error)
+        self._next_look_s = 0.0
+
+    def leave(self) -> None:
+        """Give up all partitions, so that the others need not wait for the end of the leases."""
+        lags = self._last_lags()
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.close_all()
+        self._source.shut()
+
+        def left(store: SqlStore, _now_ms: int) -> None:
+            for row in store.sources.partitions(self._name):
+                if row.owner == self._me:  # also one that could not be opened
+                    store.sources.save(self._name, row._replace(owner=None, lag=lags.get(row.name)))
+            store.sources.leave(self._name, self._me)
+
+        try:
+            self._ask(left)
+        except InturnError as error:  # the leases end by themselves
+            _log.warning("source %s: %s", self._name, error)
+
+    # --- renewing ---
+
+    def _renewing(self) -> None:
+        while not self._ending.wait(self._lease_s / 3):
+            called_s = self._called_s
+            if called_s is None or time.monotonic() - called_s > source_limits.INGEST_CALL_S:
+                continue
+            try:
+                self._ask(self.renew)
+            except Exception as error:  # noqa: BLE001 - the polling thread meets it too, and waits it out
+                _log.debug("source %s: %s", self._name, error)
+
+    def renew(self, store: SqlStore, now_ms: int) -> None:
+        """Extend the leases of all our partitions."""
+        until_ms = now_ms + round(self._lease_s * 1000)
+        store.sources.instances(self._name, self._me, until_ms, now_ms)
+        store.sources.renew(self._name, self._me, until_ms)
+
+    # --- looking ---
+
+    def _lags(self) -> dict[str, int | None]:
+        """Return how many records of the open partitions are not read yet."""
+        return {name: self._source.lag(name) for name in self.epochs}
+
+    def _last_lags(self) -> dict[str, int | None]:
+        """Return the lags, or none if the source is not there."""
+        try:
+            return self._lags()
+        except Exception as error:  # noqa: BLE001 - the positions are what counts
+            _log.warning("source %s: %s", self._name, error)
+            return {}
+
+    def _shared(
+        self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], now_ms: int
+    ) -> dict[str, SourcePartition]:
+        until_ms = now_ms + round(self._lease_s * 1000)
+        instances = store.sources.instances(self._name, self._me, until_ms, now_ms)
+        store.sources.add(self._name, incarnations)
+        readable = {}
+        for each in store.sources.partitions(self._name):
+            if each.name not in incarnations or each.is_paused or each.note is not None:
+                continue
+            if each.position is not None and each.incarnation not in ("", incarnations[each.name]):
+                note = "the partition was made again: its positions are of another history; seek says where to go on"
+                store.sources.save(self._name, each._replace(note=note, owner=None, epoch=each.epoch + 1))
+                continue
+            readable[each.name] = each
+        due = share(list(readable.values()), instances, self._me, now_ms)
+        mine = {}
+        for name in due.kept:
+            mine[name] = readable[name]._replace(until_ms=until_ms, lag=lags.get(name))
+        for name in due.claimed:
+            mine[name] = readable[name]._replace(
+                owner=self._me,
+                epoch=readable[name].epoch + 1,
+                until_ms=until_ms,
+                incarnation=incarnations[name],
+            )
+        for partition in mine.values():
+            store.sources.save(self._name, partition)
+        self.has_all = len(mine) == len(readable)
+        for name in due.given_up:
+            store.sources.save(self._name, readable[name]._replace(owner=None, epoch=readable[name].epoch + 1))
+        return mine
+
+    def _open(self, partition: SourcePartition) -> None:
+        self.go_on()
+        position = None if partition.position is None else msgspec.json.decode(partition.position)
+        try:
+            self._source.open(partition.name, position)
+        except PositionGone as error:
+            self.refuse(partition.name, partition.epoch, str(error))
+            return
+        self.epochs[partition.name] = partition.epoch
+
+    def refuse(self, partition: str, epoch: int, note: str) -> None:
+        """Leave a partition unread until a person decides, unless it is not ours any more."""
+        _log.warning("source %s: partition %s: %s", self._name, partition, note)
+
+        def refused(store: SqlStore, _now_ms: int) -> None:
+            row = store.sources.partition(self._name, partition)
+            if row is not None and row.owner == self._me and row.epoch == epoch:
+                store.sources.save(self._name, row._replace(note=note, owner=None, epoch=epoch + 1))
+
+        self._ask(refused)
