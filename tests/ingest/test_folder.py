@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,32 +52,19 @@ def test_each_row_is_a_message_once(db: Database, tmp_path: Path, ending: str) -
     assert run(db, folder) == 0
 
 
-def test_a_file_that_was_replaced_is_refused(db: Database, tmp_path: Path) -> None:
+def test_other_files_are_named_and_left_alone(db: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "drop"
     folder.mkdir()
-    write(folder / "1.jsonl", ROWS)
-    run(db, folder)
-    write(folder / "1.jsonl", ROWS)
-    assert run(db, folder) == 0
-    assert "made again" in (SourceControl(db, "files").partitions()[0].note or "")
-
-
-def test_a_file_that_lost_lines_is_refused(db: Database, tmp_path: Path) -> None:
-    folder = tmp_path / "drop"
-    folder.mkdir()
-    write(folder / "1.jsonl", ROWS)
-    run(db, folder)
-    (folder / "1.jsonl").write_text("")
-    assert run(db, folder) == 0
-    assert "fewer than the 3 records" in (SourceControl(db, "files").partitions()[0].note or "")
-
-
-def test_other_files_are_left_alone(db: Database, tmp_path: Path) -> None:
-    folder = tmp_path / "drop"
-    folder.mkdir()
-    (folder / "README.txt").write_text("not for you")
+    for name in ("README.txt", "other.txt", os.fsdecode(b"caf\xe9.jsonl")):
+        (folder / name).write_text("not for you")
     (folder / ".1.jsonl").write_text("half written")
     assert run(db, folder) == 0
+    texts = [each.getMessage().partition(": ")[2] for each in caplog.records if "is not read" in each.getMessage()]
+    assert len(texts) == 2
+    assert any("any file that ends in '.txt'" in each for each in texts)
+    assert "'caf\\udce9.jsonl' is not read: its name is not UTF-8" in texts
+    with pytest.raises(InputError, match="for the names of the folder's own files"):
+        FolderSource(folder, "*/*.jsonl")
     with pytest.raises(InputError, match="is no folder; make it, or name another"):
         FolderSource(tmp_path / "nowhere")
 
@@ -115,13 +103,28 @@ def test_a_damaged_file_is_read_up_to_there_and_stalls_no_other(db: Database, tm
     (folder / f"1.jsonl.{ending}").write_bytes(packed(rows, ending)[:-50_000])
     (folder / f"2.jsonl.{ending}").write_bytes(b"this is not compressed at all")
     write(folder / "3.jsonl", ROWS)
+    whole = tmp_path / "whole.parquet"
+    write(whole, ROWS)
+    (folder / "4.parquet").write_bytes(whole.read_bytes()[:-20])
+    (folder / "5.parquet").write_bytes(b"")
+    write(folder / "6.jsonl", ROWS)
     received = run(db, folder)
-    assert 3 < received < 30_003
-    first, second, third = SourceControl(db, "files").partitions()
+    assert 6 < received < 30_006
+    first, second, third, fourth, fifth, sixth = SourceControl(db, "files").partitions()
+    assert all("parquet cannot be read on" in (each.note or "") for each in (fourth, fifth))
+    assert sixth.is_finished
     assert "cannot be read on" in (first.note or "")
-    assert first.position == str(received - 3)
+    assert first.position == str(received - 6)
     assert "cannot be read on" in (second.note or "")
     assert third.note is None
+
+
+def test_endings_are_read_in_any_case_and_tabs_separate_too(db: Database, tmp_path: Path) -> None:
+    write(tmp_path / "1.JSONL", ROWS)
+    (tmp_path / "2.tsv").write_text("account\tn\nc,d\t7\n")
+    (tmp_path / "3.json").write_bytes(b"\xef\xbb\xbf" + json.dumps({"account": "e", "n": 8}).encode())
+    assert run(db, tmp_path) == 5
+    assert sent(db)[3:] == [("c,d", 7), ("e", 8)]
 
 
 def test_rows_that_are_no_objects_are_rejected(db: Database, tmp_path: Path) -> None:

@@ -184,6 +184,8 @@ def _row(name: str, partition: "SourcePartition", moved: int, now_ms: int) -> di
         status = "refused"
     elif partition.is_paused:
         status = "paused"
+    elif partition.is_finished:
+        status = "read to its end"
     else:
         status = f"read by {partition.owner}" if partition.is_owned(now_ms) else "read by nobody"
     return {

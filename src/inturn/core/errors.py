@@ -213,7 +213,15 @@ class SourceError(InturnError):
 
 
 class PositionGone(SourceError):
-    """A position that the source does not have any more; nothing is read until a person decides where to go on."""
+    """A position that the source does not have any more; nothing is read until a person decides where to go on.
+
+    Attributes:
+        partition: the partition, where it is not the one that was asked for.
+    """
+
+    def __init__(self, text: str, partition: str | None = None) -> None:
+        super().__init__(text)
+        self.partition = partition
 
 
 class DeliveryError(InturnError):

@@ -25,6 +25,7 @@ class SourcePartition(NamedTuple):
         note: why it is not read, such as a topic that was made again; None: it is.
         lag: the number of records that were not read when its owner last looked; None: unknown.
         record_ms: the time of the last committed record; None: unknown.
+        is_finished: whether it is read to its end, as a file; nobody reads it until it changes.
     """
 
     name: str
@@ -40,6 +41,7 @@ class SourcePartition(NamedTuple):
     note: str | None = None
     lag: int | None = None
     record_ms: int | None = None
+    is_finished: bool = False
 
     def is_owned(self, now_ms: int) -> bool:
         """Return whether somebody's lease is valid."""

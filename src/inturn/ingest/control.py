@@ -114,7 +114,8 @@ class SourceControl:
         text = None if position is None else msgspec.json.encode(position).decode()
         # Without an incarnation, that of the partition is taken with the next claim.
         return self._change(
-            partitions, lambda each: each._replace(position=text, note=None, owner=None, incarnation="")
+            partitions,
+            lambda each: each._replace(position=text, note=None, owner=None, incarnation="", is_finished=False),
         )
 
     def _change(self, names: tuple[str, ...], change: Callable[[SourcePartition], SourcePartition]) -> int:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, cast
 
-from inturn.core.errors import InputError, NoSuchQueue, QueueFull, SetupError
+from inturn.core.errors import InputError, NoSuchQueue, PositionGone, QueueFull, SetupError
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.core.texts import quoted
 from inturn.faults import reach
@@ -196,7 +196,13 @@ class Ingest:
         if not self._leases.epochs:
             self._stopping.wait(min(source_limits.INGEST_POLL_S, self._lease_s / 3))
             return False
-        records = self._source.poll(self._batch, source_limits.INGEST_POLL_S)
+        try:
+            records = self._source.poll(self._batch, source_limits.INGEST_POLL_S)
+        except PositionGone as error:
+            if error.partition is None:
+                raise
+            self._leases.refuse(error.partition, self._leases.epochs[error.partition], str(error))
+            return True
         if not records:
             return False
         reach("polled")

@@ -7,7 +7,7 @@ takes longer than :data:`INGEST_CALL_S` counts as hung: its partitions are left 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from inturn.core.source_shares import SourcePartition, share
 from inturn.ingest import limits as source_limits
 from inturn.ingest.source import Source
 from inturn.store.protocols import SqlStore
+from inturn.store.sources import SourceStore
 
 T = TypeVar("T")
 
@@ -71,10 +72,12 @@ class PartitionLeases:
         """Claim free partitions, give up those beyond our quota, and open and close them accordingly."""
         names = list(self._source.partitions())
         incarnations = {name: self._source.incarnation(name) for name in names}
-        lags = self._lags()
-        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, now_ms))
+        lags, done = self._lags(), self._done()
+        mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, done, now_ms))
         self._next_look_s = time.monotonic() + self._lease_s / 3
         for name in [name for name, epoch in self.epochs.items() if name not in mine or mine[name].epoch != epoch]:
+            if name not in incarnations:
+                _log.warning("source %s: partition %s is not there, or cannot be read now", self._name, name)
             self.close(name)
         for name, partition in mine.items():
             if name not in self.epochs:
@@ -97,21 +100,22 @@ class PartitionLeases:
 
     def leave(self) -> None:
         """Give up all partitions, so that the others need not wait for the end of the leases."""
-        lags = self._last_lags()
+        lags, done, epochs = self._last_lags(), self._done(), dict(self.epochs)
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
         self.close_all()
         self._source.shut()
 
-        def left(store: SqlStore, _now_ms: int) -> None:
-            for row in store.sources.partitions(self._name):
+        def given_up(store: SqlStore, _now_ms: int) -> None:
+            self._finish(store.sources, done, epochs)
+            for row in store.sources.unfinished(self._name):
                 if row.owner == self._me:  # also one that could not be opened
                     store.sources.save(self._name, row._replace(owner=None, lag=lags.get(row.name)))
             store.sources.leave(self._name, self._me)
 
         try:
-            self._ask(left)
+            self._ask(given_up)
         except InturnError as error:  # the leases end by themselves
             _log.warning("source %s: %s", self._name, error)
 
@@ -139,6 +143,9 @@ class PartitionLeases:
         """Return how many records of the open partitions are not read yet."""
         return {name: self._source.lag(name) for name in self.epochs}
 
+    def _done(self) -> set[str]:
+        return {name for name in self.epochs if self._source.is_finished(name)}
+
     def _last_lags(self) -> dict[str, int | None]:
         """Return the lags, or none if the source is not there."""
         try:
@@ -148,37 +155,91 @@ class PartitionLeases:
             return {}
 
     def _shared(
-        self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], now_ms: int
+        self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], done: set[str], now_ms: int
     ) -> dict[str, SourcePartition]:
-        until_ms = now_ms + round(self._lease_s * 1000)
-        instances = store.sources.instances(self._name, self._me, until_ms, now_ms)
-        store.sources.add(self._name, incarnations)
-        readable = {}
-        for each in store.sources.partitions(self._name):
-            if each.name not in incarnations or each.is_paused or each.note is not None:
-                continue
-            if each.position is not None and each.incarnation not in ("", incarnations[each.name]):
-                note = "the partition was made again: its positions are of another history; seek says where to go on"
-                store.sources.save(self._name, each._replace(note=note, owner=None, epoch=each.epoch + 1))
-                continue
-            readable[each.name] = each
+        sources, until_ms = store.sources, now_ms + round(self._lease_s * 1000)
+        instances = sources.instances(self._name, self._me, until_ms, now_ms)
+        self._finish(sources, done, self.epochs)
+        readable = self._readable(sources, incarnations, now_ms)
         due = share(list(readable.values()), instances, self._me, now_ms)
-        mine = {}
-        for name in due.kept:
-            mine[name] = readable[name]._replace(until_ms=until_ms, lag=lags.get(name))
+        sources.renew(self._name, self._me, until_ms)
+        mine = {name: readable[name]._replace(until_ms=until_ms, lag=lags.get(name)) for name in due.kept}
         for name in due.claimed:
-            mine[name] = readable[name]._replace(
-                owner=self._me,
-                epoch=readable[name].epoch + 1,
-                until_ms=until_ms,
-                incarnation=incarnations[name],
-            )
-        for partition in mine.values():
-            store.sources.save(self._name, partition)
+            mine[name] = readable[name]._replace(owner=self._me, epoch=readable[name].epoch + 1, until_ms=until_ms)
+        for name, partition in mine.items():
+            if name not in self.epochs or partition.lag != readable[name].lag:  # as an open one is stored otherwise
+                sources.save(self._name, partition)
         self.has_all = len(mine) == len(readable)
         for name in due.given_up:
-            store.sources.save(self._name, readable[name]._replace(owner=None, epoch=readable[name].epoch + 1))
+            sources.save(self._name, readable[name]._replace(owner=None, epoch=readable[name].epoch + 1))
         return mine
+
+    def _finish(self, sources: SourceStore, done: set[str], epochs: Mapping[str, int]) -> None:
+        """Note which of our partitions are read to their end."""
+        for name in done:
+            row = sources.partition(self._name, name)
+            if row is not None and row.owner == self._me and row.epoch == epochs[name]:
+                sources.save(self._name, row._replace(is_finished=True, owner=None, lag=0))
+
+    def _readable(self, sources: SourceStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
+        """Return the partitions that may be read, as they go on."""
+        while True:
+            # In this order: a partition that another instance finishes meanwhile is among the second.
+            begun = {each.name: each for each in sources.unfinished(self._name)}
+            finished = sources.finished(self._name)
+            known = finished | {each.name: each.incarnation for each in begun.values()}
+            if not self._follow(sources, incarnations, known):
+                break
+        sources.add(self._name, incarnations.keys() - begun.keys() - finished.keys())
+        readable = {}
+        for name in sorted(incarnations):
+            if finished.get(name) == incarnations[name]:
+                continue
+            row = begun.get(name) or sources.partition(self._name, name)
+            if row is None or row.is_paused or row.note is not None:
+                continue
+            if row.position is None or not row.incarnation:
+                readable[name] = row._replace(incarnation=incarnations[name], is_finished=False)
+            elif (row.owner != self._me and row.is_owned(now_ms)) or row.incarnation == incarnations[name]:
+                readable[name] = row
+            elif (changed := self._changed(sources, row)) is not None:
+                readable[name] = changed
+        return {name: row for name, row in readable.items() if not row.is_finished}
+
+    def _follow(self, sources: SourceStore, incarnations: dict[str, str], known: dict[str, str]) -> bool:
+        """Give partitions that had another name before what is known of it; return whether to ask again what is known.
+
+        What another instance changes meanwhile may not be overwritten: ``known`` is compared once the rows are locked.
+        """
+        new = [name for name, incarnation in incarnations.items() if known.get(name) != incarnation]
+        gone = {name: each for name, each in known.items() if each and incarnations.get(name) != each}
+        renamed = self._source.renamed(new, gone) if new and gone else {}
+        rows = {name: sources.partition(self._name, name) for name in sorted({*renamed, *renamed.values()})}
+        if any((None if row is None else row.incarnation) != known.get(name) for name, row in rows.items()):
+            return True
+        for name in rows:
+            sources.remove(self._name, name)
+        sources.add(self._name, renamed)
+        for name, earlier in renamed.items():
+            row = rows[earlier]
+            if row is not None:
+                _log.info("source %s: partition %s was %s before", self._name, name, earlier)
+                sources.save(self._name, row._replace(name=name, owner=None, epoch=row.epoch + 1))
+        return bool(renamed)
+
+    def _changed(self, sources: SourceStore, row: SourcePartition) -> SourcePartition | None:
+        """Return a partition whose incarnation is another one as it goes on; None: a person decides."""
+        try:
+            change = self._source.change(row.name, row.incarnation, is_finished=row.is_finished)
+        except PositionGone as error:
+            _log.warning("source %s: partition %s: %s", self._name, row.name, error)
+            sources.save(self._name, row._replace(note=str(error), owner=None, epoch=row.epoch + 1))
+            return None
+        row = row._replace(incarnation=self._source.incarnation(row.name))
+        if change == "none":
+            sources.save(self._name, row)
+            return row
+        return row._replace(is_finished=False, position=row.position if change == "more" else None)
 
     def _open(self, partition: SourcePartition) -> None:
         self.go_on()
@@ -193,6 +254,7 @@ class PartitionLeases:
     def refuse(self, partition: str, epoch: int, note: str) -> None:
         """Leave a partition unread until a person decides, unless it is not ours any more."""
         _log.warning("source %s: partition %s: %s", self._name, partition, note)
+        self.close(partition)
 
         def refused(store: SqlStore, _now_ms: int) -> None:
             row = store.sources.partition(self._name, partition)

@@ -44,6 +44,9 @@ UNKNOWN_SCHEMA_S: Final = 10.0
 FOLDER_RECORD_BYTES: Final = 16 * 1_048_576
 """The longest part of a line, and of a field in CSV, that is read of a file: a longer one is never held whole."""
 
+FOLDER_DIGEST_BYTES: Final = 65_536
+"""Length of the beginning and of the end of a file by which it is known, with its size."""
+
 REASON_LENGTH: Final = 1_000
 """Number of characters of the reason that is kept with a rejected record."""
 

@@ -5,8 +5,13 @@ A source only reads. What becomes of a record, where a partition goes on after a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+from inturn.core.errors import PositionGone
+
+Change: TypeAlias = Literal["none", "more", "new"]
+"""The difference of two incarnations: none, more records after those that were there, or a new history."""
 
 
 class UnreadableHeader(bytes):
@@ -92,7 +97,9 @@ class Source(ABC):
         """Return the next records of the open partitions; wait for them if there are none.
 
         Raises:
-            Exception: any error; all partitions are closed, and opened again after a pause.
+            inturn.core.errors.PositionGone: if one partition, which it names, cannot be read on until a person decides;
+                the others are not affected.
+            Exception: any other error; all partitions are closed, and opened again after a pause.
         """
 
     @abstractmethod
@@ -105,6 +112,39 @@ class Source(ABC):
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - a hook
         """Return the identity of a partition's history, such as a topic's id; positions are valid within one only."""
         return ""
+
+    def change(self, partition: str, earlier: str, *, is_finished: bool) -> Change:  # noqa: ARG002 - a hook
+        """Return what became of a partition since an earlier incarnation; it is looked at now.
+
+        Args:
+            partition: the partition.
+            earlier: its incarnation then, from which its position is.
+            is_finished: whether it was read to its end.
+
+        Raises:
+            inturn.core.errors.PositionGone: if a person must decide where to go on.
+        """
+        if self.incarnation(partition) == earlier:
+            return "none"
+        raise PositionGone(
+            "the partition was made again: its positions are of another history; seek says where to go on"
+        )
+
+    def renamed(self, names: Collection[str], gone: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - a hook
+        """Return which partitions had another name before.
+
+        Args:
+            names: partitions that are new, or others than before.
+            gone: the incarnations of partitions that do not exist any more, or are others than before.
+
+        Returns:
+            The earlier name of each that has one; no two have the same.
+        """
+        return {}
+
+    def is_finished(self, partition: str) -> bool:  # noqa: ARG002 - a hook
+        """Return whether all records of an open partition are confirmed, and none come unless it changes."""
+        return False
 
     def lag(self, partition: str) -> int | None:  # noqa: ARG002 - a hook
         """Return how many records of an open partition are not read yet; None: unknown."""

@@ -75,6 +75,14 @@ class SourceStore(Protocol):
         """Return the partitions of a source by name, locked until the end of the transaction."""
         ...
 
+    def unfinished(self, source: str) -> list[SourcePartition]:
+        """Return the partitions that are not read to their end, by name, locked until the end of the transaction."""
+        ...
+
+    def finished(self, source: str) -> dict[str, str]:
+        """Return the incarnations of the partitions that are read to their end, by name; nothing is locked."""
+        ...
+
     def partition(self, source: str, name: str) -> SourcePartition | None:
         """Return a partition, locked until the end of the transaction."""
         ...

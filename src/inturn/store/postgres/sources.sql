@@ -5,12 +5,20 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms
+    record_ms, is_finished
 from inturn_source_partition where source = $1 order by name for update;
+
+-- name: source_unfinished
+select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
+    record_ms, is_finished
+from inturn_source_partition where source = $1 and not is_finished order by name for update;
+
+-- name: source_finished
+select name, incarnation from inturn_source_partition where source = $1 and is_finished;
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms
+    record_ms, is_finished
 from inturn_source_partition where source = $1 and name = $2 for update;
 
 -- name: add_source_partition
@@ -19,7 +27,7 @@ insert into inturn_source_partition (source, name) values ($1, $2) on conflict d
 -- name: save_source_partition
 update inturn_source_partition
 set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_paused = $8, received = $9,
-    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14
+    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15
 where source = $1 and name = $2;
 
 -- name: renew_source_partitions

@@ -34,6 +34,14 @@ class SqlSources(SourceStore):
         return [self._partition(row) for row in self._read("source_partitions", source)]
 
     @override
+    def unfinished(self, source: str) -> list[SourcePartition]:
+        return [self._partition(row) for row in self._read("source_unfinished", source)]
+
+    @override
+    def finished(self, source: str) -> dict[str, str]:
+        return dict(self._read("source_finished", source))
+
+    @override
     def partition(self, source: str, name: str) -> SourcePartition | None:
         rows = self._read("source_partition", source, name)
         return self._partition(rows[0]) if rows else None
@@ -130,7 +138,7 @@ class SqlSources(SourceStore):
     @staticmethod
     def _partition(row: Sequence[Any]) -> SourcePartition:
         found = SourcePartition(*row)
-        return found._replace(is_paused=bool(found.is_paused))
+        return found._replace(is_paused=bool(found.is_paused), is_finished=bool(found.is_finished))
 
 
 def _pairs(positions: Mapping[str, str]) -> str:

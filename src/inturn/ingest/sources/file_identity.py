@@ -1,0 +1,89 @@
+"""The identity of a file: its inode, its size, and a digest of its beginning and end.
+
+A name says little: a new file may have an old name, and a file may be renamed. Neither does an inode: file systems give
+one again. A file that is copied back after a loss has the same name and content, and another inode.
+"""
+
+import os
+import time
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, NamedTuple, Self
+
+from inturn.core.override import override
+from inturn.ingest import limits as source_limits
+
+_TICK_NS = 2_000_000_000  # two changes within it may have the same time: kernels and file systems count in ticks
+
+
+class FileIdentity(NamedTuple):
+    """The identity of a file.
+
+    Attributes:
+        inode: its inode.
+        size: its size, in bytes.
+        digest: the digest of that many bytes; see :func:`digest`.
+    """
+
+    inode: int
+    size: int
+    digest: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.inode}:{self.size}:{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the identity that has this text; None: an earlier version wrote it, which kept the inode alone."""
+        inode, _, rest = text.partition(":")
+        size, _, known = rest.partition(":")
+        return cls(int(inode), int(size), known) if known else None
+
+    def is_content_of(self, other: "FileIdentity") -> bool:
+        """Return whether both have the same content."""
+        return (self.size, self.digest) == (other.size, other.digest)
+
+
+class SeenFile(NamedTuple):
+    """A file as it was seen.
+
+    Attributes:
+        identity: its identity.
+        times: what changes with each change of it.
+        is_settled: whether ``times`` tell a change from now on.
+    """
+
+    identity: FileIdentity
+    times: tuple[int, ...]
+    is_settled: bool
+
+
+def seen(path: Path, before: SeenFile | None) -> SeenFile:
+    """Look at a file; its content is read only if it may have changed since.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    if before is not None and before.is_settled and before.times == _times(path.stat()):
+        return before
+    with path.open("rb") as file:
+        stat = os.fstat(file.fileno())
+        identity = FileIdentity(stat.st_ino, stat.st_size, digest(file, stat.st_size))
+    return SeenFile(identity, _times(stat), time.time_ns() - stat.st_ctime_ns > _TICK_NS)
+
+
+def digest(file: IO[bytes], size: int) -> str:
+    """Return the digest of the beginning and the end of the first bytes of a file, which is at its start afterwards."""
+    made, most = blake2b(digest_size=16), source_limits.FOLDER_DIGEST_BYTES
+    file.seek(0)
+    made.update(file.read(min(size, most)))
+    if size > most:
+        file.seek(max(most, size - most))
+        made.update(file.read(size - file.tell()))
+    file.seek(0)
+    return made.hexdigest()
+
+
+def _times(stat: os.stat_result) -> tuple[int, ...]:
+    return (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

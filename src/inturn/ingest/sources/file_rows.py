@@ -1,0 +1,136 @@
+"""The rows of a file as JSON: lines of JSON, CSV and Parquet, compressed or not."""
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import IO, Any, Final, NamedTuple, cast
+
+import msgspec
+
+from inturn.core.errors import InputError, SetupError
+from inturn.core.override import override
+from inturn.ingest import limits as source_limits
+
+DAMAGE: Final = (EOFError, OSError, ValueError, csv.Error, zlib.error)
+"""What reading a damaged file raises; pyarrow raises OSError and ValueError."""
+
+_ENDINGS: Final = {
+    ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": ",", ".tsv": "\t", ".parquet": "parquet"
+}  # fmt: skip
+_PACKED: Final = (".gz", ".zst")
+_BOM: Final = b"\xef\xbb\xbf"
+_ROWS: Final = 1_000
+
+
+class FileFormat(NamedTuple):
+    """The format of a file.
+
+    Attributes:
+        kind: ``json``, ``parquet``, or what separates the values of a row.
+        packed: the ending of its compression; empty: none.
+    """
+
+    kind: str
+    packed: str
+
+    @property
+    def may_grow(self) -> bool:
+        """True if what is appended after a line is a record of its own."""
+        return self.kind == "json" and not self.packed
+
+
+def format_of(name: str) -> FileFormat | None:
+    """Return the format of a file by the ending of its name; None: it is not read."""
+    path = PurePath(name.lower())
+    packed = path.suffix if path.suffix in _PACKED else ""
+    kind = _ENDINGS.get((path.with_suffix("") if packed else path).suffix)
+    return None if kind is None or (packed and kind == "parquet") else FileFormat(kind, packed)
+
+
+def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the records in the first bytes of a file as JSON; a row that cannot be JSON as it is.
+
+    Raises:
+        InputError: if files with the ending of this name are not read.
+        SetupError: if an extra is missing.
+        EOFError, OSError, ValueError, csv.Error, zlib.error: if the file is damaged from here on; see :data:`DAMAGE`.
+    """
+    format_ = format_of(name)
+    if format_ is None:
+        raise InputError(f"{name} is not read; a file ends in {', '.join(_ENDINGS)}, most also with .gz or .zst")
+    if format_.kind == "parquet":
+        return _parquet_rows(file)
+    unpacked = _unpacked(file, format_.packed, size)
+    return _lines(unpacked) if format_.kind == "json" else _csv_rows(unpacked, format_.kind)
+
+
+def _unpacked(file: IO[bytes], packed: str, size: int) -> IO[bytes]:
+    """Return the content as it was before it was compressed."""
+    if packed == ".gz":
+        return cast("IO[bytes]", gzip.open(file))
+    if packed == ".zst":
+        pyarrow = _pyarrow("Zstandard")
+        stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
+        return cast("IO[bytes]", io.BufferedReader(stream))
+    return cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size)))
+
+
+class _FirstBytes(io.RawIOBase):
+    """The first bytes of a file; what is appended later is not read."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._left = file, size
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    most, is_first = source_limits.FOLDER_RECORD_BYTES, True
+    while line := file.readline(most):
+        rest = line
+        while len(rest) == most and not rest.endswith(b"\n"):  # its beginning is rejected, for its length
+            rest = file.readline(most)
+        if record := (line.removeprefix(_BOM) if is_first else line).strip():
+            yield record
+        is_first = False
+
+
+def _csv_rows(file: IO[bytes], separator: str) -> Iterator[bytes]:
+    """Yield the rows as JSON objects; one that cannot be, as CSV again, to be rejected as no JSON."""
+    csv.field_size_limit(max(csv.field_size_limit(), source_limits.FOLDER_RECORD_BYTES))
+    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    for row in csv.DictReader(text, delimiter=separator):
+        try:
+            yield msgspec.json.encode(row)
+        except (TypeError, UnicodeEncodeError):  # more values than names, or not UTF-8
+            values = [*(value for name, value in row.items() if name is not None), *row.get(None, ())]
+            yield separator.join(value or "" for value in values).encode("utf-8", "surrogateescape")
+
+
+def _parquet_rows(file: IO[bytes]) -> Iterator[bytes]:
+    _pyarrow("Parquet")
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(file) as table:
+        for batch in table.iter_batches(_ROWS):
+            yield from (msgspec.json.encode(each, enc_hook=str) for each in batch.to_pylist())
+
+
+def _pyarrow(what: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise SetupError(f"for {what} pyarrow is needed: pip install 'inturn[arrow]' ({error})") from error
+    return pyarrow

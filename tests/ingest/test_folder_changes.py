@@ -1,0 +1,381 @@
+"""Files that are renamed, replaced, appended to and overwritten: each record once, or a refusal that says why."""
+
+import errno
+import json
+import os
+import random
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from inturn.core.errors import PositionGone
+from inturn.core.source_shares import SourcePartition
+from inturn.database import Database
+from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceControl
+from inturn.ingest import limits as source_limits
+from inturn.ingest.sources import folder as folder_source
+from waiting import until
+
+BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_limits, "INGEST_POLL_S", 0.01)
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Path:
+    path = tmp_path / "drop"
+    path.mkdir()
+    return path
+
+
+def lines(numbers: Iterable[int], account: str = "a") -> bytes:
+    return b"".join(json.dumps({"account": account, "n": number}).encode() + b"\n" for number in numbers)
+
+
+def put(path: Path, numbers: Iterable[int], account: str = "a") -> None:
+    """As the contract wants it: complete when it appears."""
+    new = path.with_name(f".{path.name}")
+    new.write_bytes(lines(numbers, account))
+    new.rename(path)
+
+
+def ingest(db: Database, folder: Path, **more: object) -> Ingest:
+    return Ingest(FolderSource(folder), db.queue("payments"), BY_ACCOUNT, name="files", **more)  # type: ignore[arg-type]
+
+
+def caught_up(db: Database, folder: Path, **more: object) -> int:
+    return ingest(db, folder, **more).run(until="caught up").received
+
+
+def sent(db: Database) -> list[int | None]:
+    return [each.revision for each in db.queue("payments").peek(1000)]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def partition(db: Database, name: str) -> SourcePartition:
+    return next(each for each in SourceControl(db, "files").partitions() if each.name == name)
+
+
+def in_place(path: Path, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.truncate()
+        file.write(data)
+
+
+def renamed_over(path: Path, data: bytes) -> None:
+    path.with_name(".new").write_bytes(data)
+    path.with_name(".new").rename(path)
+
+
+def same_inode(path: Path, data: bytes) -> None:
+    """As a file system that gives the inode again."""
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("replace", [in_place, renamed_over, same_inode])
+@pytest.mark.parametrize("numbers", [[11, 12, 13], [11], range(11, 20)])
+def test_a_new_file_under_an_old_name_is_read_from_its_start(
+    db: Database, drop: Path, replace: Callable[[Path, bytes], None], numbers: Iterable[int]
+) -> None:
+    put(drop / "1.jsonl", [1, 2, 3])
+    with ingest(db, drop, lease_s=0.3):
+        until(lambda: SourceControl(db, "files").partitions() and partition(db, "1.jsonl").is_finished)
+        replace(drop / "1.jsonl", lines(numbers))
+        until(lambda: len(sent(db)) == 3 + len(list(numbers)))
+    assert sent(db) == [1, 2, 3, *numbers]
+    assert caught_up(db, drop) == 0
+
+
+def test_the_same_content_by_another_inode_is_nothing_new(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", [1, 2, 3])
+    assert caught_up(db, drop) == 3
+    (drop / "keep").write_bytes(b"")
+    put(drop / "1.jsonl", [1, 2, 3])
+    os.utime(drop / "1.jsonl", (1, 1))
+    assert caught_up(db, drop) == 0
+    assert partition(db, "1.jsonl").note is None
+
+
+def test_a_renamed_file_goes_on_where_it_was(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", [1, 2, 3])
+    put(drop / "2.jsonl", range(4, 9))
+    db.queue("payments").configure(max_depth=5)
+    with ingest(db, drop):
+        until(lambda: len(sent(db)) == 5)
+    (drop / "1.jsonl").rename(drop / "moved 1.jsonl")
+    (drop / "2.jsonl").rename(drop / "moved 2.jsonl")
+    db.queue("payments").configure(max_depth=100)
+    assert caught_up(db, drop) == 3
+    assert sent(db) == list(range(1, 9))
+    assert [each.name for each in SourceControl(db, "files").partitions()] == ["moved 1.jsonl", "moved 2.jsonl"]
+
+
+def test_files_that_are_appended_to_and_rotated_while_it_runs(db: Database, drop: Path) -> None:
+    log, numbers = drop / "0.jsonl", count()
+    put(log, [next(numbers)])
+    with ingest(db, drop, lease_s=0.3):
+        for _ in range(3):
+            for _ in range(2):
+                with log.open("ab") as file:
+                    file.write(lines([next(numbers), next(numbers)]))
+                until(lambda: partition(db, "0.jsonl").is_finished)
+            with log.open("ab") as file:
+                file.write(lines([next(numbers)]))
+            for number in (2, 1, 0):
+                if (drop / f"{number}.jsonl").exists():
+                    (drop / f"{number}.jsonl").rename(drop / f"{number + 1}.jsonl")
+            put(log, [next(numbers)])
+        total = next(numbers)
+        until(lambda: len(sent(db)) >= total)
+    assert sorted(sent(db)) == list(range(total))
+    assert caught_up(db, drop) == 0
+
+
+def test_a_line_that_was_cut_is_refused_and_a_seek_goes_on(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", [1, 2])
+    with (drop / "1.jsonl").open("ab") as file:
+        file.write(lines([3])[:-4])
+    assert caught_up(db, drop) == 2
+    with (drop / "1.jsonl").open("ab") as file:
+        file.write(lines([3])[-4:] + lines([4]))
+    assert caught_up(db, drop) == 0
+    assert "must be complete when it appears; seek says" in (partition(db, "1.jsonl").note or "")
+    SourceControl(db, "files").seek(2, "1.jsonl")
+    assert caught_up(db, drop) == 2
+    assert sent(db) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["1.csv", "1.jsonl.gz"])
+def test_only_plain_lines_of_json_may_grow(db: Database, drop: Path, name: str) -> None:
+    import gzip
+
+    data = b"account,n\na,1\n" if name.endswith("csv") else gzip.compress(lines([1]))
+    (drop / name).write_bytes(data)
+    assert caught_up(db, drop) == 1
+    with (drop / name).open("ab") as file:
+        file.write(data)
+    assert caught_up(db, drop) == 0
+    assert "has changed after its first" in (partition(db, name).note or "")
+
+
+@pytest.mark.parametrize("replace", [in_place, renamed_over])
+def test_a_file_that_is_replaced_before_its_end_is_refused(
+    db: Database, drop: Path, replace: Callable[[Path, bytes], None]
+) -> None:
+    put(drop / "1.jsonl", range(1, 9))
+    db.queue("payments").configure(max_depth=3)
+    with ingest(db, drop):
+        until(lambda: len(sent(db)) == 3)
+    db.queue("payments").configure(max_depth=100)
+    replace(drop / "1.jsonl", lines([11, 12]))
+    assert caught_up(db, drop) == 0
+    assert (
+        partition(db, "1.jsonl").note == "1.jsonl is another file than the one that was being read, whose rest is gone"
+    )
+    SourceControl(db, "files").seek(None)
+    assert caught_up(db, drop) == 2
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", range(5000))
+    source = FolderSource(drop)
+    source.partitions()
+    source.open("1.jsonl", None)
+    assert len(source.poll(10, 0)) == 10
+    put(drop / "1.jsonl", [7])
+    assert (source.partitions(), source.incarnation("1.jsonl").split(":")[1]) == (
+        ["1.jsonl"],
+        str(len(lines(range(5000)))),
+    )
+    assert len(source.poll(9_999, 0)) == 4_990
+    source.confirm("1.jsonl", 5_000)
+    assert source.is_finished("1.jsonl")
+
+
+def test_a_file_that_is_overwritten_while_it_is_read_is_refused(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", range(5000))
+    put(drop / "2.jsonl", [1])
+    source = FolderSource(drop)
+    for name in source.partitions():
+        source.open(name, None)
+    assert len(source.poll(10, 0)) == 10
+    in_place(drop / "1.jsonl", lines(range(7000, 12_000)))
+    found = source.poll(100_000, 0)
+    assert (found[-1].partition, source.is_finished("1.jsonl")) == ("2.jsonl", False)
+    with pytest.raises(PositionGone, match=r"1.jsonl was changed while it was read") as caught:
+        source.poll(10, 0)
+    assert caught.value.partition == "1.jsonl"
+
+
+def test_records_that_are_appended_while_it_is_read_come_with_the_next_look(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", [1, 2])
+    source = FolderSource(drop)
+    source.partitions()
+    source.open("1.jsonl", None)
+    earlier = source.incarnation("1.jsonl")
+    assert len(source.poll(1, 0)) == 1
+    with (drop / "1.jsonl").open("ab") as file:
+        file.write(lines([3]))
+    assert [each.position for each in source.poll(9, 0)] == [2]
+    assert not source.is_finished("1.jsonl")
+    source.confirm("1.jsonl", 2)
+    assert source.is_finished("1.jsonl")
+    source.close("1.jsonl")
+    source.partitions()
+    assert source.change("1.jsonl", earlier, is_finished=True) == "more"
+
+
+def test_a_file_that_cannot_be_read_now_stalls_no_other(
+    db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(drop / "1.jsonl", [1])
+    put(drop / "2.jsonl", [2])
+    looked = folder_source.seen
+
+    def failing(path: Path, *given: object) -> object:
+        if path.name == "1.jsonl":
+            raise OSError(errno.EIO, "Input/output error")
+        return looked(path, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(folder_source, "seen", failing)
+    assert caught_up(db, drop) == 1
+    assert "1.jsonl cannot be read now: Input/output error" in caplog.text
+    monkeypatch.undo()
+    assert caught_up(db, drop) == 1
+
+
+def test_a_disk_that_fails_within_a_file_stalls_no_other(
+    db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(drop / "1.jsonl", [1])
+    put(drop / "2.jsonl", [2])
+    rows, failures = folder_source.rows_of, [OSError(errno.EIO, "Input/output error")]
+
+    def failing(name: str, *given: object) -> object:
+        if name == "1.jsonl" and failures:
+            raise failures.pop()
+        return rows(name, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(folder_source, "rows_of", failing)
+    with ingest(db, drop, lease_s=0.3):
+        until(lambda: sent(db) == [2, 1])
+
+
+def test_many_files_are_read_with_few_open_and_then_cost_nothing(
+    db: Database, drop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    rows = folder_source.rows_of
+    monkeypatch.setattr(folder_source, "rows_of", lambda *given: opened.append(given[0]) or rows(*given))  # type: ignore[func-returns-value]
+    for number in range(300):
+        (drop / f"{number:03}.jsonl").write_bytes(lines([number]))
+    before = open_files()
+    source = FolderSource(drop)
+    for name in source.partitions():
+        source.open(name, None)
+    assert len(source.poll(200, 0)) == 200
+    assert open_files() <= before + 2
+    source.shut()
+    assert caught_up(db, drop) == 300
+    assert sent(db) == list(range(300))
+    opened.clear()
+    assert caught_up(db, drop) == 0
+    assert opened == []
+    assert all(each.is_finished and each.owner is None for each in SourceControl(db, "files").partitions())
+
+
+def test_what_an_earlier_version_knew_of_a_file_holds(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", [1, 2])
+    assert caught_up(db, drop) == 2
+    inode = str((drop / "1.jsonl").stat().st_ino)
+    earlier = partition(db, "1.jsonl")._replace(incarnation=inode, is_finished=False)
+    control = SourceControl(db, "files")
+    control._do(lambda store, _now_ms: store.sources.save("files", earlier))
+    assert caught_up(db, drop) == 0
+    assert partition(db, "1.jsonl").incarnation.startswith(f"{inode}:")
+    with (drop / "1.jsonl").open("ab") as file:
+        file.write(lines([3]))
+    assert caught_up(db, drop) == 1
+
+
+@pytest.mark.parametrize("position", [-1, "abc", 1.5, True, 99])
+def test_a_position_that_no_file_has_is_refused(db: Database, drop: Path, position: object) -> None:
+    put(drop / "1.jsonl", [1, 2])
+    assert caught_up(db, drop) == 2
+    SourceControl(db, "files").seek(position)
+    assert caught_up(db, drop) == 0
+    assert partition(db, "1.jsonl").note
+
+
+class Writer:
+    """Programs that write files of new numbers, in the ways that the contract allows."""
+
+    def __init__(self, drop: Path, seed: int) -> None:
+        self._drop, self._drawn, self._names, self.numbers = drop, random.Random(seed), count(), count()
+
+    def _some(self) -> bytes:
+        return lines(next(self.numbers) for _ in range(self._drawn.randint(0, 3)))
+
+    def _fresh(self) -> Path:
+        return self._drop / f"{next(self._names)}.jsonl"
+
+    def change(self, finished: Callable[[], set[str]]) -> None:
+        """Make one change; only a file that is read to its end is replaced or removed."""
+        files = sorted(self._drop.glob("*.jsonl"))
+        if not files:
+            renamed_over(self._fresh(), self._some())
+            return
+        path = self._drawn.choice(files)
+        act = self._drawn.choice([self.new, self.append, self.rename, self.swap, self.touch, self.replace, self.remove])
+        if act not in (self.replace, self.remove) or path.name in finished():
+            act(path)
+
+    def new(self, _path: Path) -> None:
+        renamed_over(self._fresh(), self._some())
+
+    def append(self, path: Path) -> None:
+        with path.open("ab") as file:
+            file.write(self._some())
+
+    def rename(self, path: Path) -> None:
+        path.rename(self._fresh())
+
+    def swap(self, path: Path) -> None:
+        other, kept = self._drawn.choice(sorted(self._drop.glob("*.jsonl"))), self._drop / ".kept"
+        path.rename(kept)
+        if other != path:
+            other.rename(path)
+        kept.rename(other)
+
+    def touch(self, path: Path) -> None:
+        os.utime(path, (1, self._drawn.random() * 1e9))
+
+    def replace(self, path: Path) -> None:
+        self._drawn.choice([in_place, renamed_over])(path, self._some())
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_changes_that_the_contract_allows_give_each_record_once(db: Database, drop: Path, seed: int) -> None:
+    writer, drawn = Writer(drop, seed), random.Random(seed)
+
+    def finished() -> set[str]:
+        caught_up(db, drop)
+        return {each.name for each in SourceControl(db, "files").partitions() if each.is_finished}
+
+    for _ in range(10):
+        for _ in range(drawn.randint(1, 4)):
+            writer.change(finished)
+        caught_up(db, drop, batch=drawn.choice([1, 2, 1_000]))
+    assert not [each for each in SourceControl(db, "files").partitions() if each.note]
+    assert sorted(each or 0 for each in sent(db)) == list(range(next(writer.numbers)))
