@@ -99,6 +99,8 @@ def test_a_source_that_is_down_at_the_start_is_waited_for(db: Database, monkeypa
 
     with monkeypatch.context() as down:
         down.setattr(source, "partitions", refuse)
+        with pytest.raises(SourceError, match="kafka-1:9092"):
+            ingest(db, source).run(until="caught up")
         with ingest(db, source) as working:
             assert working.trouble == "nobody answers at kafka-1:9092"
             down.undo()

@@ -261,6 +261,12 @@ def test_what_is_not_valid_is_refused(tmp_path: Path, pg_outbox: Outbox, db: Dat
         OutboxSource(path, "none")
     with pytest.raises(SourceError, match='relation "none" does not exist'):
         Ingest(OutboxSource(pg_outbox.place, "none"), db.queue("q"), BY_ACCOUNT, name="x").run(until="caught up")
+    pg_outbox.main.execute("create table bare (id bigint primary key)")
+    with (
+        pytest.raises(InputError, match="has not the columns xid and id of an outbox"),
+        Ingest(OutboxSource(pg_outbox.place, "bare"), db.queue("q"), BY_ACCOUNT, name="y") as working,
+    ):
+        until(lambda: not working._thread.is_alive())  # type: ignore[union-attr]
     with pytest.raises(SourceError) as error:
         OutboxSource("postgresql://me:geheim@127.0.0.1:9/x", "none").incarnation("none")
     assert "geheim" not in str(error.value)

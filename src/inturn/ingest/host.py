@@ -142,18 +142,20 @@ class Ingest:
     def run(self, *, until: Literal["stopped", "caught up"] = "stopped") -> IngestCounts:
         """Read until stopped, or until the source has nothing more.
 
-        Errors of the source and the database are waited out with growing pauses, also when it begins. A full queue
-        takes what it has room for. ``caught up`` waits for the lease of
+        Errors of the source and the database are waited out with growing pauses, also when it begins, unless it is only
+        to catch up. A full queue takes what it has room for. ``caught up`` waits for the lease of
         an instance that has partitions, in case it died, and takes them over.
 
         Raises:
             NoSuchQueue: if the queue was deleted.
             InputError, SetupError: if the source can never work as it is, such as without an extra.
+            SourceError, StoreError: if it is to catch up, and the source or the database is down when it begins.
         """
         if until not in ("stopped", "caught up"):
             raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
         self.counts = IngestCounts()
         pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
+        self._begun.clear()
         try:
             self._leases.begin()
             while not self._stopping.is_set():
@@ -168,7 +170,9 @@ class Ingest:
                             break
                 except (NoSuchQueue, InputError, SetupError):
                     raise
-                except Exception as error:  # noqa: BLE001 - whatever a source or a lost database raises is waited out
+                except Exception as error:  # whatever a source or a lost database raises
+                    if until == "caught up" and not self._begun.is_set():
+                        raise
                     self.trouble = str(error)
                     _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
                     self._leases.close_all()

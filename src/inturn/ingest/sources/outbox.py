@@ -174,6 +174,8 @@ class _PostgresTable:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(self._address, autocommit=True)
             return self._connection.execute(statement.encode(), given)
+        except psycopg.errors.UndefinedColumn as error:
+            raise InputError(f"{self._table} has not the columns xid and id of an outbox: {error}") from error
         except psycopg.Error as error:
             raise SourceError(f"{self._table}: {without_password(str(error), self._address)}") from error
 
