@@ -335,6 +335,10 @@ WORKER_GATHER_S: Final = 0.005
 FIGURES_ROWS: Final = 100_000
 """Number of a pipeline's groups that are not open, and of its outputs, that are counted for metrics."""
 
+FIGURES_PARTITIONS: Final = 100
+"""The most partitions of a source that metrics show one by one. Those of a source with more, such as a folder of many
+files, are summed up."""
+
 FIGURES_S: Final = 1.0
 """Time for which the figures of a database are shown again before they are read anew, however often a page is asked."""
 

@@ -160,5 +160,5 @@ class SourceStore(Protocol):
         ...
 
     def figures(self, now_ms: int) -> list[SourceFigures]:
-        """Return the figures of all partitions of all sources; nothing is locked."""
+        """Return the figures of all sources, by partition or summed up; nothing is locked."""
         ...

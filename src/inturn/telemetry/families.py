@@ -56,6 +56,7 @@ _PIPELINES: Final = (
 _SOURCES: Final = (
     ("lag", "Records of a partition that are not read.", "lag", ""),
     ("age", "How long ago the last committed record was written.", "age_s", "s"),
+    ("idle", "How long ago the position of a partition last changed.", "idle_s", "s"),
     ("moved_messages", "Messages that wait, since their group came from another partition.", "moved", ""),
 )
 _CONSUMERS: Final = (
@@ -95,6 +96,8 @@ def of_sources(figures: Mapping[str, Figures]) -> Iterator[Family]:
     }
     text = "Records of a source by what became of them."
     yield Family("inturn.source.records", "counter", text, (*of, "verdict"), records)
+    statuses = {(*at, status): count for at, each in every.items() for status, count in each.partitions.items()}
+    yield Family("inturn.source.partitions", "gauge", "Partitions of a source.", (*of, "status"), statuses)
     for name, text, field, unit in _SOURCES:
         values = {at: value for at, each in every.items() if (value := getattr(each, field)) is not None}
         yield Family(f"inturn.source.{name}", "gauge", text, of, values, unit)

@@ -91,25 +91,42 @@ class PipelineFigures(NamedTuple):
 
 
 class SourceFigures(NamedTuple):
-    """The figures of a partition of a source.
+    """The figures of a partition of a source, or the sums of all of them if there are many.
 
     Attributes:
         source: name of the source.
-        partition: name of the partition.
+        partition: name of the partition; ``*``: all, since there are more than ``limits.FIGURES_PARTITIONS``.
+        partitions: number of partitions by status: ``read``, ``unread`` (no instance owns it), ``paused``, ``refused``
+            (its note says why).
         received: number of records that became messages.
         rejected: number of records that were rejected.
         moved: number of messages that wait for a decision, since their group came from another partition before.
         lag: number of records that were not read when its owner last looked; None: unknown.
-        age_s: how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown.
+        age_s: how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown. Of
+            several partitions, the greatest.
+        idle_s: how long ago the position last changed, in seconds; None: never. Of several partitions, the least.
     """
 
     source: str
     partition: str
+    partitions: Mapping[str, int]
     received: int
     rejected: int
     moved: int
     lag: int | None
     age_s: float | None
+    idle_s: float | None
+
+    @classmethod
+    def at(cls, now_ms: int, row: Sequence[Any]) -> Self:
+        """Return the figures at a time; the row is that of the statement ``source_figures``."""
+        source, partition, read, unread, paused, refused, received, rejected, moved, lag, oldest_ms, moved_ms = row
+        partitions = {"read": read, "unread": unread, "paused": paused, "refused": refused}
+        age_s = 0.0 if lag == 0 else None  # `oldest_ms` is of partitions that are not known to be read
+        if oldest_ms is not None:
+            age_s = max(0, now_ms - oldest_ms) / 1000
+        idle_s = max(0, now_ms - moved_ms) / 1000 if moved_ms else None
+        return cls(source, partition, partitions, received, rejected, moved, lag, age_s, idle_s)
 
 
 class Figures(NamedTuple):

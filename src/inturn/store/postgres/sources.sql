@@ -102,7 +102,18 @@ delete from inturn_source_moved
 where number in (select value::bigint from jsonb_array_elements_text($1::jsonb) as each (value));
 
 -- name: source_figures
-select p.source, p.name, p.received, p.rejected, p.lag, p.record_ms, (
-    select count(*) from inturn_source_moved m where m.source = p.source and m.name = p.name
-)
-from inturn_source_partition p order by p.source, p.name;
+select source, shown, sum(is_read)::bigint, sum(is_unread)::bigint, sum(is_paused)::bigint, sum(is_refused)::bigint, sum(received)::bigint,
+    sum(rejected)::bigint, sum(moved)::bigint, sum(lag)::bigint, min(oldest_ms), max(moved_ms)
+from (
+    select p.source, case when count(*) over (partition by p.source) > $2 then '*' else p.name end as shown,
+        case when p.note is null and not p.is_paused and p.owner is not null and p.until_ms > $1 then 1 else 0 end
+            as is_read,
+        case when p.note is null and not p.is_paused and (p.owner is null or p.until_ms <= $1) then 1 else 0 end
+            as is_unread,
+        case when p.note is null and p.is_paused then 1 else 0 end as is_paused,
+        case when p.note is not null then 1 else 0 end as is_refused,
+        p.received, p.rejected, p.lag, case when p.lag = 0 then null else p.record_ms end as oldest_ms, p.moved_ms,
+        (select count(*) from inturn_source_moved m where m.source = p.source and m.name = p.name) as moved
+    from inturn_source_partition p
+) as each_partition
+group by source, shown order by source, shown;

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from inturn.core import limits
 from inturn.core.override import override
 from inturn.core.source_shares import SourcePartition
 from inturn.store.sources import GroupHome, MovedRecord, RejectedRecord, SourceStore
@@ -129,11 +130,7 @@ class SqlSources(SourceStore):
 
     @override
     def figures(self, now_ms: int) -> list[SourceFigures]:
-        found = []
-        for source, name, received, rejected, lag, record_ms, moved in self._read("source_figures"):
-            age_s = SourcePartition(name, lag=lag, record_ms=record_ms).age_s(now_ms)
-            found.append(SourceFigures(source, name, received, rejected, moved, lag, age_s))
-        return found
+        return [SourceFigures.at(now_ms, row) for row in self._read("source_figures", now_ms, limits.FIGURES_PARTITIONS)]
 
     @staticmethod
     def _partition(row: Sequence[Any]) -> SourcePartition:

@@ -1,0 +1,116 @@
+"""The metrics of sources: of each partition, or of all together where there are many; for Prometheus and OpenTelemetry."""
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+
+from inturn import telemetry
+from inturn.core import limits
+from inturn.database import Database
+from inturn.ingest import Ingest, MessageMapping, SourceControl
+from ingest.scripted import Log, Scripted
+from waiting import until
+
+MAPPING = MessageMapping(group="body.account")
+RECORD = b'{"account": "a"}'
+
+
+def ingest(db: Database, log: Log, lease_s: float = 10.0) -> Ingest:
+    return Ingest(Scripted(log), db.queue("payments"), MAPPING, name="bank", lease_s=lease_s)
+
+
+def samples(collector: Collector, name: str) -> dict[tuple[str, ...], float]:
+    """The values of a metric by its labels without the database."""
+    return {
+        tuple(each.labels[label] for label in sorted(each.labels) if label not in {"database", "source"}): each.value
+        for family in collector.collect()
+        for each in family.samples
+        if each.name == name
+    }
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(read=[RECORD] * 5, paused=[RECORD] * 5, refused=[RECORD], unread=[RECORD] * 5)
+
+
+@pytest.fixture
+def running(db: Database, log: Log) -> Iterator[Ingest]:
+    """A source of which one partition is read, one paused, one refused, and one is gone, so that nobody reads it."""
+    ingest(db, log).run(until="caught up")
+    SourceControl(db, "bank").pause("paused")
+    log.gone_before = 3
+    del log.partitions["unread"]
+    log.partitions["read"] += [b"{}", b"", RECORD]
+    with ingest(db, log, lease_s=0.3) as running:
+        until(lambda: running.counts.received)
+        until(lambda: SourceControl(db, "bank").partitions()[1].lag == 0)
+        yield running
+
+
+@pytest.mark.usefixtures("running")
+def test_each_partition_shows_what_it_is_and_what_it_has(db: Database) -> None:
+    found = telemetry.prometheus(db, registry=CollectorRegistry())
+    statuses = samples(found, "inturn_source_partitions")
+    assert {status for status, value in statuses.items() if value} == {
+        (name, name) for name in ("read", "paused", "refused", "unread")
+    }
+    assert len(statuses) == 16, "those that do not hold are 0, so an alert ends"
+    assert samples(found, "inturn_source_records_total")["read", "received"] == 6
+    assert samples(found, "inturn_source_records_total")["read", "rejected"] == 2
+    assert samples(found, "inturn_source_lag")[("read",)] == 0
+    assert samples(found, "inturn_source_age_seconds")[("read",)] == 0
+    idle = samples(found, "inturn_source_idle_seconds")
+    assert idle.keys() == {("read",), ("paused",), ("refused",), ("unread",)}
+    assert max(idle.values()) < 600
+
+
+def test_a_partition_that_was_never_read_has_no_times(db: Database) -> None:
+    db.queue("payments")
+    host = ingest(db, Log(new=[]))
+    host.run(until="caught up")
+    found = telemetry.prometheus(db, registry=CollectorRegistry())
+    assert samples(found, "inturn_source_idle_seconds") == {}
+    assert samples(found, "inturn_source_records_total")["new", "received"] == 0
+
+
+def test_many_partitions_are_one_series(db: Database) -> None:
+    few = {f"{number:03}": [RECORD] for number in range(limits.FIGURES_PARTITIONS)}
+    log = Log(**few)
+    ingest(db, log).run(until="caught up")
+    assert len(db.figures().sources) == limits.FIGURES_PARTITIONS
+    log.partitions["more"] = [RECORD, b"{}"]
+    ingest(db, log).run(until="caught up")
+    SourceControl(db, "bank").pause("more")
+    (one,) = db.figures().sources
+    assert one.partition == "*"
+    assert one.partitions == {"read": 0, "unread": limits.FIGURES_PARTITIONS, "paused": 1, "refused": 0}
+    assert (one.received, one.rejected, one.moved, one.lag) == (limits.FIGURES_PARTITIONS + 1, 1, 0, 0)
+    assert one.age_s == 0
+    assert one.idle_s is not None
+
+
+@pytest.mark.usefixtures("running")
+def test_opentelemetry_has_the_same(db: Database) -> None:
+    reader = InMemoryMetricReader()
+    telemetry.instrument(db, meter_provider=MeterProvider([reader]))
+    try:
+        data = reader.get_metrics_data()
+    finally:
+        telemetry.uninstrument()
+    assert data is not None
+    found = {
+        metric.name: {tuple((each.attributes or {}).values())[2:]: each.value for each in metric.data.data_points}
+        for of_resource in data.resource_metrics
+        for scope in of_resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name.startswith("inturn.source.")
+    }
+    assert found["inturn.source.partitions"]["refused", "refused"] == 1
+    assert found["inturn.source.records"]["read", "rejected"] == 2
+    assert found["inturn.source.lag"][("read",)] == 0
+    assert {"inturn.source.age", "inturn.source.idle", "inturn.source.moved_messages"} <= found.keys()
