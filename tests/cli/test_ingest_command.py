@@ -2,11 +2,13 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 
 from inturn.cli import app
 from inturn.demo.free_ports import free_port
-from waiting import DEADLINE_S
+from waiting import DEADLINE_S, until
 
 CONFIG = """
 [[sources]]
@@ -127,3 +129,56 @@ def test_a_signal_stops_it_in_order() -> None:
         told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(told) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0, "moved": 0}]
+
+
+OUTBOX = """
+[[sources]]
+name = "app"
+kind = "outbox"
+queue = "shop.db#payments"
+database = "app.db"
+table = "outbox"
+lease_s = 0.3
+
+[sources.mapping]
+group = "body.account"
+"""
+
+
+@pytest.mark.thorough
+def test_the_file_has_the_settings_of_health_and_log() -> None:
+    port = free_port()
+    Path("ingest.toml").write_text(f'health = "127.0.0.1:{port}"\nlog_json = true\n{OUTBOX}')
+    table = sqlite3.connect("app.db", isolation_level=None)
+    table.execute("create table outbox (id integer primary key autoincrement, account text)")
+    assert run("ingest", "check", "ingest.toml").exit_code == 0
+    told = run("ingest", "run", "ingest.toml", "--log-level", "loud").stderr
+    assert "--log-level is 'loud'; it is one of debug" in told
+
+    def answer() -> tuple[int, Any]:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/ready", timeout=DEADLINE_S) as found:
+                return found.status, json.load(found)
+        except HTTPError as error:
+            return error.code, json.load(error)
+        except URLError:
+            return 0, None
+
+    command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml", "--log-level", "warning"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: answer()[0] == 200, process=process)
+            table.execute("alter table outbox rename to away")
+            until(lambda: "outbox" in (answer()[1]["sources"][0]["error"]), process=process)
+            assert answer()[0] == 503
+            table.execute("alter table away rename to outbox")
+            until(lambda: answer()[0] == 200, process=process)
+            process.send_signal(signal.SIGTERM)
+            _, logged = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    table.close()
+    assert process.returncode == 0
+    (first, *_) = map(json.loads, logged.splitlines())
+    assert (first["level"], first["logger"]) == ("warning", "inturn.ingest")
+    assert "source app: " in first["message"]

@@ -15,6 +15,7 @@ from rich.table import Table
 from inturn.cli.errors import Commands
 from inturn.cli.options import AsJson
 from inturn.cli.places import opened, parts
+from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
@@ -22,7 +23,6 @@ from inturn.core.words import counted
 
 if TYPE_CHECKING:
     from inturn.core.source_shares import SourcePartition
-    from inturn.database import Database
     from inturn.ingest import Ingest
     from inturn.ingest.config import AnySource, IngestConfig
 
@@ -40,17 +40,21 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End once the sources have nothing more.")
     ] = False,
-    health: Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")] = None,
+    health: Health = None,
+    log_level: LogLevel = None,
+    log_json: LogJson = False,
+    telemetry: Telemetry = False,
     as_json: AsJson = False,
 ) -> None:
     """Make the records of sources messages of their queues, until SIGTERM or Ctrl-C."""
-    from inturn.cli.metrics import metrics_page
-    from inturn.telemetry import measures
-    from inturn.worker.health import HealthEndpoint
+    from inturn.ingest.config import read
+    from inturn.telemetry.logs import configure
     from inturn.worker.signals import stopped_by
 
+    chosen = adapted(read(config), health=health, log_level=log_level, log_json=log_json, telemetry=telemetry)
+    configure(chosen.log_level, json_lines=chosen.log_json)
     with ExitStack() as stack:
-        databases, running = _ingests(stack, config, only or [])
+        paths, running = _ingests(stack, chosen, config.parent, only or [])
         done = threading.Event()
 
         def stop() -> None:
@@ -58,9 +62,7 @@ def run(
             for _, each in running:
                 each.stop_soon()
 
-        if health is not None:
-            page = metrics_page(databases, measures.workers)
-            stack.enter_context(HealthEndpoint(health, lambda: _health(running), page))
+        stack.enter_context(monitored(chosen, paths, lambda: _health(running)))
         gc.freeze()  # records come and go by the thousand: the collector need not look at the rest again and again
         stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
@@ -82,7 +84,7 @@ def run(
 
 def _health(running: "list[tuple[str, Ingest]]") -> dict[str, Any]:
     sources = [{"source": name, **each.counts._asdict(), "error": each.trouble} for name, each in running]
-    return {"ready": not any(each["error"] for each in sources), "sources": sources}
+    return {"ready": all(each.report.is_ready for _, each in running), "sources": sources}
 
 
 @ingest.command()
@@ -307,26 +309,27 @@ def _split(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, s
     return path, name
 
 
-def _ingests(stack: ExitStack, config: Path, only: list[str]) -> "tuple[list[Database], list[tuple[str, Ingest]]]":
-    """Open the databases, each once, and the sources."""
+def _ingests(
+    stack: ExitStack, config: "IngestConfig", folder: Path, only: list[str]
+) -> "tuple[list[str], list[tuple[str, Ingest]]]":
+    """Open the databases, each once, and the sources; return the databases' paths and the sources by name."""
     from inturn.ingest import Ingest
-    from inturn.ingest.config import read
 
-    tables = _chosen(read(config), only)
+    tables = _chosen(config, only)
     databases: dict[str, Any] = {}
     found = []
     for each in tables:
         path, queue = _split(each.queue, "queue", "payments")
         if "://" not in path:
-            path = str(config.parent / path)
+            path = str(folder / path)
         if path not in databases:
             databases[path] = stack.enter_context(opened(path, create=True))
         to, mapping = databases[path].queue(queue), each.message_mapping()
-        source = each.source(config.parent)
+        source = each.source(folder)
         how: dict[str, Any] = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once, "on_move": each.on_move}
-        decode = each.decoder(config.parent)
+        decode = each.decoder(folder)
         found.append((each.name, Ingest(source, to, mapping, name=each.name, decode=decode, **how)))
-    return list(databases.values()), found
+    return list(databases), found
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":

@@ -1,11 +1,11 @@
-"""Settings, options, processes, health and logs of ``inturn work`` and ``inturn consume``, until they are stopped."""
+"""Settings, options, processes, health and logs of commands that run until they are stopped."""
 
 import signal
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import typer
@@ -17,9 +17,10 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.telemetry import measures
 from inturn.telemetry.logs import LEVELS, configure
+from inturn.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from inturn.database import Database
     from inturn.queue import Queue
@@ -35,24 +36,16 @@ Telemetry = Annotated[bool, typer.Option("--telemetry", help="Trace with OpenTel
 CountsAsJson = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")]
 
 
-class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The settings of a command that runs until it is stopped, as in its TOML file.
+class ServiceConfig(TelemetrySettings, frozen=True, kw_only=True):
+    """The settings of a command that handles messages, as in its TOML file.
 
     Attributes:
         processes: the number of processes; each works on all queues.
         grace_s: how long a stop waits for running handlers, in seconds.
-        health: the address of ``/health``, ``/ready`` and ``/metrics``; None: none.
-        log_level: the least level of the log, on standard error.
-        log_json: whether the log has lines of JSON.
-        telemetry: whether OpenTelemetry is set up, by the variables ``OTEL_…``.
     """
 
     processes: int = 1
     grace_s: float = limits.WORKER_GRACE_S
-    health: str | None = None
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_json: bool = False
-    telemetry: bool = False
 
     def queues(self) -> list[str]:
         """Return the queues from which messages are received, as DATABASE#QUEUE."""
@@ -63,7 +56,7 @@ class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         raise NotImplementedError
 
 
-Config = TypeVar("Config", bound=ServiceConfig)
+Config = TypeVar("Config", bound=TelemetrySettings)
 
 
 class Finished(NamedTuple):
@@ -85,7 +78,7 @@ def adapted(config: Config, **given: Any) -> Config:
     for flag in ("log_json", "telemetry"):
         given[flag] = given.get(flag) or None
     config = msgspec.structs.replace(config, **{name: value for name, value in given.items() if value is not None})
-    if not 1 <= config.processes <= limits.WORKER_PROCESSES:
+    if isinstance(config, ServiceConfig) and not 1 <= config.processes <= limits.WORKER_PROCESSES:
         raise InputError(f"processes is {config.processes}; it is a number from 1 to {limits.WORKER_PROCESSES}")
     return config
 
@@ -99,7 +92,6 @@ def beside(folder: Path, where: str, mark: str) -> str:
 
 def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
     """Work in this process or in several, until stopped or until all queues are empty."""
-    from inturn.worker.health import HealthEndpoint
     from inturn.worker.signals import stopped_by
 
     configure(config.log_level, json_lines=config.log_json)
@@ -117,11 +109,8 @@ def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
                 pass
             service = ProcessGroup(_one_of_several, (config, until_empty), config.processes)
             go, workers = service.run, service.measured
-        databases = stack.enter_context(_shown_databases(config))
-        if config.health is not None:
-            stack.enter_context(HealthEndpoint(config.health, service.status, metrics_page(databases, workers)))
-        if config.telemetry:
-            stack.enter_context(_instrumented(databases))
+        paths = [split(each)[0] for each in config.queues()]
+        stack.enter_context(monitored(config, paths, service.status, workers))
         stopped = Event()
 
         def stop() -> None:
@@ -167,12 +156,30 @@ def make_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool) -> None:
 
 
 @contextmanager
-def _shown_databases(config: ServiceConfig) -> "Iterator[list[Database]]":
-    """Open the databases once more, if metrics are asked for: to read their figures holds up no worker."""
+def monitored(
+    config: TelemetrySettings,
+    paths: "Iterable[str]",
+    status: "Callable[[], dict[str, Any]]",
+    workers: "Callable[[], Sequence[Mapping[str, Any]]]" = measures.workers,
+) -> "Iterator[None]":
+    """Answer for health and metrics, and trace, as the settings say.
+
+    Args:
+        config: the settings.
+        paths: the databases. They are opened once more: to read their figures holds up no worker.
+        status: returns the document of ``/health`` and ``/ready``.
+        workers: returns what the workers tell, of this process or of several.
+    """
+    from inturn.worker.health import HealthEndpoint
+
     with ExitStack() as stack:
-        paths = dict.fromkeys(split(each)[0] for each in config.queues())
-        wanted = paths if config.health is not None or config.telemetry else ()
-        yield [stack.enter_context(opened(path)) for path in wanted]
+        wanted = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
+        databases = [stack.enter_context(opened(path)) for path in wanted]
+        if config.health is not None:
+            stack.enter_context(HealthEndpoint(config.health, status, metrics_page(databases, workers)))
+        if config.telemetry:
+            stack.enter_context(_instrumented(databases))
+        yield
 
 
 def _instrumented(databases: "Sequence[Database]") -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
 from inturn.ingest.sources.rabbitmq import RabbitSource
 from inturn.ingest.sources.sqs import SqsSource
+from inturn.telemetry.settings import TelemetrySettings
 from inturn.toml_file import read_toml
 
 
@@ -189,8 +190,12 @@ class SqsTable(SourceTable, tag="sqs", frozen=True, kw_only=True):
 AnySource: TypeAlias = FolderTable | KafkaTable | OutboxSourceTable | RabbitTable | SqsTable
 
 
-class IngestConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The whole file."""
+class IngestConfig(TelemetrySettings, frozen=True, kw_only=True):
+    """The whole file.
+
+    Attributes:
+        sources: what to read.
+    """
 
     sources: tuple[AnySource, ...]
 

@@ -26,6 +26,7 @@ from inturn.ingest.known_ids import identified, sorted_out
 from inturn.ingest.leases import PartitionLeases
 from inturn.ingest.mapping import MessageMapping, decoding
 from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
+from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue import Queue
 from inturn.store.commands import Ask, queue_of
@@ -73,7 +74,7 @@ class Ingest:
 
     Attributes:
         counts: the counts of the current run.
-        trouble: the error of the source or the database that is waited out now; empty: none.
+        report: whether it is read; the trouble of the source, the queue or the database, while there is some.
 
     Raises:
         InputError: if a name or number is not valid, or ``once`` is asked of a source without positions, and the
@@ -111,7 +112,7 @@ class Ingest:
         self._begun, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self.trouble = ""
+        self.report = IngestReport(name, queue.name)
 
     def __enter__(self) -> Self:
         """Start reading, in a thread of its own.
@@ -157,11 +158,13 @@ class Ingest:
         pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
         self._begun.clear()
         try:
+            self.report.begins()
             self._leases.begin()
             while not self._stopping.is_set():
                 try:
                     is_idle = not self._round()
-                    pause_s, self.trouble = source_limits.INGEST_PAUSE_S, ""
+                    pause_s = source_limits.INGEST_PAUSE_S
+                    self.report.goes_on()
                     if not is_idle:
                         idle_since = None
                     elif until == "caught up":
@@ -173,15 +176,20 @@ class Ingest:
                 except Exception as error:  # whatever a source or a lost database raises
                     if until == "caught up" and not self._begun.is_set():
                         raise
-                    self.trouble = str(error)
-                    _log.warning("source %s: %s; again in %.1f s", self._name, error, pause_s)
+                    self.report.waits(error, pause_s)
                     self._leases.close_all()
                     self._begun.set()
                     self._stopping.wait(pause_s)
                     pause_s = min(2 * pause_s, source_limits.INGEST_PAUSE_AT_MOST_S)
         finally:
+            self.report.ends()
             self._leases.leave()
         return self.counts
+
+    @property
+    def trouble(self) -> str:
+        """The error of the source or the database that is waited out now, or that nothing goes on; empty: none."""
+        return self.report.trouble
 
     def _guarded(self) -> None:
         try:
@@ -215,6 +223,7 @@ class Ingest:
             if not count:  # stopped
                 return False
             reach("ingested")
+            self.report.goes_on()
             records = [each for each in records[count:] if each.partition in self._leases.epochs]
         return True
 

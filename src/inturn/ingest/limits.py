@@ -17,6 +17,9 @@ INGEST_POLL_S: Final = 0.5
 INGEST_REQUEST_S: Final = 5.0
 """Time within which a source's broker answers a question, such as which partitions there are."""
 
+INGEST_ROUND_S: Final = 60.0
+"""Time after which a source whose records are read or committed without an end is in trouble, for its health."""
+
 RABBITMQ_PREFETCH: Final = 500
 """Number of messages that RabbitMQ hands out before the first of them is committed, by default."""
 

@@ -70,12 +70,13 @@ _CONSUMERS: Final = (
 
 
 def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
-    """Yield the metrics of databases, by their names, of workers and consumers, and of this process' Spark steps."""
+    """Yield the metrics of databases, by their names, of what runs, and of this process' Spark steps."""
     yield from of_queues(figures)
     yield from of_pipelines(figures)
     yield from of_sources(figures)
     yield from of_workers([each for each in workers if each["what"] == "worker"])
     yield from of_consumers([each for each in workers if each["what"] == "consumer"])
+    yield from of_ingests([each for each in workers if each["what"] == "ingest"])
     yield from of_steps()
 
 
@@ -163,6 +164,13 @@ def of_consumers(consumers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
     yield Family(
         "inturn.consumer.handler", "histogram", "How long calls of the handler took.", of, seconds, "s", SECONDS
     )
+
+
+def of_ingests(hosts: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+    """Yield the metric of hosts of sources, from what they tell; see :func:`inturn.telemetry.measures.workers`."""
+    of = ("source", "queue")
+    text = "How many instances in this process read the source, without trouble."
+    yield Family("inturn.ingest.up", "gauge", text, of, _by(of, hosts, "up"))
 
 
 def _by(labels: Labels, those: Iterable[Mapping[str, Any]], name: str) -> dict[Labels, int]:

@@ -38,18 +38,18 @@ class Histogram:
 
 
 class LoopMeasures(ABC):
-    """The measurements of a worker or a consumer, changed by its own thread only.
+    """The measurements of a worker, a consumer or the host of a source, changed by its own thread only.
 
     Attributes:
-        what: what it is, ``worker`` or ``consumer``.
+        what: what it is: ``worker``, ``consumer`` or ``ingest``.
         up: whether its loop runs.
         busy: returns the number of groups whose turns, or messages whose handlers, are running or about to.
     """
 
     what: ClassVar[str]
 
-    def __init__(self, pipeline: str, queue: str) -> None:
-        self.pipeline, self.queue = pipeline, queue
+    def __init__(self, pipeline: str, queue: str, source: str = "") -> None:
+        self.pipeline, self.queue, self.source = pipeline, queue, source
         self.up = False
         self.busy: Callable[[], int] = int
 
@@ -64,6 +64,7 @@ class LoopMeasures(ABC):
             "what": self.what,
             "pipeline": self.pipeline,
             "queue": self.queue,
+            "source": self.source,
             **{name: [each] if isinstance(each, int) else [*each.counts, each.sum] for name, each in numbers.items()},
         }
 
@@ -119,14 +120,32 @@ class ConsumerMeasures(LoopMeasures):
         return {**self.counts, "handler_seconds": self.handler_seconds}
 
 
+class IngestMeasures(LoopMeasures):
+    """The measurements of the host of a source, which has no pipeline.
+
+    Attributes:
+        is_ready: returns whether the source is read and nothing is in the way.
+    """
+
+    what = "ingest"
+
+    def __init__(self, source: str, queue: str) -> None:
+        super().__init__("", queue, source)
+        self.is_ready: Callable[[], bool] = bool
+
+    @override
+    def numbers(self) -> dict[str, int | Histogram]:
+        return {"up": int(self.up and self.is_ready())}
+
+
 GAUGES: Final = ("up", "busy")
 """The numbers of a worker or a consumer that end with its process."""
 
 
 def summed(
-    workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what", "pipeline", "queue")
+    workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what", "pipeline", "queue", "source")
 ) -> list[dict[str, Any]]:
-    """Return the sums of what workers and consumers told, for each pipeline and queue."""
+    """Return the sums of what workers, consumers and hosts told, for each pipeline, queue and source."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for worker in workers:
         into = sums.setdefault(tuple(worker[name] for name in by), {})
@@ -175,7 +194,8 @@ def begun(new: M) -> M:
     """Return the measurements that one that begins goes on with: those of one like it that has ended, or new ones."""
     with _mutex:
         for each in _workers:
-            if isinstance(each, type(new)) and not each.up and (each.pipeline, each.queue) == (new.pipeline, new.queue):
+            known, wanted = ((of.pipeline, of.queue, of.source) for of in (each, new))
+            if isinstance(each, type(new)) and not each.up and known == wanted:
                 each.up = True
                 return each
         new.up = True
@@ -184,7 +204,7 @@ def begun(new: M) -> M:
 
 
 def workers() -> list[dict[str, Any]]:
-    """Return what the workers and consumers of this process tell, summed for each pipeline and queue."""
+    """Return what the workers, consumers and hosts of this process tell, summed for each of their names."""
     with _mutex:
         return summed(each.told() for each in _workers)
 

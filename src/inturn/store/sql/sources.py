@@ -130,7 +130,9 @@ class SqlSources(SourceStore):
 
     @override
     def figures(self, now_ms: int) -> list[SourceFigures]:
-        return [SourceFigures.at(now_ms, row) for row in self._read("source_figures", now_ms, limits.FIGURES_PARTITIONS)]
+        return [
+            SourceFigures.at(now_ms, row) for row in self._read("source_figures", now_ms, limits.FIGURES_PARTITIONS)
+        ]
 
     @staticmethod
     def _partition(row: Sequence[Any]) -> SourcePartition:

@@ -1,0 +1,91 @@
+"""The health of a source: it is ready while it is read, and not while it waits out an error or nothing goes on."""
+
+import threading
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from ingest.scripted import Log, Scripted
+from inturn import telemetry
+from inturn.core.errors import SourceError
+from inturn.database import Database
+from inturn.ingest import Ingest, MessageMapping
+from inturn.ingest import limits as source_limits
+from waiting import DEADLINE_S, until
+
+RECORD = b'{"account": "a"}'
+
+
+class Held:
+    """A fault of a source that lasts until it is released."""
+
+    def __init__(self, source: Scripted, fault: SourceError | None) -> None:
+        self.source, self.fault, self.is_released = source, fault, threading.Event()
+        source.faults.append(self)
+
+    def __call__(self) -> None:
+        if self.fault is None:
+            assert self.is_released.wait(DEADLINE_S)
+        elif not self.is_released.is_set():
+            self.source.faults.append(self)
+            raise self.fault
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_S", 0.01)
+    return Scripted(Log(p=[RECORD]))
+
+
+def ingest(db: Database, source: Scripted) -> Ingest:
+    return Ingest(source, db.queue("payments"), MessageMapping(group="body.account"), name="bank")
+
+
+def up(db: Database) -> float | None:
+    """The metric of the host of the source."""
+    registry = CollectorRegistry()
+    telemetry.prometheus(db, registry=registry)
+    return registry.get_sample_value("inturn_ingest_up", {"source": "bank", "queue": "payments"})
+
+
+def test_a_source_that_waits_out_an_error_is_not_ready(db: Database, source: Scripted) -> None:
+    host = ingest(db, source)
+    assert not host.report.is_ready
+    with host:
+        until(lambda: host.counts.received and host.report.is_ready)
+        assert up(db) == 1
+        fault = Held(source, SourceError("the broker is away"))
+        until(lambda: host.trouble == "the broker is away")
+        assert (host.report.is_ready, up(db)) == (False, 0)
+        fault.is_released.set()
+        until(lambda: host.report.is_ready)
+        assert (host.trouble, up(db)) == ("", 1)
+    assert (host.report.is_ready, host.trouble, up(db)) == (False, "", 0)
+
+
+def test_a_source_at_which_nothing_goes_on_is_not_ready(
+    db: Database, source: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ingest(db, source) as host:
+        until(lambda: host.counts.received and host.report.is_ready)
+        call = Held(source, None)
+        until(lambda: not source.faults)
+        assert host.report.is_ready
+        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", 0.01)
+        until(lambda: host.trouble.startswith("nothing goes on for "))
+        assert (host.report.is_ready, up(db)) == (False, 0)
+        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", DEADLINE_S)
+        call.is_released.set()
+        until(lambda: host.report.is_ready)
+
+
+def test_one_of_two_instances_in_a_process_is_in_trouble(db: Database, source: Scripted) -> None:
+    with ingest(db, source) as first, ingest(db, Scripted(source.log)) as second:
+        until(lambda: first.report.is_ready and second.report.is_ready)
+        assert up(db) == 2
+        fault = Held(source, SourceError("the broker is away"))
+        until(lambda: first.trouble)
+        assert up(db) == 1
+        with ingest(db, Scripted(source.log)):
+            until(lambda: up(db) == 2, "a third has measurements of its own")
+        fault.is_released.set()
