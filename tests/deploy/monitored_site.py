@@ -5,9 +5,11 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -35,18 +37,34 @@ def apply(state, message):
 def pipeline(name):
     return inturn.Pipeline(name=name, group="account", order=inturn.Gapless("revision"), handler=apply)
 
-ledger, mails, backlog = map(pipeline, ("ledger", "mails", "backlog"))
+ledger, mails, backlog, intake = map(pipeline, ("ledger", "mails", "backlog", "intake"))
 
 def post(output, effect_id):
     if output == "bank" and (HERE / "bank-down").exists():
         raise ConnectionError("the bank is closed")
 """
 QUEUES = ("payments", "mails", "backlog")
+JOBS = ("inturn-worker", "inturn-ingest", "inturn-serve")
+SOURCE = """
+[[sources]]
+name = "bank"
+kind = "outbox"
+queue = "{db}#intake"
+database = "bank.db"
+table = "outbox"
+batch = 1
+lease_s = 1
+
+[sources.mapping]
+group = "body.account"
+"""
 SHIM = '#!/bin/sh\necho "$(basename "$0") $*" >> "$SHIMS"\n'
 SHORTER = {
     r"for: \d+m": "for: 1s",
     r"\[\d+m\]": "[6s]",
+    r"\[\d+m:\d+m\]": "[6s:1s]",
     r"_seconds\) > \d+": "_seconds) > 4",
+    r"_seconds\) < \d+": "_seconds) < 4",
     r"> 3$": "> 0",
 }
 """What the rules say, and what takes its place, so that a test need not wait."""
@@ -154,10 +172,13 @@ class Site(Monitored):
     """A folder in place of /etc/inturn, and the services that it configures."""
 
     def __init__(self, folder: Path, db: str) -> None:
-        super().__init__(folder, {"inturn-worker": free_port(), "inturn-serve": free_port()}, DB=db)
+        super().__init__(folder, {job: free_port() for job in JOBS}, DB=db)
         self.db = db
         (folder / "app.py").write_text(APP)
         self._configure()
+        health = f'health = "127.0.0.1:{self.jobs["inturn-ingest"]}"'
+        (folder / "bank.toml").write_text(health + SOURCE.format(db=db))
+        self.make_outbox()
         (folder / "serve.toml").write_text(f'[server]\nport = {self.jobs["inturn-serve"]}\nmetrics = "all"\n')
 
     def _configure(self) -> None:
@@ -170,6 +191,17 @@ class Site(Monitored):
                 lines += ['deliver = "app.py:post"'] if queue == "payments" else []
                 lines += ["concurrency = 1"] if queue == "backlog" else []
         (self.folder / "ledger.toml").write_text("\n".join(lines))
+
+    def make_outbox(self) -> None:
+        """Make the table of the source, again if it is there."""
+        with closing(sqlite3.connect(self.folder / "bank.db")) as bank, bank:
+            bank.execute("drop table if exists outbox")
+            bank.execute("create table outbox (id integer primary key autoincrement, account text, revision integer)")
+
+    def insert(self, *accounts: str | None) -> None:
+        """Write records into the table of the source, each the first of its account."""
+        with closing(sqlite3.connect(self.folder / "bank.db")) as bank, bank:
+            bank.executemany("insert into outbox (account, revision) values (?, 1)", [(each,) for each in accounts])
 
     def send(self, queue: str, body: dict[str, Any], *, group: str, revision: int) -> None:
         """Send a message to a queue of the site."""

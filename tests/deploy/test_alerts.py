@@ -60,6 +60,7 @@ def site(postgres_schemas: Schemas, tmp_path_factory: pytest.TempPathFactory) ->
     site = Site(tmp_path_factory.mktemp("site"), db)
     try:
         site.systemctl("start", "inturn-worker@ledger")
+        site.systemctl("start", "inturn-ingest@bank")
         site.systemctl("start", "inturn-serve")
         site.begin()
         yield site
@@ -172,6 +173,45 @@ class TestAlertsFireAndTheRunbookEndsThem:
         (_, restart) = site.run("InturnServerDown")
         site.systemctl(*restart.split()[1:])
         cleared(site, "InturnServerDown")
+
+    def test_records_that_are_rejected(self, site: Site) -> None:
+        site.insert(None)
+        fired(site, "InturnSourceRejects", source="bank")
+        site.run("InturnSourceRejects", SOURCE="bank")
+        cleared(site, "InturnSourceRejects")
+
+    def test_records_that_nobody_takes(self, site: Site) -> None:
+        with inturn.open(site.db) as db:
+            db.queue("intake").configure(max_depth=300)
+        site.insert(*(f"{number}" for number in range(600)))
+        fired(site, "InturnSourceStalled", source="bank", partition="outbox")
+        site.run("InturnSourceStalled", SOURCE="bank", QUEUE="intake", APP="app.py:intake")
+        cleared(site, "InturnSourceStalled")
+        with inturn.open(site.db) as db:
+            db.queue("intake").purge()
+
+    def test_a_partition_that_was_made_again(self, site: Site) -> None:
+        site.make_outbox()
+        site.systemctl("restart", "inturn-ingest@bank")
+        fired(site, "InturnSourceRefused", source="bank", partition="outbox")
+        site.run("InturnSourceRefused", SOURCE="bank", PARTITION="outbox")
+        cleared(site, "InturnSourceRefused")
+
+    def test_a_source_that_nobody_reads(self, site: Site) -> None:
+        site.systemctl("stop", "inturn-ingest@bank")
+        fired(site, "InturnSourceUnread", source="bank")
+        fired(site, "InturnIngestDown", job="inturn-ingest")
+        (start,) = site.run("InturnSourceUnread", SOURCE="bank")
+        site.systemctl(*start.split()[1:])
+        cleared(site, "InturnSourceUnread")
+        cleared(site, "InturnIngestDown")
+
+    def test_an_ingest_that_was_killed(self, site: Site) -> None:
+        site.process("inturn-ingest@bank").kill()
+        fired(site, "InturnIngestDown")
+        (_, restart) = site.run("InturnIngestDown")
+        site.systemctl(*restart.split()[1:])
+        cleared(site, "InturnIngestDown")
 
     def test_nothing_is_left(self, site: Site) -> None:
         until(lambda: not site.ask("alerts")["alerts"], "an alert has not ended, or another has come of it")

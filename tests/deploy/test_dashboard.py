@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import inturn
 import inturn.telemetry
 from composed import DEPLOY, page
+from inturn.core.override import override
+from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceRecord
 from inturn.server.config import Config, ServerConfig
 from inturn.server.run import Endpoint
 from inturn.telemetry import measures
@@ -28,7 +30,7 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
 OF_PROMETHEUS = {"up": {"job", "instance"}}
 FROM_SCRAPES = {"job", "instance", "le"}
-WORDS = {"by", "on", "unless", "and", "or", "group_left", "sum", "max", "rate", "increase", "time"}
+WORDS = {"by", "on", "unless", "and", "or", "group_left", "sum", "max", "min", "rate", "increase", "time"}
 WORDS |= {"histogram_quantile", "max_over_time"}
 
 
@@ -57,9 +59,21 @@ def apply(state: dict[str, int], message: dict[str, object]) -> tuple[dict[str, 
     return state, ["an output"]
 
 
+class Lagging(FolderSource):
+    """A folder whose lag and times are known, as those of a broker are."""
+
+    @override
+    def lag(self, partition: str) -> int:
+        return 1
+
+    @override
+    def poll(self, limit: int, timeout_s: float) -> list[SourceRecord]:
+        return [each._replace(time_ms=1) for each in super().poll(limit, timeout_s)]
+
+
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The names of all samples of a worker's, a consumer's and an endpoint's page, with their labels."""
+    """The names of all samples of a page of workers, consumers and sources, and of an endpoint's, with their labels."""
     pipeline = inturn.Pipeline(name="ledger", group="account", order=inturn.Gapless("revision"), handler=apply)
     registry = CollectorRegistry()
     with inturn.open(tmp_path_factory.mktemp("metrics") / "shop.db") as db:
@@ -73,6 +87,10 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             jobs = db.queue("jobs")
             jobs.send("x", group="a")
             inturn.consume(jobs, lambda message: None, until="empty")
+            folder = Path(db.name).parent / "drop"
+            folder.mkdir()
+            (folder / "1.jsonl").write_text('{"account": "a"}\n')
+            Ingest(Lagging(folder), jobs, MessageMapping(group="body.account"), name="bank").run(until="caught up")
             text = generate_latest(registry).decode()
 
         def ask(endpoint: Endpoint) -> str:
