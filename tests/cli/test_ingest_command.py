@@ -67,9 +67,9 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
         "received": 2,
         "rejected": 1,
         "moved": 0,
-        "lag": None,
-        "age_s": None,
-        "status": "read by nobody",
+        "lag": 0,
+        "age_s": 0,
+        "status": "read to its end",
         "note": None,
     }
     (kept,) = said("ingest", "rejected", "shop.db#bank")
@@ -129,6 +129,43 @@ def test_a_signal_stops_it_in_order() -> None:
         told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(told) == [{"source": "bank", "received": 2, "rejected": 1, "ignored": 0, "moved": 0}]
+
+
+@pytest.mark.thorough
+def test_a_source_that_can_never_work_ends_no_other() -> None:
+    never = CONFIG.replace("folder", "kafka").replace('path = "drop"', 'servers = "127.0.0.1:1"\ntopic = "t"')
+    never = never.replace('"bank"', '"never"').replace(
+        "\n\n[sources.mapping]", "\noptions = {nonsense = 1}\n\n[sources.mapping]"
+    )
+    Path("ingest.toml").write_text(f"{CONFIG}{never}")
+    command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            until(lambda: "it is read no more" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
+            Path("drop/2.jsonl").write_text('{"account": "b", "n": 7}\n')
+            until(lambda: "2.jsonl" in run("ingest", "status", "shop.db").stdout, process=process)
+            process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "Kafka's client refuses the options" in told
+
+
+@pytest.mark.thorough
+def test_a_database_that_is_down_at_the_start_is_waited_for() -> None:
+    place = f"postgresql://me@127.0.0.1:{free_port()}/shop#payments"
+    Path("ingest.toml").write_text(CONFIG.replace("shop.db#payments", place))
+    assert run("ingest", "run", "ingest.toml", "--until-caught-up").exit_code == 1
+    command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            for pause in ("again in 0.2 s", "again in 0.4 s"):
+                until(lambda pause=pause: pause in process.stderr.readline(), process=process)  # type: ignore[misc, union-attr]
+        finally:
+            process.kill()
 
 
 OUTBOX = """

@@ -1,6 +1,7 @@
 """The metrics of sources, for Prometheus and OpenTelemetry: of each partition, or of all where there are many."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -12,7 +13,7 @@ from ingest.scripted import Log, Scripted
 from inturn import telemetry
 from inturn.core import limits
 from inturn.database import Database
-from inturn.ingest import Ingest, MessageMapping, SourceControl
+from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceControl
 from waiting import until
 
 MAPPING = MessageMapping(group="body.account")
@@ -59,7 +60,7 @@ def test_each_partition_shows_what_it_is_and_what_it_has(db: Database) -> None:
     assert {status for status, value in statuses.items() if value} == {
         (name, name) for name in ("read", "paused", "refused", "unread")
     }
-    assert len(statuses) == 16, "those that do not hold are 0, so an alert ends"
+    assert len(statuses) == 20, "those that do not hold are 0, so an alert ends"
     assert samples(found, "inturn_source_records_total")["read", "received"] == 6
     assert samples(found, "inturn_source_records_total")["read", "rejected"] == 2
     assert samples(found, "inturn_source_lag")[("read",)] == 0
@@ -78,6 +79,15 @@ def test_a_partition_that_was_never_read_has_no_times(db: Database) -> None:
     assert samples(found, "inturn_source_records_total")["new", "received"] == 0
 
 
+def test_a_file_that_is_read_to_its_end_is_finished(db: Database, tmp_path: Path) -> None:
+    (tmp_path / "1.jsonl").write_bytes(b'{"n": 1}')
+    mapping = MessageMapping(group="partition")
+    Ingest(FolderSource(tmp_path), db.queue("payments"), mapping, name="bank").run(until="caught up")
+    (one,) = db.figures().sources
+    assert {status for status, count in one.partitions.items() if count} == {"finished"}
+    assert (one.lag, one.age_s) == (0, 0)
+
+
 def test_many_partitions_are_one_series(db: Database) -> None:
     few: dict[str, list[bytes | None]] = {f"{number:03}": [RECORD] for number in range(limits.FIGURES_PARTITIONS)}
     log = Log(**few)
@@ -88,7 +98,7 @@ def test_many_partitions_are_one_series(db: Database) -> None:
     SourceControl(db, "bank").pause("more")
     (one,) = db.figures().sources
     assert one.partition == "*"
-    assert one.partitions == {"read": 0, "unread": limits.FIGURES_PARTITIONS, "paused": 1, "refused": 0}
+    assert one.partitions == {"read": 0, "unread": limits.FIGURES_PARTITIONS, "finished": 0, "paused": 1, "refused": 0}
     assert (one.received, one.rejected, one.moved, one.lag) == (limits.FIGURES_PARTITIONS + 1, 1, 0, 0)
     assert one.age_s == 0
     assert one.idle_s is not None

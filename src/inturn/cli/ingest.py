@@ -2,9 +2,11 @@
 
 import gc
 import json
+import logging
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +24,14 @@ from inturn.core.errors import InputError
 from inturn.core.words import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from inturn.core.source_shares import SourcePartition
+    from inturn.database import Database
     from inturn.ingest import Ingest
     from inturn.ingest.config import AnySource, IngestConfig
+
+_log = logging.getLogger("inturn.ingest")
 
 ingest = Commands(help="Sources whose records become messages: run, look, control.", no_args_is_help=True)
 
@@ -54,7 +61,7 @@ def run(
     chosen = adapted(read(config), health=health, log_level=log_level, log_json=log_json, telemetry=telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)
     with ExitStack() as stack:
-        paths, running = _ingests(stack, chosen, config.parent, only or [])
+        paths, running = _ingests(stack, chosen, config.parent, only or [], waits=not until_caught_up)
         done = threading.Event()
 
         def stop() -> None:
@@ -71,8 +78,7 @@ def run(
             futures = [
                 pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for _, each in running
             ]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            stop()
+            wait(futures)  # one that ends with an error, as its log and health say, ends no other
             found = {name: future.result() for (name, _), future in zip(running, futures, strict=True)}
     if as_json:
         say_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
@@ -310,7 +316,7 @@ def _split(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, s
 
 
 def _ingests(
-    stack: ExitStack, config: "IngestConfig", folder: Path, only: list[str]
+    stack: ExitStack, config: "IngestConfig", folder: Path, only: list[str], *, waits: bool
 ) -> "tuple[list[str], list[tuple[str, Ingest]]]":
     """Open the databases, each once, and the sources; return the databases' paths and the sources by name."""
     from inturn.ingest import Ingest
@@ -323,13 +329,32 @@ def _ingests(
         if "://" not in path:
             path = str(folder / path)
         if path not in databases:
-            databases[path] = stack.enter_context(opened(path, create=True))
+            databases[path] = stack.enter_context(_waited_for(path) if waits else opened(path, create=True))
         to, mapping = databases[path].queue(queue), each.message_mapping()
         source = each.source(folder)
         how: dict[str, Any] = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once, "on_move": each.on_move}
         decode = each.decoder(folder)
         found.append((each.name, Ingest(source, to, mapping, name=each.name, decode=decode, **how)))
     return list(databases), found
+
+
+@contextmanager
+def _waited_for(path: str) -> "Iterator[Database]":
+    """Open a database; one that is down is waited for, as it is later."""
+    from inturn.core.errors import StoreUnavailable
+    from inturn.ingest import limits
+
+    pause_s = limits.INGEST_PAUSE_S
+    with ExitStack() as stack:
+        while True:
+            try:
+                db = stack.enter_context(opened(path, create=True))
+                break
+            except StoreUnavailable as error:
+                _log.warning("%s; again in %.1f s", error, pause_s)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
+        yield db
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":

@@ -171,7 +171,8 @@ class Ingest:
                         idle_since = idle_since or time.monotonic()
                         if self._leases.has_all or time.monotonic() > idle_since + self._lease_s:
                             break
-                except (NoSuchQueue, InputError, SetupError):
+                except (NoSuchQueue, InputError, SetupError) as error:
+                    self.report.fails(error)
                     raise
                 except Exception as error:  # whatever a source or a lost database raises
                     if until == "caught up" and not self._begun.is_set():

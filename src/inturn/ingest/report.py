@@ -37,6 +37,11 @@ class IngestReport:
         self._error = str(error)
         _log.warning("source %s: %s; again in %.1f s", self._source, error, pause_s)
 
+    def fails(self, error: Exception) -> None:
+        """Note an error with which it ends."""
+        self._error = str(error)
+        _log.error("source %s: %s; it is read no more", self._source, error)
+
     def ends(self) -> None:
         """Note that the source is not read any more."""
         self._measures.up, self._went_on_s = False, None

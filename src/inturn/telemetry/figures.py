@@ -96,8 +96,8 @@ class SourceFigures(NamedTuple):
     Attributes:
         source: name of the source.
         partition: name of the partition; ``*``: all, since there are more than ``limits.FIGURES_PARTITIONS``.
-        partitions: number of partitions by status: ``read``, ``unread`` (no instance owns it), ``paused``, ``refused``
-            (its note says why).
+        partitions: number of partitions by status: ``read``, ``unread`` (no instance owns it), ``finished`` (read
+            to its end, as a file), ``paused``, ``refused`` (its note says why).
         received: number of records that became messages.
         rejected: number of records that were rejected.
         moved: number of messages that wait for a decision, since their group came from another partition before.
@@ -120,8 +120,8 @@ class SourceFigures(NamedTuple):
     @classmethod
     def at(cls, now_ms: int, row: Sequence[Any]) -> Self:
         """Return the figures at a time; the row is that of the statement ``source_figures``."""
-        source, partition, read, unread, paused, refused, received, rejected, moved, lag, oldest_ms, moved_ms = row
-        partitions = {"read": read, "unread": unread, "paused": paused, "refused": refused}
+        source, partition, *counts, received, rejected, moved, lag, oldest_ms, moved_ms = row
+        partitions = dict(zip(("read", "unread", "finished", "paused", "refused"), counts, strict=True))
         age_s = 0.0 if lag == 0 else None  # `oldest_ms` is of partitions that are not known to be read
         if oldest_ms is not None:
             age_s = max(0, now_ms - oldest_ms) / 1000
