@@ -1,5 +1,7 @@
 """Brokers of Kafka's protocol for tests, on free ports of 127.0.0.1: one from PyPI, and Kafka itself from Maven."""
 
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -106,6 +108,42 @@ def produce(servers: str, name: str, values: Sequence[bytes | None], partition: 
     for value in values:
         producer.produce(name, value, partition=partition, **more)
     assert producer.flush(60) == 0
+
+
+def produce_named(servers: str, name: str, value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Send a record whose headers have any bytes as names, which no client of Python sends, by the wire protocol."""
+    fields = [b"a", value, *(part for header in headers for part in header)]
+    key, body, *parts = (_varint(len(each)) + each for each in fields)
+    record = b"\0" + _varint(0) * 2 + key + body + _varint(len(headers)) + b"".join(parts)
+    now_ms = time.time_ns() // 1_000_000
+    rest = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + _varint(len(record)) + record
+    batch = struct.pack(">ibI", -1, 2, _crc32c(rest)) + rest
+    batch = struct.pack(">qi", 0, len(batch)) + batch
+    request = struct.pack(">hhih", 0, 3, 1, -1) + struct.pack(">hhii", -1, -1, 60_000, 1)  # Produce, version 3
+    request += struct.pack(">h", len(name)) + name.encode() + struct.pack(">iii", 1, 0, len(batch)) + batch
+    host, _, port = servers.partition(":")
+    with socket.create_connection((host, int(port)), 60) as connection, connection.makefile("rb") as answers:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        answer = answers.read(struct.unpack(">i", answers.read(4))[0])
+    assert struct.unpack_from(">h", answer, 18 + len(name)) == (0,), "no error of the partition"
+
+
+def _varint(number: int) -> bytes:
+    """A number that is not negative, as records have it."""
+    number, found = 2 * number, []
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for each in data:
+        crc ^= each
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
 
 
 def transaction(servers: str, name: str, *values: bytes, abort: bool = False) -> None:

@@ -17,7 +17,7 @@ from inturn.database import Database
 from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
 from inturn.testing import source
-from kafka_started import produce, topic
+from kafka_started import produce, produce_named, topic
 
 pytestmark = pytest.mark.thorough
 
@@ -70,6 +70,32 @@ def test_poison_and_tombstones_stall_nothing(db: Database, servers: str, name: s
     produce(servers, name, numbers(4, 4), key=b"\xff")
     assert ingest(db, KafkaSource(servers, name)).run(until="caught up") == (2, 7, 0, 0)
     assert [each.body for each in SourceControl(db, "bank").rejected()][:5] == poison
+
+
+@pytest.mark.parametrize("group", ["key", "headers.account"])
+def test_a_header_whose_name_is_no_text_rejects_its_record_where_headers_count(
+    db: Database, servers: str, name: str, group: str
+) -> None:
+    bad = [(b"account", b"a"), (b"caf\xe9", b"1"), (b"\xff", b"2")]
+    for n in range(1, 41):  # the crash comes once the interpreter has specialized the call
+        produce_named(servers, name, b'{"n": %d}' % n, bad if n % 4 == 0 else bad[:1])
+    produce_named(servers, name, b"[", bad)
+    counts = ingest(db, KafkaSource(servers, name), MessageMapping(group=group, revision="body.n")).run(
+        until="caught up"
+    )
+    rejected = list(SourceControl(db, "bank").rejected())
+    if group == "key":
+        assert counts == (40, 1, 0, 0)
+        assert "not JSON" in rejected[0].reason
+    else:
+        assert counts == (30, 11, 0, 0)
+        assert [each.body for each in rejected] == [*(b'{"n": %d}' % n for n in range(4, 41, 4)), b"["]
+        assert {each.reason for each in rejected[:-1]} == {
+            "the name of a header is not UTF-8; the client can read none of the record's headers then"
+        }
+    assert {(each.group, each.body["n"]) for each in db.queue("payments").peek(100)} == {  # type: ignore[call-overload, index]
+        ("a", n) for n in range(1, 41) if group == "key" or n % 4
+    }
 
 
 def test_a_group_that_is_named_hears_of_the_offsets(db: Database, servers: str, name: str) -> None:

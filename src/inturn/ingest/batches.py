@@ -58,10 +58,12 @@ def batches_of(
 
 
 def rejected_record(record: SourceRecord, why: str) -> RejectedRecord:
-    """Return a record as it is kept, with the reason."""
-    texts = {
-        name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in record.headers.items()
-    }
+    """Return a record as it is kept, with the reason; without headers that cannot be read."""
+    try:
+        headers = dict(record.headers)
+    except Unmappable:
+        headers = {}
+    texts = {name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in headers.items()}
     return RejectedRecord(
         record.partition, position_json(record.position), why, record.key, position_json(texts), record.body
     )

@@ -38,7 +38,8 @@ class SourceRecord(NamedTuple):
         position: where the partition goes on after this record, as a JSON value.
         body: its content; None: a record without one, such as a tombstone.
         key: its key.
-        headers: its headers.
+        headers: its headers. A source may read them when they are first used, and raise
+            :class:`inturn.ingest.Unmappable` then.
         time_ms: its time, in milliseconds since 1970; None: it has none, or one that is the header ``timestamp`` and
             cannot be read.
     """

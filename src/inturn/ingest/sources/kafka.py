@@ -6,12 +6,14 @@ consumer groups take no part: one is told of the offsets, for tools that show a 
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
+from inturn.ingest.mapping import Unmappable
 from inturn.ingest.source import Source, SourceRecord
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 _OURS: Final = {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof"}
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers without topic ids
-_NO_HEADERS: Final[Mapping[str, bytes]] = {}  # one for all: a new one for each record keeps the garbage collector busy
+_read_headers: Final = methodcaller("headers")
 _SILENT: Final = {"log_level": 0, "logger": logging.getLogger("inturn.ingest.kafka")}
 
 
@@ -219,9 +221,51 @@ class KafkaSource(Source):
 
 def _record(partition: str, message: Any) -> SourceRecord:
     kind, time_ms = message.timestamp()
-    # A header that is there twice has its last value; one without a value is as one that is not there.
-    given = message.headers()
-    headers = {name: value for name, value in given if value is not None} if given else _NO_HEADERS
+    headers = _Headers(message)
     return SourceRecord(
         partition, message.offset() + 1, message.value(), message.key(), headers, time_ms if kind else None
     )
+
+
+class _Headers(Mapping[str, bytes]):
+    """The headers of a record, read when they are first asked for: most mappings never do.
+
+    A header that is there twice has its last value; one without a value is as one that is not there.
+
+    Raises:
+        Unmappable: on each use, if the name of a header is not UTF-8.
+    """
+
+    __slots__ = ("_found", "_message")
+
+    def __init__(self, message: Any) -> None:
+        self._message: Any = message  # None: it was read
+        self._found: dict[str, bytes] | None = None
+
+    def _all(self) -> dict[str, bytes]:
+        if self._message is not None:
+            message, self._message = self._message, None  # a second call would return the broken list without an error
+            try:
+                # Not message.headers(): for a name that is not UTF-8 the client returns a list with null pointers and
+                # sets an error. Bytecode that CPython has specialized does not look for the error, and crashes on the
+                # list. A call from C, such as this one, does look.
+                given = _read_headers(message)
+            except (SystemError, UnicodeError):
+                pass
+            else:
+                self._found = {name: value for name, value in given or () if value is not None}
+        if self._found is None:
+            raise Unmappable("the name of a header is not UTF-8; the client can read none of the record's headers then")
+        return self._found
+
+    @override
+    def __getitem__(self, name: str) -> bytes:
+        return self._all()[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    @override
+    def __len__(self) -> int:
+        return len(self._all())
