@@ -220,6 +220,19 @@ def test_a_partition_that_was_made_again_is_refused_until_somebody_says_where_to
     assert control.partitions()[0].incarnation == "second"
 
 
+def test_a_partition_that_was_made_again_before_anything_was_read_is_read_from_its_start(db: Database) -> None:
+    log, control = Log(p=[]), SourceControl(db, "bank")
+    log.incarnation = "first"
+    with ingest(db, Scripted(log), lease_s=0.3):
+        until(lambda: control.partitions()[0].incarnation == "first")
+        log.incarnation = "second"
+        until(lambda: control.partitions()[0].incarnation == "second")
+        log.partitions["p"] += [body(1), body(2)]
+        until(lambda: len(sent(db)) == 2)
+    assert ingest(db, Scripted(log)).run(until="caught up") == (0, 0, 0, 0)
+    assert control.partitions()[0].note is None
+
+
 def test_a_position_that_is_gone_is_a_named_gap(db: Database) -> None:
     log, control = Log(p=[body(1), body(2), body(3)]), SourceControl(db, "bank")
     ingest(db, Scripted(Log(p=[body(1)]))).run(until="caught up")

@@ -93,6 +93,30 @@ def test_k6_a_topic_that_was_made_again_is_not_confused_with_the_old(
     assert ingest(db, kafka.servers, name).run(until="caught up").received == 5
 
 
+@pytest.mark.parametrize(("old", "new"), [(5, 20), (5, 3), (0, 7)])
+def test_k6_a_topic_that_is_made_again_while_it_is_read(
+    db: Database, kafka: Kafka, name: str, admin: AdminClient, old: int, new: int
+) -> None:
+    produce(kafka.servers, name, [b"old"] * old)
+    control = SourceControl(db, "kafka")
+    with ingest(db, kafka.servers, name):  # the lease of the defaults: it is made again between two looks
+        until(lambda: control.partitions()[0].lag is not None or control.partitions()[0].received == old)
+        wait_for(db, old)
+        admin.delete_topics([name])[name].result(60)
+        until(lambda: name not in admin.list_topics(timeout=60).topics)
+        topic(kafka.servers, name)
+        produce(kafka.servers, name, [b"new"] * new)
+        if old:
+            until(lambda: control.partitions()[0].note)
+            assert sent(db) == [(at + 1, "old") for at in range(old)], "none of the new ones came under an old position"
+            control.seek(None)
+        wait_for(db, old + new)
+    assert ingest(db, kafka.servers, name).run(until="caught up") == (0, 0, 0, 0)
+    assert control.partitions()[0].note is None
+    assert [body for _, body in sent(db)] == ["old"] * old + ["new"] * new
+    assert [revision for revision, _ in sent(db)][old:] == [*range(1, new + 1)]
+
+
 def test_k6_a_position_beyond_the_end_is_told(db: Database, kafka: Kafka, name: str) -> None:
     produce(kafka.servers, name, [b"0"])
     ingest(db, kafka.servers, name).run(until="caught up")

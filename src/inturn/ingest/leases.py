@@ -198,10 +198,10 @@ class PartitionLeases:
             row = begun.get(name) or sources.partition(self._name, name)
             if row is None or row.is_paused or row.note is not None:
                 continue
-            if row.position is None or not row.incarnation:
-                readable[name] = row._replace(incarnation=incarnations[name], is_finished=False)
-            elif (row.owner != self._me and row.is_owned(now_ms)) or row.incarnation == incarnations[name]:
+            if (row.owner != self._me and row.is_owned(now_ms)) or row.incarnation == incarnations[name]:
                 readable[name] = row
+            elif row.position is None or not row.incarnation:  # nothing was read of what it was: it is claimed anew
+                readable[name] = row._replace(incarnation=incarnations[name], is_finished=False, owner=None)
             elif (changed := self._changed(sources, row)) is not None:
                 readable[name] = changed
         return {name: row for name, row in readable.items() if not row.is_finished}

@@ -111,7 +111,11 @@ class Source(ABC):
         """Note that everything up to a position is committed, such as by an acknowledgement to a broker."""
 
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - a hook
-        """Return the identity of a partition's history, such as a topic's id; positions are valid within one only."""
+        """Return the identity of a partition's history, such as a topic's id; positions are valid within one only.
+
+        It is asked after each :meth:`partitions`. A history that ends in between is the source's to notice:
+        :meth:`poll` raises an error instead of records that may be of another one than the partition was opened in.
+        """
         return ""
 
     def change(self, partition: str, earlier: str, *, is_finished: bool) -> Change:  # noqa: ARG002 - a hook

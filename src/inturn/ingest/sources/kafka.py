@@ -57,12 +57,13 @@ class KafkaSource(Source):
         self._settings = {"bootstrap.servers": servers, **(options or {}), **_SILENT, "error_cb": self._note}
         self._consumer_now: Consumer | None = None
         self._admin_now: AdminClient | None = None
-        self._id = ""
+        self._id = ""  # of the topic when its partitions were last asked for; empty: unknown
         self._trouble = ""  # the last error that librdkafka told of
         self._names: dict[int, str] = {}  # the open partitions
+        self._opened_as: dict[int, str] = {}  # the topic's id as it was when each of them was opened
         self._behind: set[int] = set()  # those of them that are not known to be read to the end
         self._unread: set[int] = set()  # those that are read from their start, wherever that is, and gave no record yet
-        self._gone: dict[str, str] = {}  # partitions that had no such offset, with the text that says so
+        self._gone: dict[str, tuple[int, str]] = {}  # offsets that partitions did not have, with the text that says so
 
     def _note(self, error: "KafkaError") -> None:
         if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
@@ -98,6 +99,11 @@ class KafkaSource(Source):
 
     @override
     def partitions(self) -> Sequence[str]:
+        self._id, names = self._described()
+        return names
+
+    def _described(self) -> tuple[str, list[str]]:
+        """Return the id and the partitions that the topic has now."""
         timeout_s = source_limits.INGEST_REQUEST_S
         try:
             asked = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
@@ -105,8 +111,8 @@ class KafkaSource(Source):
         except self._kafka.KafkaException as error:
             self._admin.poll(0)  # so that _note hears of the cause
             raise SourceError(f"topic {self._topic!r}: {self._reason(error.args[0])}") from error
-        self._id = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
-        return [str(each.id) for each in found.partitions]
+        id_ = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
+        return id_, [str(each.id) for each in found.partitions]
 
     def _reason(self, error: "KafkaError") -> str:
         """Return the cause of an error as far as it is known, and how to mend it."""
@@ -123,13 +129,14 @@ class KafkaSource(Source):
 
     @override
     def open(self, partition: str, position: Any) -> None:
-        if partition in self._gone:
-            raise PositionGone(self._gone.pop(partition))
+        gone, why = self._gone.pop(partition, (None, ""))
+        if gone is not None and gone == position:  # else somebody has decided since
+            raise PositionGone(why)
         if position is not None and (not isinstance(position, int) or position < 0):
             raise PositionGone(f"{position!r} is no offset; seek to a whole number, or to the start")
         start = self._kafka.OFFSET_BEGINNING if position is None else position
         self._consumer.incremental_assign([self._at(partition, start)])
-        self._names[int(partition)] = partition
+        self._names[int(partition)], self._opened_as[int(partition)] = partition, self._id
         self._behind.add(int(partition))
         if position is None:
             self._unread.add(int(partition))
@@ -145,7 +152,17 @@ class KafkaSource(Source):
             # Nothing came, but not since there is nothing: only at the end of each partition may one say so.
             if time.monotonic() > until:
                 raise SourceError(f"topic {self._topic!r}, partition {min(self._behind)}: no answer. {self._trouble}")
+        self._check_topic({self._opened_as[int(each.partition)] for each in found})
         return found
+
+    def _check_topic(self, ids: set[str]) -> None:
+        """Check that the topic has still the id with which the partitions of new records were opened.
+
+        It is asked after the records came: if the id is the same before and after, they are records of this topic, and
+        not of one that was made again in between, which gives other records at the same offsets.
+        """
+        if any(ids) and ids != {self._described()[0]}:
+            raise SourceError(f"topic {self._topic!r} was made again while it was read")
 
     def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
@@ -187,11 +204,12 @@ class KafkaSource(Source):
             what = f"the log ends at {end:,}, before {offset:,}, which was to be read next: it was cut, or made again"
         else:
             return
-        self._gone[partition] = f"{what}; seek says where to go on"
+        self._gone[partition] = offset, f"{what}; seek says where to go on"
 
     @override
     def close(self, partition: str) -> None:
         self._names.pop(int(partition), None)
+        self._opened_as.pop(int(partition), None)
         self._behind.discard(int(partition))
         self._unread.discard(int(partition))
         self._consumer.incremental_unassign([self._at(partition)])
@@ -215,6 +233,7 @@ class KafkaSource(Source):
             self._consumer_now.close()
         self._consumer_now = self._admin_now = None
         self._names.clear()
+        self._opened_as.clear()
         self._behind.clear()
         self._unread.clear()
 
