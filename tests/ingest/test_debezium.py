@@ -93,6 +93,17 @@ def test_an_event_with_and_without_its_schema_is_one_message() -> None:
     assert json.loads(whole.body) == POSTGRES
 
 
+def test_parts_of_an_event_become_attributes_of_its_message() -> None:
+    mapping = DebeziumMapping(attributes={"table": "body.source.table", "old": "headers.__debezium.newkey"})
+    assert mapping.needs_headers
+    made = drafted(POSTGRES, {"id": 1}, mapping)
+    assert made is not None
+    assert made.attributes == '{"table":"customers"}'
+    assert drafted(None, {"id": 1}, mapping) is None
+    with pytest.raises(InputError, match=r"the attribute 'table' is 'source.table'; it is a path that begins with"):
+        DebeziumMapping(attributes={"table": "source.table"})
+
+
 def test_the_numbers_of_an_event_with_its_schema_stay_as_they_came() -> None:
     digits = "12345678901234567890123.12345678901234567890"
     event = f'{{"schema":{{}},"payload":{{"op":"c","after":{{"x":{digits}}},"source":{{"lsn":1}}}}}}'

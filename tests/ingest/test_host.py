@@ -7,6 +7,7 @@ import time
 import pytest
 
 from ingest.scripted import Log, Scripted
+from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue, SetupError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
@@ -44,6 +45,21 @@ def test_records_become_messages_with_what_the_mapping_says(db: Database) -> Non
     assert source_names(db) == ["bank"]
     (partition,) = SourceControl(db, "bank").partitions()
     assert (partition.position, partition.received, partition.owner) == ("2", 2, None)
+
+
+def test_parts_of_a_record_become_attributes_of_its_message(db: Database) -> None:
+    paths = {"from": "headers.h", "at": "time", "account": "body.account", "none": "headers.none"}
+    large = json.dumps({"account": "x" * (limits.BODY_BYTES - 30), "n": 2}).encode()
+    source = Scripted(Log(p=[body(1), large]))
+    mapping = MessageMapping(revision="body.n", attributes=paths)
+    assert ingest(db, source, mapping).run(until="caught up") == (1, 1, 0, 0)
+    (message,) = db.queue("payments").peek()
+    assert message.attributes == {"from": "v", "at": 7, "account": "a"}
+    assert "the body with its attributes has" in next(iter(SourceControl(db, "bank").rejected())).reason
+    with pytest.raises(InputError, match="the attribute 'at' is 'when'; it is a path that begins with key, headers"):
+        MessageMapping(attributes={"at": "when"})
+    with pytest.raises(InputError, match="a path into the body needs format='json', not 'text'"):
+        MessageMapping(attributes={"account": "body.account"}, format="text")
 
 
 def test_a_restart_goes_on_where_the_last_commit_was(db: Database) -> None:

@@ -54,13 +54,20 @@ def test_records_become_messages_and_offsets_are_kept(db: Database, servers: str
 
 
 def test_headers_time_and_place_can_be_mapped(db: Database, servers: str, name: str) -> None:
-    mapping = MessageMapping(group="headers.account", revision="time", id="position", format="bytes")
+    mapping = MessageMapping(
+        group="headers.account",
+        revision="time",
+        id="position",
+        format="bytes",
+        attributes={"account": "headers.account", "at": "time", "key": "key", "none": "headers.none"},
+    )
     headers = [("account", b"first"), ("account", b"a"), ("none", None)]
     produce(servers, name, [b"\x00\xff"], key=b"k", headers=headers, timestamp=1_700_000_000_123)
     assert ingest(db, KafkaSource(servers, name), mapping).run(until="caught up").received == 1
     (message,) = db.queue("payments").peek()
     assert (message.group, message.revision, message.dedup_id) == ("a", 1_700_000_000_123, "1")
     assert message.body == b"\x00\xff"
+    assert message.attributes == {"account": "a", "at": 1_700_000_000_123, "key": "k"}
 
 
 def test_poison_and_tombstones_stall_nothing(db: Database, servers: str, name: str) -> None:
@@ -164,6 +171,7 @@ def test_the_commands_run_and_check_it(servers: str, name: str, tmp_path: Path) 
         options = {{ "client.id" = "tests" }}
         [sources.mapping]
         revision = "body.n"
+        attributes = {{ at = "time" }}
     """)
     checked = CliRunner().invoke(app, ["ingest", "check", str(config), "--json"])
     assert [json.loads(each)["position"] for each in checked.stdout.splitlines() if each.startswith("{")] or json.loads(
@@ -171,6 +179,8 @@ def test_the_commands_run_and_check_it(servers: str, name: str, tmp_path: Path) 
     )
     run = CliRunner().invoke(app, ["ingest", "run", str(config), "--until-caught-up", "--json"])
     assert json.loads(run.stdout) == [{"source": "bank", **IngestCounts(3)._asdict()}]
+    with inturn.open(tmp_path / "shop.db") as db:
+        assert all(each.attributes["at"] > 1_700_000_000_000 for each in db.queue("payments").peek())
 
 
 def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(

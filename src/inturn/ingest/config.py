@@ -34,6 +34,7 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     format: Literal["json", "text", "bytes"] = "json"
     ignore_empty: bool = False
     ranks: dict[str, int] | None = None
+    attributes: dict[str, str] | None = None
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.

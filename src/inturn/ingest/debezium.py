@@ -19,7 +19,15 @@ from inturn.core.override import override
 from inturn.core.queue.messages import Draft
 from inturn.core.texts import checked
 from inturn.core.values.path import parts, value_at
-from inturn.ingest.mapping import MessageMapping, Unmappable, decoded, name_of, reader
+from inturn.ingest.mapping import (
+    MessageMapping,
+    Unmappable,
+    check_attributes,
+    decoded,
+    name_of,
+    reader,
+    with_attributes,
+)
 from inturn.ingest.source import SourceRecord
 
 _CHANGES: Final = frozenset("cudr")
@@ -48,6 +56,7 @@ class DebeziumMapping(MessageMapping):
         revision: None: for a row its position in the log, for a coarser group none; ``position``: that of the record;
             or the path to another field of the event, such as ``source.scn``.
         id: as in :class:`MessageMapping`; a webhook's own is ``headers.webhook-id``.
+        attributes: as in :class:`MessageMapping`.
     """
 
     group: str | None = None
@@ -57,18 +66,20 @@ class DebeziumMapping(MessageMapping):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str) and path):
                 raise InputError(f"{name} is {path!r}; it is the path to a field")
+        check_attributes(self.attributes)
         if (self.body, self.format, self.ranks) != ("body", "json", None):
             raise InputError("body, format and ranks of a Debezium mapping are given; leave them out")
 
     @property
     @override
     def needs_headers(self) -> bool:
-        return self.id is not None and parts(self.id)[0] == "headers"
+        paths = (self.id or "", *(self.attributes or {}).values())
+        return any(parts(path)[0] == "headers" for path in paths if path)
 
     @override
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
         id_ = reader(self.id)
-        return lambda record: self._draft(record, id_)
+        return with_attributes(self.attributes, lambda record: self._draft(record, id_))
 
     def _draft(self, record: SourceRecord, id_: Callable[[SourceRecord, Any], Any] | None) -> Draft | None:
         if record.body is None:

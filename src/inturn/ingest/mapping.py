@@ -45,6 +45,8 @@ class MessageMapping:
         body: its body. ``body`` alone is the record's body as it came.
         format: ``json``: a body must be JSON; ``text``: it must be UTF-8; ``bytes``: it may be anything.
         ignore_empty: whether records without a body, such as tombstones, are passed over; otherwise they are rejected.
+        attributes: its attributes, a path for the name of each: ``{"trace": "headers.traceparent", "at": "time"}``. One
+            that a record does not have is left out.
     """
 
     group: str | None = "key"
@@ -54,12 +56,14 @@ class MessageMapping:
     format: Literal["json", "text", "bytes"] = "json"
     ignore_empty: bool = False
     ranks: Mapping[str, int] | None = None
+    attributes: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("group", "revision", "id", "body"):
             path = getattr(self, name)
             if path is not None and (not isinstance(path, str) or parts(path)[0] not in _ROOTS):
                 raise InputError(f"{name} is {path!r}; it is a path that begins with {', '.join(_ROOTS)}")
+        check_attributes(self.attributes)
         if self.format not in ("json", "text", "bytes"):
             raise InputError(f"format is {self.format!r}; it is 'json', 'text' or 'bytes'")
         if self.format != "json" and any(path and path.startswith("body.") for path in self._paths):
@@ -67,7 +71,7 @@ class MessageMapping:
 
     @property
     def _paths(self) -> tuple[str | None, ...]:
-        return (self.group, self.revision, self.id, self.body)
+        return (self.group, self.revision, self.id, self.body, *(self.attributes or {}).values())
 
     @property
     def needs_headers(self) -> bool:
@@ -110,7 +114,45 @@ class MessageMapping:
             except (InputError, RecursionError) as error:  # what could just be decoded may be too deep to be shown
                 raise Unmappable(str(error)) from error
 
-        return draft
+        return with_attributes(self.attributes, draft)
+
+
+def check_attributes(paths: Mapping[str, str] | None) -> None:
+    """Check the paths of attributes.
+
+    Raises:
+        InputError: if one is not valid.
+    """
+    for name, path in (paths or {}).items():
+        if not isinstance(name, str) or not isinstance(path, str) or parts(path)[0] not in _ROOTS:
+            raise InputError(f"the attribute {name!r} is {path!r}; it is a path that begins with {', '.join(_ROOTS)}")
+
+
+def with_attributes(
+    paths: Mapping[str, str] | None, map_: Callable[[SourceRecord], Draft | None]
+) -> Callable[[SourceRecord], Draft | None]:
+    """Return the function that maps a record and adds the attributes at these paths."""
+    if not paths:
+        return map_
+    readers = {name: reader(path) for name, path in paths.items()}
+    reads_body = any(parts(path)[0] == "body" for path in paths.values())
+
+    def draft(record: SourceRecord) -> Draft | None:
+        made = map_(record)
+        if made is None:
+            return None
+        value = decoded("body", record.body) if reads_body and record.body is not None else None
+        try:
+            read = {name: each(record, value) for name, each in readers.items() if each is not None}
+            found = msgspec.json.encode({name: each for name, each in read.items() if each is not None})
+        except (InputError, RecursionError) as error:
+            raise Unmappable(str(error)) from error
+        size = len(found) + len(made.body.encode() if isinstance(made.body, str) else made.body)
+        if size > limits.BODY_BYTES:
+            raise Unmappable(f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit")
+        return made._replace(attributes=found.decode())
+
+    return draft
 
 
 def decoding(
