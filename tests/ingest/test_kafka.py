@@ -204,8 +204,8 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(
             topic = "nope"
             {more}
         """)
-        for command in ("check", "run"):
-            said = CliRunner().invoke(app, ["ingest", command, str(config)])
+        for command in (["check"], ["run", "--until-caught-up"]):
+            said = CliRunner().invoke(app, ["ingest", *command, str(config)])
             assert said.exit_code == 1
             assert re.search(words, " ".join(said.output.split()))
             assert "topic 'nope'" in said.output

@@ -5,7 +5,10 @@ instance that lost a partition while it was paused writes nothing (M. Kleppmann,
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+DECIDED: Final = "*"
+"""The mark before the incarnation of a partition for which a person said where to go on."""
 
 
 class SourcePartition(NamedTuple):
@@ -14,7 +17,8 @@ class SourcePartition(NamedTuple):
     Attributes:
         name: the partition's name in its source.
         position: where the next read goes on, as JSON; None: at the start.
-        incarnation: what the partition was when the position was written, such as the id of a topic.
+        incarnation: what the partition was when the position was written, such as the id of a topic; empty: unknown.
+            With :data:`DECIDED` before it, a person said where to go on, whatever the partition is now.
         owner: the instance that reads it; None: nobody.
         epoch: the fencing epoch, raised by each claim and each change by hand.
         until_ms: the end of the owner's lease.

@@ -9,7 +9,7 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import checked_name
-from inturn.core.source_shares import SourcePartition
+from inturn.core.source_shares import DECIDED, SourcePartition
 from inturn.database import Database
 from inturn.ingest.moved_groups import draft_of
 from inturn.store.commands import Ask, Read, queue_of
@@ -112,11 +112,12 @@ class SourceControl:
             How many were changed.
         """
         text = None if position is None else msgspec.json.encode(position).decode()
-        # Without an incarnation, that of the partition is taken with the next claim.
-        return self._change(
-            partitions,
-            lambda each: each._replace(position=text, note=None, owner=None, incarnation="", is_finished=False),
-        )
+
+        def sought(each: SourcePartition) -> SourcePartition:
+            incarnation = DECIDED + each.incarnation.removeprefix(DECIDED)
+            return each._replace(position=text, note=None, owner=None, incarnation=incarnation, is_finished=False)
+
+        return self._change(partitions, sought)
 
     def _change(self, names: tuple[str, ...], change: Callable[[SourcePartition], SourcePartition]) -> int:
         def run(store: SqlStore, now_ms: int) -> int:

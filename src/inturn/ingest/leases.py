@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from inturn.core.errors import InturnError, PositionGone
-from inturn.core.source_shares import SourcePartition, share
+from inturn.core.source_shares import DECIDED, SourcePartition, share
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Source
+from inturn.ingest.source import KnownPartition, PartitionNow, Source
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import SourceStore
 
@@ -158,6 +158,7 @@ class PartitionLeases:
         self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], done: set[str], now_ms: int
     ) -> dict[str, SourcePartition]:
         sources, until_ms = store.sources, now_ms + round(self._lease_s * 1000)
+        sources.lock(self._name)
         instances = sources.instances(self._name, self._me, until_ms, now_ms)
         self._finish(sources, done, self.epochs)
         readable = self._readable(sources, incarnations, now_ms)
@@ -167,7 +168,7 @@ class PartitionLeases:
         for name in due.claimed:
             mine[name] = readable[name]._replace(owner=self._me, epoch=readable[name].epoch + 1, until_ms=until_ms)
         for name, partition in mine.items():
-            if name not in self.epochs or partition.lag != readable[name].lag:  # as an open one is stored otherwise
+            if self.epochs.get(name) != partition.epoch or partition.lag != readable[name].lag:  # else it is stored so
                 sources.save(self._name, partition)
         self.has_all = len(mine) == len(readable)
         for name in due.given_up:
@@ -183,63 +184,72 @@ class PartitionLeases:
 
     def _readable(self, sources: SourceStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
         """Return the partitions that may be read, as they go on."""
-        while True:
-            # In this order: a partition that another instance finishes meanwhile is among the second.
-            begun = {each.name: each for each in sources.unfinished(self._name)}
-            finished = sources.finished(self._name)
-            known = finished | {each.name: each.incarnation for each in begun.values()}
-            if not self._follow(sources, incarnations, known):
-                break
-        sources.add(self._name, incarnations.keys() - begun.keys() - finished.keys())
+        begun, finished = {each.name: each for each in sources.unfinished(self._name)}, sources.finished(self._name)
+        waiting = {name for name, row in begun.items() if row.is_paused or row.note is not None}
+        known = finished | {name: row.incarnation for name, row in begun.items()}
+        if all(name in waiting or known.get(name) == each for name, each in incarnations.items()):  # as nearly always
+            return {name: row for name, row in begun.items() if name in incarnations and name not in waiting}
+        rows = {row.name: row for row in sources.partitions(self._name)}
+        now = self._source.compared({name: self._known(row, now_ms) for name, row in rows.items()}, incarnations)
+        self._rename(sources, rows, now)
+        sources.add(self._name, now.keys() - rows.keys())
         readable = {}
-        for name in sorted(incarnations):
-            if finished.get(name) == incarnations[name]:
-                continue
-            row = begun.get(name) or sources.partition(self._name, name)
-            if row is None or row.is_paused or row.note is not None:
-                continue
-            if (row.owner != self._me and row.is_owned(now_ms)) or row.incarnation == incarnations[name]:
-                readable[name] = row
-            elif row.position is None or not row.incarnation:  # nothing was read of what it was: it is claimed anew
-                readable[name] = row._replace(incarnation=incarnations[name], is_finished=False, owner=None)
-            elif (changed := self._changed(sources, row)) is not None:
-                readable[name] = changed
-        return {name: row for name, row in readable.items() if not row.is_finished}
-
-    def _follow(self, sources: SourceStore, incarnations: dict[str, str], known: dict[str, str]) -> bool:
-        """Give partitions that had another name before what is known of it; return whether to ask again what is known.
-
-        What another instance changes meanwhile may not be overwritten: ``known`` is compared once the rows are locked.
-        """
-        new = [name for name, incarnation in incarnations.items() if known.get(name) != incarnation]
-        gone = {name: each for name, each in known.items() if each and incarnations.get(name) != each}
-        renamed = self._source.renamed(new, gone) if new and gone else {}
-        rows = {name: sources.partition(self._name, name) for name in sorted({*renamed, *renamed.values()})}
-        if any((None if row is None else row.incarnation) != known.get(name) for name, row in rows.items()):
-            return True
-        for name in rows:
-            sources.remove(self._name, name)
-        sources.add(self._name, renamed)
-        for name, earlier in renamed.items():
-            row = rows[earlier]
+        for name in sorted(now):
+            row = self._as_now(sources, rows.get(name) or SourcePartition(name), now[name], now_ms)
             if row is not None:
-                _log.info("source %s: partition %s was %s before", self._name, name, earlier)
-                sources.save(self._name, row._replace(name=name, owner=None, epoch=row.epoch + 1))
-        return bool(renamed)
+                readable[name] = row
+        return readable
 
-    def _changed(self, sources: SourceStore, row: SourcePartition) -> SourcePartition | None:
-        """Return a partition whose incarnation is another one as it goes on; None: a person decides."""
-        try:
-            change = self._source.change(row.name, row.incarnation, is_finished=row.is_finished)
-        except PositionGone as error:
-            _log.warning("source %s: partition %s: %s", self._name, row.name, error)
-            sources.save(self._name, row._replace(note=str(error), owner=None, epoch=row.epoch + 1))
+    def _known(self, row: SourcePartition, now_ms: int) -> KnownPartition:
+        return KnownPartition(
+            row.incarnation.removeprefix(DECIDED),
+            row.position is not None,
+            row.is_finished,
+            row.incarnation.startswith(DECIDED),
+            row.owner == self._me and self.epochs.get(row.name) == row.epoch,
+            row.owner != self._me and row.is_owned(now_ms),
+        )
+
+    def _rename(self, sources: SourceStore, rows: dict[str, SourcePartition], now: Mapping[str, PartitionNow]) -> None:
+        """Give what is known the names that the partitions have now; the fencing epoch of a name never goes down."""
+        names = {each.was: name for name, each in now.items() if each.was != name}
+        names |= {name: each.kept_as for name, each in now.items() if each.kept_as is not None and name not in names}
+        touched = {name: rows.pop(name) for name in {*names, *names.values()} & rows.keys()}
+        epoch = 1 + max((row.epoch for row in touched.values()), default=0)
+        for name in touched:
+            sources.remove(self._name, name)
+        for earlier, name in names.items():
+            _log.info("source %s: partition %s was %s before", self._name, name, earlier)
+            rows[name] = touched[earlier]._replace(name=name, owner=None, epoch=epoch)
+        for name in touched.keys() & now.keys() - rows.keys():
+            rows[name] = SourcePartition(name, epoch=epoch)
+        changed = sorted({*names.values(), *touched} & rows.keys())
+        sources.add(self._name, changed)
+        for name in changed:
+            sources.save(self._name, rows[name])
+
+    def _as_now(
+        self, sources: SourceStore, row: SourcePartition, now: PartitionNow, now_ms: int
+    ) -> SourcePartition | None:
+        """Return a partition as it goes on; None: it is not read."""
+        if row.is_paused or row.note is not None:
             return None
-        row = row._replace(incarnation=self._source.incarnation(row.name))
-        if change == "none":
-            sources.save(self._name, row)
+        if row.owner != self._me and row.is_owned(now_ms):
             return row
-        return row._replace(is_finished=False, position=row.position if change == "more" else None)
+        if now.refusal is not None:
+            _log.warning("source %s: partition %s: %s", self._name, row.name, now.refusal)
+            sources.save(self._name, row._replace(note=now.refusal, owner=None, epoch=row.epoch + 1))
+            return None
+        if now.change == "new":  # claimed anew
+            row = row._replace(position=None, owner=None)
+        if now.change != "none":
+            row = row._replace(is_finished=False)
+        changed = row._replace(incarnation=now.incarnation)
+        if changed.is_finished:
+            if changed != row:
+                sources.save(self._name, changed)
+            return None
+        return changed
 
     def _open(self, partition: SourcePartition) -> None:
         self.go_on()

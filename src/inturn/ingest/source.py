@@ -5,13 +5,52 @@ A source only reads. What becomes of a record, where a partition goes on after a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
-
-from inturn.core.errors import PositionGone
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 Change: TypeAlias = Literal["none", "more", "new"]
 """The difference of two incarnations: none, more records after those that were there, or a new history."""
+
+_MADE_AGAIN: Final = "the partition was made again: its positions are of another history; seek says where to go on"
+
+
+class KnownPartition(NamedTuple):
+    """A partition as it is stored.
+
+    Attributes:
+        incarnation: what it was when its position was written; empty: it was never claimed.
+        is_begun: whether records of it are committed.
+        is_finished: whether it was read to its end.
+        is_decided: whether a person said where to go on, whatever it is now.
+        is_open: whether this instance reads it.
+        is_elsewhere: whether another instance reads it.
+    """
+
+    incarnation: str
+    is_begun: bool = False
+    is_finished: bool = False
+    is_decided: bool = False
+    is_open: bool = False
+    is_elsewhere: bool = False
+
+
+class PartitionNow(NamedTuple):
+    """A partition that exists, and what became of it since it was read.
+
+    Attributes:
+        incarnation: what it is.
+        was: the name under which it is known.
+        change: what is there besides what was read.
+        kept_as: the name under which to keep what was known under this name, which is another partition now; None: it
+            is forgotten.
+        refusal: why a person must decide where to go on; None: nobody need.
+    """
+
+    incarnation: str
+    was: str
+    change: Change = "none"
+    kept_as: str | None = None
+    refusal: str | None = None
 
 
 class UnreadableHeader(bytes):
@@ -118,34 +157,28 @@ class Source(ABC):
         """
         return ""
 
-    def change(self, partition: str, earlier: str, *, is_finished: bool) -> Change:  # noqa: ARG002 - a hook
-        """Return what became of a partition since an earlier incarnation; it is looked at now.
+    def compared(
+        self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
+    ) -> Mapping[str, PartitionNow]:
+        """Return what became of the partitions since they were read, within the transaction that acts on it.
 
         Args:
-            partition: the partition.
-            earlier: its incarnation then, from which its position is.
-            is_finished: whether it was read to its end.
-
-        Raises:
-            inturn.core.errors.PositionGone: if a person must decide where to go on.
-        """
-        if self.incarnation(partition) == earlier:
-            return "none"
-        raise PositionGone(
-            "the partition was made again: its positions are of another history; seek says where to go on"
-        )
-
-    def renamed(self, names: Collection[str], gone: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - a hook
-        """Return which partitions had another name before.
-
-        Args:
-            names: partitions that are new, or others than before.
-            gone: the incarnations of partitions that do not exist any more, or are others than before.
+            known: the partitions that are known, by name.
+            incarnations: those that exist, by name, as they were asked for just before.
 
         Returns:
-            The earlier name of each that has one; no two have the same.
+            The partitions that exist, by name.
         """
-        return {}
+        found = {}
+        for name, incarnation in incarnations.items():
+            was = known.get(name)
+            if was is None or was.incarnation == incarnation or was.is_decided or was.is_elsewhere:
+                found[name] = PartitionNow(incarnation, name)
+            elif not was.is_begun:
+                found[name] = PartitionNow(incarnation, name, "new")
+            else:
+                found[name] = PartitionNow(incarnation, name, refusal=_MADE_AGAIN)
+        return found
 
     def is_finished(self, partition: str) -> bool:  # noqa: ARG002 - a hook
         """Return whether all records of an open partition are confirmed, and none come unless it changes."""

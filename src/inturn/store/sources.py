@@ -75,6 +75,10 @@ class SourceStore(Protocol):
         """Return the partitions of a source by name, locked until the end of the transaction."""
         ...
 
+    def lock(self, source: str) -> None:
+        """Keep other instances from looking at the partitions of a source until the end of the transaction."""
+        ...
+
     def unfinished(self, source: str) -> list[SourcePartition]:
         """Return the partitions that are not read to their end, by name, locked until the end of the transaction."""
         ...

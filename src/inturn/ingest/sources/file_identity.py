@@ -1,4 +1,4 @@
-"""The identity of a file: its inode, its size, and a digest of its beginning and end.
+"""The identity of a file: its inode, size and time of change, and a digest of its beginning and end.
 
 A name says little: a new file may have an old name, and a file may be renamed. Neither does an inode: file systems give
 one again. A file that is copied back after a loss has the same name and content, and another inode.
@@ -23,22 +23,23 @@ class FileIdentity(NamedTuple):
         inode: its inode.
         size: its size, in bytes.
         digest: the digest of that many bytes; see :func:`digest`.
+        mtime_ns: when it was changed last.
     """
 
     inode: int
     size: int
     digest: str
+    mtime_ns: int
 
     @override
     def __str__(self) -> str:
-        return f"{self.inode}:{self.size}:{self.digest}"
+        return f"{self.inode}:{self.size}:{self.digest}:{self.mtime_ns}"
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the identity that has this text; None: an earlier version wrote it, which kept the inode alone."""
-        inode, _, rest = text.partition(":")
-        size, _, known = rest.partition(":")
-        return cls(int(inode), int(size), known) if known else None
+        """Return the identity that has this text; None: there is none, or an earlier version wrote its inode alone."""
+        inode, *rest = text.split(":")
+        return cls(int(inode), int(rest[0]), rest[1], int(rest[2])) if rest else None
 
     def is_content_of(self, other: "FileIdentity") -> bool:
         """Return whether both have the same content."""
@@ -69,7 +70,7 @@ def seen(path: Path, before: SeenFile | None) -> SeenFile:
         return before
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
-        identity = FileIdentity(stat.st_ino, stat.st_size, digest(file, stat.st_size))
+        identity = FileIdentity(stat.st_ino, stat.st_size, digest(file, stat.st_size), stat.st_mtime_ns)
     return SeenFile(identity, _times(stat), time.time_ns() - stat.st_ctime_ns > _TICK_NS)
 
 

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import zlib
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import IO, Any, Final, NamedTuple, cast
@@ -13,9 +12,6 @@ import msgspec
 from inturn.core.errors import InputError, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-
-DAMAGE: Final = (EOFError, OSError, ValueError, csv.Error, zlib.error)
-"""What reading a damaged file raises; pyarrow raises OSError and ValueError."""
 
 _ENDINGS: Final = {
     ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": ",", ".tsv": "\t", ".parquet": "parquet"
@@ -56,18 +52,18 @@ def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
     Raises:
         InputError: if files with the ending of this name are not read.
         SetupError: if an extra is missing.
-        EOFError, OSError, ValueError, csv.Error, zlib.error: if the file is damaged from here on; see :data:`DAMAGE`.
+        Exception: whatever the libraries raise, if the file is damaged from here on.
     """
     format_ = format_of(name)
     if format_ is None:
         raise InputError(f"{name} is not read; a file ends in {', '.join(_ENDINGS)}, most also with .gz or .zst")
     if format_.kind == "parquet":
         return _parquet_rows(file)
-    unpacked = _unpacked(file, format_.packed, size)
+    unpacked = _unpacked(cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size))), format_.packed)
     return _lines(unpacked) if format_.kind == "json" else _csv_rows(unpacked, format_.kind)
 
 
-def _unpacked(file: IO[bytes], packed: str, size: int) -> IO[bytes]:
+def _unpacked(file: IO[bytes], packed: str) -> IO[bytes]:
     """Return the content as it was before it was compressed."""
     if packed == ".gz":
         return cast("IO[bytes]", gzip.open(file))
@@ -75,7 +71,7 @@ def _unpacked(file: IO[bytes], packed: str, size: int) -> IO[bytes]:
         pyarrow = _pyarrow("Zstandard")
         stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
         return cast("IO[bytes]", io.BufferedReader(stream))
-    return cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size)))
+    return file
 
 
 class _FirstBytes(io.RawIOBase):

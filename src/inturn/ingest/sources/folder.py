@@ -16,21 +16,30 @@ import logging
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from inturn.core.errors import InputError, PositionGone, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Change, Source, SourceRecord
+from inturn.ingest.source import KnownPartition, PartitionNow, Source, SourceRecord
 from inturn.ingest.sources.file_identity import FileIdentity, SeenFile, digest, seen
-from inturn.ingest.sources.file_rows import DAMAGE, format_of, rows_of
+from inturn.ingest.sources.file_rows import format_of, rows_of
 
 _log = logging.getLogger("inturn.ingest")
+
+_LISTINGS: Final = 5  # as often, in a folder where files are renamed all the time
+_KNOWN_WHOLE: Final = 2 * source_limits.FOLDER_DIGEST_BYTES
+_SEEK: Final = "`inturn ingest seek`, with --partition, says from which record on to read it"
+
+
+def _grown(name: str, before: FileIdentity) -> str:
+    what = f"{name} has changed after its first {before.size:,} bytes were read"
+    return f"{what}: a file must be complete when it appears; {_SEEK}"
 
 
 @dataclass(slots=True)
@@ -76,26 +85,54 @@ class FolderSource(Source):
         self._seen: dict[str, SeenFile] = {}  # by the last look
         self._open: dict[str, _OpenFile] = {}
         self._failing: set[str] = set()  # open files that cannot be read now; the next look leaves them out
+        self._left_out: set[str] = set()  # those of the current look
         self._refused: dict[str, str] = {}  # open files that cannot be read on, with the reason
         self._told: dict[str, str] = {}  # what was logged, so that it is logged once
 
     @override
     def partitions(self) -> Sequence[str]:
-        failing, self._failing = self._failing, set()
-        found = {}
+        self._left_out, self._failing = self._failing, set()
+        self._look()
+        return sorted(self._seen)
+
+    def _look(self) -> None:
+        """See which files there are now; a file that is renamed meanwhile is in one listing or the other."""
+        for _ in range(_LISTINGS):
+            before = self._listing()
+            found = dict[str, SeenFile]()
+            for name in sorted(before):
+                at = self._seen_at(name)
+                if at is not None:
+                    found[name] = at
+            if self._listing() == before:
+                break
+        self._seen = self._once(found)
+
+    def _listing(self) -> dict[str, int]:
         with os.scandir(self._folder) as entries:
-            names = [each.name for each in entries if self._is_read(each)]
-        for name in names:
-            try:
-                if name not in failing:
-                    found[name] = seen(self._folder / name, self._seen.get(name))
-                    self._told.pop(name, None)
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            except OSError as error:
-                self._tell(name, f"{name} cannot be read now: {error.strerror}")
-        self._seen = found
-        return sorted(found)
+            return {each.name: each.inode() for each in entries if self._is_read(each)}
+
+    def _seen_at(self, name: str) -> SeenFile | None:
+        """Return a file as it is now; None: it is gone, or cannot be read."""
+        if name in self._left_out:
+            return None
+        try:
+            found = seen(self._folder / name, self._seen.get(name))
+        except FileNotFoundError:  # removed meanwhile
+            return None
+        except OSError as error:
+            self._tell(name, f"{name} cannot be read now: {error.strerror}")
+            return None
+        self._told.pop(name, None)
+        return found
+
+    def _once(self, found: dict[str, SeenFile]) -> dict[str, SeenFile]:
+        """Leave out further names of a file, by links."""
+        first: dict[int, str] = {}
+        for name, each in found.items():
+            if first.setdefault(each.identity.inode, name) != name:
+                self._tell(name, f"{name} is not read: it is another name of {first[each.identity.inode]}")
+        return {name: found[name] for name in first.values()}
 
     def _is_read(self, entry: "os.DirEntry[str]") -> bool:
         name = entry.name
@@ -130,51 +167,98 @@ class FolderSource(Source):
         return str(self._seen[partition].identity)
 
     @override
-    def change(self, partition: str, earlier: str, *, is_finished: bool) -> Change:
-        self._seen[partition] = seen(self._folder / partition, self._seen.get(partition))
-        now, before = self._seen[partition].identity, FileIdentity.parse(earlier)
-        if earlier == str(now.inode) or (before is not None and now.is_content_of(before)):
-            return "none"
-        if before is None or not self._begins_with(partition, now, before):
-            if is_finished:
-                return "new"
-            raise PositionGone(f"{partition} is another file than the one that was being read, whose rest is gone")
-        if now.inode == before.inode and self._may_go_on(partition, before.size):
-            return "more"
-        raise PositionGone(
-            f"{partition} has changed after its first {before.size:,} bytes were read: a file must be complete when it "
-            "appears; seek says from which record on to read it"
-        )
+    def compared(
+        self,
+        known: Mapping[str, KnownPartition],
+        incarnations: Mapping[str, str],  # noqa: ARG002 - they are looked at anew
+    ) -> Mapping[str, PartitionNow]:
+        self._look()  # again: what is known may be newer than the last look
+        were = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
+        matched = self._matched(known, {name: each for name, each in were.items() if each is not None})
+        return {name: self._now(name, known, were, matched) for name in self._seen}
+
+    def _matched(self, known: Mapping[str, KnownPartition], were: Mapping[str, FileIdentity]) -> dict[str, str]:
+        """Return the names under which the files are known, by what they are: a name says little."""
+        by_inode: dict[int, list[str]] = {}
+        for name, before in were.items():
+            by_inode.setdefault(before.inode, []).append(name)
+        matched: dict[str, str] = {}
+        for name, at in self._seen.items():
+            candidates = [each for each in by_inode.get(at.identity.inode, ()) if self._is(name, each, were[each])]
+            if candidates:
+                matched[name] = max(candidates, key=lambda each: (were[each].size, each == name))
+        taken = set(matched.values())
+        for name, at in self._seen.items():
+            copied_back = name in were and at.identity.is_content_of(were[name])
+            of_earlier_version = name in known and known[name].incarnation == str(at.identity.inode)
+            if name not in matched and name not in taken and (copied_back or of_earlier_version):
+                matched[name] = name
+        return matched
+
+    def _is(self, name: str, known_as: str, before: FileIdentity) -> bool:
+        """Return whether a file with the inode of one that is known is that file."""
+        now = self._seen[name].identity
+        if now.size == before.size and name != known_as and now.mtime_ns != before.mtime_ns:
+            return False  # file systems give an inode again, and files of one content are common
+        return self._begins_with(name, now, before)
+
+    def _now(
+        self,
+        name: str,
+        known: Mapping[str, KnownPartition],
+        were: Mapping[str, FileIdentity | None],
+        matched: Mapping[str, str],
+    ) -> PartitionNow:
+        """Return what became of a file and of what was known under its name."""
+        now, own, was, kept_as = self._seen[name].identity, known.get(name), matched.get(name), None
+        if own is not None and own.incarnation and was != name and name not in matched.values():
+            before = were[name]
+            if own.is_open or own.is_elsewhere:  # it is read to its end, and seen by a look after that
+                return PartitionNow(own.incarnation, name)
+            if own.is_decided:
+                return PartitionNow(str(now), name)
+            if before is None or not own.is_finished:
+                why = f"{name} is another file than the one that was being read, whose rest is gone"
+                return PartitionNow(own.incarnation, name, refusal=f"{why}; {_SEEK}")
+            if now.inode != before.inode and 0 < before.size < now.size and self._begins_with(name, now, before):
+                return PartitionNow(own.incarnation, name, refusal=_grown(name, before))
+            kept_as = f"{name} (before, inode {before.inode}, {before.size:,} bytes)"
+        if was is None:
+            return PartitionNow(str(now), name, "none" if own is None else "new", kept_as)
+        return self._gone_on(name, known[was], were[was], PartitionNow(str(now), was, "none", kept_as))
+
+    def _gone_on(self, name: str, own: KnownPartition, before: FileIdentity | None, same: PartitionNow) -> PartitionNow:
+        """Return what became of a file that is known."""
+        now = self._seen[name].identity
+        if own.is_open or own.is_elsewhere:
+            return same._replace(incarnation=own.incarnation)
+        if before is None or own.is_decided:
+            return same
+        if now.size > before.size:
+            if self._may_go_on(name, before.size):
+                return same._replace(change="more")
+            return same._replace(incarnation=own.incarnation, refusal=_grown(name, before))
+        if not own.is_finished and own.is_begun and now.size > _KNOWN_WHOLE and now.mtime_ns != before.mtime_ns:
+            why = f"{name} may have changed after a part of it was read: it is known by its beginning and end alone"
+            return same._replace(incarnation=own.incarnation, refusal=f"{why}; {_SEEK}")
+        return same
 
     def _begins_with(self, name: str, now: FileIdentity, before: FileIdentity) -> bool:
-        if now.size < before.size:
-            return False
+        if now.size <= before.size:
+            return now.is_content_of(before)
         with (self._folder / name).open("rb") as file:
             return digest(file, before.size) == before.digest
 
     def _may_go_on(self, name: str, size: int) -> bool:
         """Return whether records after so many bytes are whole, and those before were."""
         found = format_of(name)
+        if size == 0:
+            return True
         if found is None or not found.may_grow:
             return False
         with (self._folder / name).open("rb") as file:
             file.seek(size - 1)
             return file.read(1) == b"\n"
-
-    @override
-    def renamed(self, names: Collection[str], gone: Mapping[str, str]) -> Mapping[str, str]:
-        earlier: dict[int, dict[str, FileIdentity]] = {}
-        for name, text in gone.items():
-            if (before := FileIdentity.parse(text)) is not None:
-                earlier.setdefault(before.inode, {})[name] = before
-        found: dict[str, str] = {}
-        for name in names:
-            now = self._seen[name].identity
-            were = [each for each, before in earlier.get(now.inode, {}).items() if self._begins_with(name, now, before)]
-            if were and name not in were:
-                found[name] = were[0]
-                del earlier[now.inode][were[0]]
-        return found
 
     @override
     def open(self, partition: str, position: Any) -> None:
@@ -211,9 +295,9 @@ class FolderSource(Source):
                 found.append(record)  # noqa: PERF402 - what comes before an error counts
         except (PositionGone, SetupError) as error:
             self._refused[name] = str(error)
-        except DAMAGE as error:
+        except Exception as error:  # noqa: BLE001 - whatever the libraries raise; the other files are read
             if not isinstance(error, OSError) or error.errno is None:
-                self._refused[name] = f"{name} cannot be read on: {error}; mend the file, then seek"
+                self._refused[name] = f"{name} cannot be read on: {error or type(error).__name__}; mend it. {_SEEK}"
                 return
             self._failing.add(name)
             if not isinstance(error, FileNotFoundError):
@@ -257,6 +341,6 @@ def _check_same(name: str, file: IO[bytes], identity: FileIdentity, before: os.s
     now = os.fstat(file.fileno())
     if (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
         return
-    is_known_whole = now.st_size > identity.size or identity.size <= 2 * source_limits.FOLDER_DIGEST_BYTES
+    is_known_whole = now.st_size > identity.size or identity.size <= _KNOWN_WHOLE
     if not is_known_whole or digest(file, identity.size) != identity.digest:
         raise PositionGone(f"{name} was changed while it was read; a file must be complete when it appears")

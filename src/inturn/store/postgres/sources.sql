@@ -8,6 +8,9 @@ select name, position, incarnation, owner, epoch, until_ms, is_paused, received,
     record_ms, is_finished
 from inturn_source_partition where source = $1 order by name for update;
 
+-- name: lock_source
+select pg_advisory_xact_lock(hashtextextended('inturn source ' || $1, 0));
+
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
     record_ms, is_finished

@@ -35,6 +35,10 @@ class SqlSources(SourceStore):
         return [self._partition(row) for row in self._read("source_partitions", source)]
 
     @override
+    def lock(self, source: str) -> None:
+        self._read("lock_source", source)
+
+    @override
     def unfinished(self, source: str) -> list[SourcePartition]:
         return [self._partition(row) for row in self._read("source_unfinished", source)]
 

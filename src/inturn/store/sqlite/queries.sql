@@ -854,6 +854,9 @@ select name, position, incarnation, owner, epoch, until_ms, is_paused, received,
     record_ms, is_finished
 from inturn_source_partition where source = ? order by name;
 
+-- name: lock_source
+select ?;
+
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
     record_ms, is_finished
