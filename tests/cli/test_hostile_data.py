@@ -218,6 +218,17 @@ CASES: dict[str, list[tuple[object, ...]]] = {
     "ingest rejected": [("shop.db#[/s] [bold]",), ("shop.db#[/none]",), ("shop.db",)],
     "ingest moved": [("shop.db#[/s] [bold]",), ("shop.db#[/none]",), ("shop.db",)],
     "ingest accept": [("shop.db#[/s] [bold]",), ("shop.db#[/s] [bold]", "--group", "\x1b[/x]"), ("shop.db",)],
+    "ingest resend": [
+        ("shop.db#[/s] [bold]", "ingest.toml", "--all", "--dry-run"),
+        ("shop.db#[/s] [bold]", "ingest.toml", "--all"),
+        ("shop.db#[/none]\x1b", "ingest.toml", "--partition", "\x1b"),
+        ("shop.db#[/s] [bold]", "[/none]\x1b.toml", "--all"),
+    ],
+    "ingest purge": [
+        ("shop.db#[/s] [bold]", "--all", "--dry-run"),
+        ("shop.db#[/s] [bold]", "--partition", "[/x]\x1b", "--yes"),
+        ("shop.db#[/none]\x1b", "--all"),
+    ],
     "ingest pause": [("shop.db#[/s] [bold]",), ("shop.db#[/none]", "--partition", "\x1b")],
     "ingest resume": [("shop.db#[/s] [bold]",), ("shop.db#[/s] [bold]", "--partition", "\x1b")],
     "ingest seek": [("shop.db#[/s] [bold]", "start"), ("shop.db#[/s] [bold]", "[/x]")],
@@ -239,7 +250,9 @@ CASES: dict[str, list[tuple[object, ...]]] = {
 }
 """What each command is given, in an order in which they may come."""
 INGEST = ["ingest", "run", "ingest.toml", "--until-caught-up"]
-BEFORE = {f"ingest {verb}": INGEST for verb in ("rejected", "moved", "accept", "pause", "resume", "seek")}
+BEFORE = {
+    f"ingest {verb}": INGEST for verb in ("rejected", "resend", "purge", "moved", "accept", "pause", "resume", "seek")
+}
 BEFORE |= {f"queue {verb}": ["queue", "create", "shop.db#[/new]"] for verb in ("purge", "delete")}
 BEFORE |= {"restore": ["backup", "shop.db", COPY]}
 """What has to be done before a command has something to do."""

@@ -1,16 +1,15 @@
 """Decisions from the command line: which groups, dry runs, waiting until they are taken, and the report."""
 
-import contextlib
 import getpass
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from inturn.cli.places import look_into
-from inturn.cli.texts import confirm, line, plain_console, say, say_each, say_json
+from inturn.cli.texts import confirm, line, progress, say, say_each, say_json
 from inturn.core.errors import InputError
 from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.selection import PARKED
@@ -105,7 +104,7 @@ def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) 
     if how.pipeline is None:
         raise InputError("--dry-run runs the handler; name its pipeline: --pipeline ledger.py:ledger")
     total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(how.sample)
-    with _progress(f"{draft.action}, dry run", total, quiet=how.as_json) as advance:
+    with progress(f"{draft.action}, dry run", total, quiet=how.as_json) as advance:
         for each in run(load(how.pipeline), look, draft):
             summary.add([each])
             advance(1)
@@ -128,7 +127,7 @@ def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) 
 def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store: str) -> "DecisionReport":
     """Return a report once the running process has taken its decisions, or take them with the given definition."""
     is_beside = how.pipeline is not None and look.unit == "turn"  # beside workers it can be taken without conflict
-    with _progress(str(report.action), len(report.pending), quiet=how.as_json) as advance:
+    with progress(str(report.action), len(report.pending), quiet=how.as_json) as advance:
         if look.is_followed() and not is_beside:
             report = _waited(look, report, how.wait_s, advance)
         if report.pending and how.pipeline is not None:
@@ -152,14 +151,3 @@ def _waited(
         if not report.pending or now >= until:
             return report
         time.sleep(max(_LOOK_S, 5 * (now - began)))
-
-
-@contextlib.contextmanager
-def _progress(title: str, total: int, *, quiet: bool) -> "Iterator[Callable[[int], None]]":
-    """Show how many groups are done, on standard error and only at a terminal; yield what is told of more of them."""
-    from rich.progress import Progress
-
-    console = plain_console(stderr=True)
-    with Progress(console=console, transient=True, disable=quiet or total < 2 or not console.is_terminal) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)

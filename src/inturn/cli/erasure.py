@@ -7,7 +7,7 @@ import typer
 
 from inturn.cli.options import AsJson, GroupName
 from inturn.cli.places import check_store, is_store, opened, parts
-from inturn.cli.texts import line, lines, say, say_json
+from inturn.cli.texts import confirm_loss, line, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -68,5 +68,4 @@ def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as
 
 
 def _confirm(group: str, place: str, *, yes: bool, as_json: bool) -> None:
-    if not yes:
-        typer.confirm(lines(f"Remove all content of {group} from {shown(place)}, for ever?"), abort=True, err=as_json)
+    confirm_loss(f"Remove all content of {group} from {shown(place)}, for ever?", yes=yes, as_json=as_json)

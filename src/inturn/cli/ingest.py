@@ -5,6 +5,7 @@ import json
 import logging
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -17,6 +18,7 @@ from rich.table import Table
 from inturn.cli.errors import Commands
 from inturn.cli.options import AsJson
 from inturn.cli.places import opened, parts
+from inturn.cli.rejections import SourceAt, purge, rejected, resend, split_source
 from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.address import shown
@@ -35,8 +37,12 @@ _log = logging.getLogger("inturn.ingest")
 
 ingest = Commands(help="Sources whose records become messages: run, look, control.", no_args_is_help=True)
 
+ingest.command()(rejected)
+ingest.command()(resend)
+ingest.command()(purge)
+
 ConfigFile = Annotated[Path, typer.Argument(help="The TOML file with the sources.")]
-SourceAt = Annotated[str, typer.Argument(help="The source: DATABASE#SOURCE, such as shop.db#bank.")]
+_COUNTS = ("received", "rejected", "kept", "dropped", "lag")
 Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition; can be repeated.")]
 
 
@@ -158,36 +164,50 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the partitions of sources: position, owner, counts, and why one is not read."""
-    from inturn.ingest import SourceControl, source_names
+    from inturn.ingest import rejecting_names, source_names
 
     path, wanted = parts(database)
     with opened(path) as db:
-        now_ms = db.writer.clock()
-        names = [wanted] if wanted else source_names(db)
-        found = [
-            (name, each, moved.get(each.name, 0))
-            for name in names
-            for control in [SourceControl(db, name)]
-            for moved in [control.moved_counts()]
-            for each in control.partitions()
-        ]
+        names = [wanted] if wanted else sorted({*source_names(db), *rejecting_names(db)})
+        found = [row for name in names for row in _rows(db, name)]
     if wanted and not found:
         raise InputError(f"{shown(path)} has no source {wanted!r}")
     if as_json:
-        say_json([_row(*each, now_ms) for each in found])
+        say_json(found)
         return
-    table = Table("source", "partition", "position", "received", "rejected", "lag", "status")
-    for name, each, moved in found:
-        row = _row(name, each, moved, now_ms)
-        counts = (f"{each.received:,}", f"{each.rejected:,}", "" if each.lag is None else f"{each.lag:,}")
-        status = f"{row['status']}: {each.note}" if each.note else row["status"]
+    table = Table("source", "partition", "position", "received", "rejected", "kept", "dropped", "lag", "status")
+    for row in found:
+        counts = ["" if row[name] is None else f"{row[name]:,}" for name in _COUNTS]
+        status = f"{row['status']}: {row['note']}" if row["note"] else row["status"]
+        if row["trouble"]:
+            status += f"; waits: {row['trouble']}"
         if row["moved_s"] is not None:
             status += f"; moved {row['moved_s']:,.0f} s ago"
-        table.add_row(cell(name), cell(each.name), cell(each.position or ""), *counts, cell(status))
+        position = "" if row["position"] is None else json.dumps(row["position"])
+        table.add_row(cell(row["source"]), cell(row["partition"]), cell(position), *counts, cell(status))
     plain_console().print(table if found else "There is no source yet.")
 
 
-def _row(name: str, partition: "SourcePartition", moved: int, now_ms: int) -> dict[str, Any]:
+def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
+    """Return the partitions of a source; those of a webhook are where its rejected requests are."""
+    from inturn.core.source_shares import SourcePartition
+    from inturn.ingest import SourceControl
+
+    control, now_ms = SourceControl(db, name), db.writer.clock()
+    moved, troubles, kept = control.moved_counts(), control.troubles(), Counter(p.partition for p in control.selected())
+    partitions = control.partitions()
+    rows = [
+        _row(name, each, now_ms)
+        | {"moved": moved.get(each.name, 0), "kept": kept.pop(each.name, 0), "trouble": troubles.get(each.owner or "")}
+        for each in partitions
+    ]
+    for partition, count in kept.items():  # of a webhook, which has no position and no owner
+        row = _row(name, SourcePartition(partition, rejected=count), now_ms) | {"kept": count, "trouble": None}
+        rows.append(row | {"moved": 0, "status": "webhook"})
+    return rows
+
+
+def _row(name: str, partition: "SourcePartition", now_ms: int) -> dict[str, Any]:
     if partition.note is not None:
         status = "refused"
     elif partition.is_paused:
@@ -202,33 +222,13 @@ def _row(name: str, partition: "SourcePartition", moved: int, now_ms: int) -> di
         "position": None if partition.position is None else json.loads(partition.position),
         "received": partition.received,
         "rejected": partition.rejected,
-        "moved": moved,
+        "dropped": partition.dropped,
         "lag": partition.lag,
         "age_s": partition.age_s(now_ms),
         "moved_s": (now_ms - partition.moved_ms) / 1000 if partition.moved_ms else None,
         "status": status,
         "note": partition.note,
     }
-
-
-@ingest.command()
-def rejected(
-    source: SourceAt,
-    limit: Annotated[int, typer.Option(help="The number of records that are shown.", min=1)] = 100,
-    as_json: AsJson = False,
-) -> None:
-    """Show the records that could not become messages, with the reason."""
-    from inturn.ingest import SourceControl
-
-    path, name = _split(source)
-    with opened(path) as db:
-        found = list(islice(SourceControl(db, name).rejected(), limit))
-    for each in found:
-        body = (each.body or b"").decode(errors="backslashreplace")
-        if as_json:
-            say_json(each._asdict() | {"key": each.key and each.key.decode(errors="backslashreplace"), "body": body})
-        else:
-            say(f"{each.number} {line(each.partition)} {line(each.position)}: {line(each.reason)}: {line(body)}")
 
 
 @ingest.command()
@@ -240,7 +240,7 @@ def moved(
     """Show the messages that wait, since their group came from another partition before."""
     from inturn.ingest import SourceControl
 
-    path, name = _split(source)
+    path, name = split_source(source)
     with opened(path) as db:
         found = list(islice(SourceControl(db, name).moved(), limit))
     for each in found:
@@ -260,7 +260,7 @@ def accept(
     """Let groups go on in the partition that they moved to; their messages that wait are sent."""
     from inturn.ingest import SourceControl
 
-    path, name = _split(source)
+    path, name = split_source(source)
     with opened(path) as db:
         count = SourceControl(db, name).accept(*(group or []))
     if as_json:
@@ -299,20 +299,13 @@ def seek(
 def _changed(source: str, act: str, partitions: list[str], *position: Any, as_json: bool) -> None:
     from inturn.ingest import SourceControl
 
-    path, name = _split(source)
+    path, name = split_source(source)
     with opened(path) as db:
         count = getattr(SourceControl(db, name), act)(*position, *partitions)
     if as_json:
         say_json({"source": name, "action": act, "partitions": count})
     else:
         say(f"{act}: {count} partition{'' if count == 1 else 's'} of {line(name)} changed.")
-
-
-def _split(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, str]:
-    path, name = parts(at)
-    if not path or not name:
-        raise InputError(f"{shown(at)!r} names no {noun}: write DATABASE#{noun.upper()}, such as shop.db#{such_as}")
-    return path, name
 
 
 def _ingests(
@@ -325,7 +318,7 @@ def _ingests(
     databases: dict[str, Any] = {}
     found = []
     for each in tables:
-        path, queue = _split(each.queue, "queue", "payments")
+        path, queue = split_source(each.queue, "queue", "payments")
         if "://" not in path:
             path = str(folder / path)
         if path not in databases:
@@ -333,6 +326,7 @@ def _ingests(
         to, mapping = databases[path].queue(queue), each.message_mapping()
         source = each.source(folder)
         how: dict[str, Any] = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once, "on_move": each.on_move}
+        how |= {"max_rejected": each.max_rejected, "max_rejected_bytes": each.max_rejected_bytes}
         decode = each.decoder(folder)
         found.append((each.name, Ingest(source, to, mapping, name=each.name, decode=decode, **how)))
     return list(databases), found

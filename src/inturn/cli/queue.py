@@ -15,7 +15,7 @@ from rich.text import Text
 from inturn.cli.errors import Commands
 from inturn.cli.options import AsJson, DatabaseAt
 from inturn.cli.places import opened, parts, queue_at, split
-from inturn.cli.texts import cell, line, lines, plain_console, say, say_json
+from inturn.cli.texts import cell, confirm_loss, line, lines, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
@@ -185,7 +185,9 @@ def purge(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove all messages of a queue, received ones too, and forget its deduplication ids."""
     with queue_at(at) as there:
         count = counted(there.depth().messages, "message")
-        _confirm(f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes=yes, as_json=as_json)
+        confirm_loss(
+            f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes=yes, as_json=as_json
+        )
         removed = there.purge()
         if as_json:
             say_json({"removed": removed})
@@ -203,7 +205,7 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
         served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
         what = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
         fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
-        _confirm(f"Remove {shown(at)} with {what}, for good?{fails}", yes=yes, as_json=as_json)
+        confirm_loss(f"Remove {shown(at)} with {what}, for good?{fails}", yes=yes, as_json=as_json)
         there.delete()
     if as_json:
         say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
@@ -261,11 +263,6 @@ def duration(seconds: float) -> str:
 def lag(info: QueueInfo, position: int) -> int:
     """Return the number of messages sent after a position, including those removed since."""
     return info.last - max(position, first_number(info.number))
-
-
-def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
-    if not yes:
-        typer.confirm(lines(question), abort=True, err=as_json)  # standard output is for the JSON then
 
 
 def _change(text: str) -> tuple[str, Any]:

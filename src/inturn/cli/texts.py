@@ -4,9 +4,10 @@ A table's cell is a :func:`cell`, a name in a sentence is a :func:`line`, and ev
 or, whole, through :func:`say_json`.
 """
 
+import contextlib
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import typer
@@ -86,6 +87,27 @@ def confirm(text: str, *, asks: bool, as_json: bool) -> None:
         typer.confirm(f"{text}; go on?", abort=True, err=as_json)
     elif not as_json:
         say(f"{text}.")
+
+
+def confirm_loss(question: str, *, yes: bool, as_json: bool) -> None:
+    """Ask a question before something is removed for good; without an answer it is not.
+
+    Raises:
+        typer.Abort: if the answer is no, or there is none.
+    """
+    if not yes:
+        typer.confirm(lines(question), abort=True, err=as_json)  # standard output is for the JSON then
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show how many are done, on standard error and only at a terminal; yield what is told of more of them."""
+    from rich.progress import Progress
+
+    console = plain_console(stderr=True)
+    with Progress(console=console, transient=True, disable=quiet or total < 2 or not console.is_terminal) as shown_now:
+        task = shown_now.add_task(title, total=total)
+        yield lambda count: shown_now.advance(task, count)
 
 
 def say_each(what: str, groups: Mapping[str, str]) -> None:

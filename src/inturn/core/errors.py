@@ -33,7 +33,8 @@ InturnError
 │   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
 │   └── BrokerStopped  the broker was stopped
 ├── SourceError        a source of records cannot be read
-│   └── PositionGone   it does not have the remembered position any more
+│   ├── PositionGone   it does not have the remembered position any more
+│   └── RejectedFull   it keeps as many rejected records as it may
 ├── DeliveryError      an output could not be delivered; it is tried again
 │   └── DeliveryRefused it will not be taken as it is; its group's outputs wait for a person
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
@@ -210,6 +211,10 @@ class BrokerStopped(TurnError):
 
 class SourceError(InturnError):
     """A source of records that cannot be read."""
+
+
+class RejectedFull(SourceError):
+    """A source that keeps as many rejected records as it may, each the only copy; resend or purge them."""
 
 
 class PositionGone(SourceError):

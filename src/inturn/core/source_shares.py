@@ -30,6 +30,7 @@ class SourcePartition(NamedTuple):
         lag: the number of records that were not read when its owner last looked; None: unknown.
         record_ms: the time of the last committed record; None: unknown.
         is_finished: whether it is read to its end, as a file; nobody reads it until it changes.
+        dropped: the number of rejected records that were not kept, since the source kept as many as it may.
     """
 
     name: str
@@ -46,6 +47,7 @@ class SourcePartition(NamedTuple):
     lag: int | None = None
     record_ms: int | None = None
     is_finished: bool = False
+    dropped: int = 0
 
     def is_owned(self, now_ms: int) -> bool:
         """Return whether somebody's lease is valid."""

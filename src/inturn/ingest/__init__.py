@@ -4,10 +4,12 @@ with inturn.open("shop.db") as db:
     Ingest(FolderSource("events/"), db.queue("payments"), MessageMapping(group="body.account"), name="events").run()
 """
 
-from inturn.ingest.control import SourceControl, source_names
+from inturn.ingest.control import SourceControl, rejecting_names, source_names
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.host import Ingest, IngestCounts
+from inturn.ingest.intake import IntakeRule
 from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.resending import ResendCounts, ResendPreview
 from inturn.ingest.schema_registry import SchemaRegistry
 from inturn.ingest.source import Decoder, Source, SourceRecord, UnreadableHeader
 from inturn.ingest.sources.folder import FolderSource
@@ -23,10 +25,13 @@ __all__ = [
     "FolderSource",
     "Ingest",
     "IngestCounts",
+    "IntakeRule",
     "KafkaSource",
     "MessageMapping",
     "OutboxSource",
     "RabbitSource",
+    "ResendCounts",
+    "ResendPreview",
     "SchemaRegistry",
     "Source",
     "SourceControl",
@@ -36,5 +41,6 @@ __all__ = [
     "UnreadableHeader",
     "Webhook",
     "WebhookApp",
+    "rejecting_names",
     "source_names",
 ]

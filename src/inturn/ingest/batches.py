@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from inturn.core.queue.messages import Draft
 from inturn.ingest.mapping import Unmappable
+from inturn.ingest.rejections import rejected_record
 from inturn.ingest.source import SourceRecord
 from inturn.store.sources import RejectedRecord
 
@@ -55,20 +53,3 @@ def batches_of(
             batch.records.append(record)
             batch.drafts.append(draft)
     return list(batches.values())
-
-
-def rejected_record(record: SourceRecord, why: str) -> RejectedRecord:
-    """Return a record as it is kept, with the reason; without headers that cannot be read."""
-    try:
-        headers = dict(record.headers)
-    except Unmappable:
-        headers = {}
-    texts = {name: each if isinstance(each, str) else each.decode(errors="replace") for name, each in headers.items()}
-    return RejectedRecord(
-        record.partition, position_json(record.position), why, record.key, position_json(texts), record.body
-    )
-
-
-def position_json(value: Any) -> str:
-    """Return a position as it is kept."""
-    return msgspec.json.encode(value).decode()

@@ -10,6 +10,7 @@ from inturn.core.address import is_address
 from inturn.core.errors import InputError
 from inturn.ingest import limits as source_limits
 from inturn.ingest.debezium import DebeziumMapping
+from inturn.ingest.intake import IntakeRule
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.moved_groups import OnMove
 from inturn.ingest.schema_registry import Encoding, SchemaRegistry, importable_from
@@ -58,6 +59,8 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         lease_s: how long other instances wait for one that died, in seconds.
         once: whether the records of a source without positions are known by an id.
         on_move: what becomes of a group that comes from another partition than before; see :class:`Ingest`.
+        max_rejected: the number of rejected records that are kept; see :class:`Ingest`.
+        max_rejected_bytes: their size, in bytes.
     """
 
     name: str
@@ -67,6 +70,8 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     lease_s: float = source_limits.INGEST_LEASE_S
     once: bool = True
     on_move: OnMove | None = None
+    max_rejected: int = source_limits.REJECTED_RECORDS
+    max_rejected_bytes: int = source_limits.REJECTED_BYTES
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.
@@ -75,6 +80,22 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
             InputError: if a path in it is not valid.
         """
         return self.mapping.message_mapping()
+
+    def intake(self, folder: Path) -> IntakeRule:
+        """Return the rule by which its records become messages; the source is not read.
+
+        Raises:
+            InputError: if a value in the table is not valid.
+        """
+        return IntakeRule.of(
+            self.source(folder),
+            self.message_mapping(),
+            name=self.name,
+            queue=self.queue.rpartition("#")[2],
+            once=self.once,
+            on_move=self.on_move,
+            decode=self.decoder(folder),
+        )
 
     def source(self, folder: Path) -> Source:
         """Return the source; relative files are in the folder.

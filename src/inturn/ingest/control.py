@@ -1,20 +1,25 @@
 """Inspection and control of a source from any process: positions, rejected and moved records, pause, resume, seek."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import InputError
-from inturn.core.queue.messages import checked_name
+from inturn.core.errors import InputError, QueueFull
+from inturn.core.queue.messages import Draft, checked_name
 from inturn.core.source_shares import DECIDED, SourcePartition
+from inturn.core.words import counted
 from inturn.database import Database
+from inturn.faults import reach
+from inturn.ingest.intake import IntakeRule
+from inturn.ingest.known_ids import NewDrafts, compared, ids_of
 from inturn.ingest.moved_groups import draft_of
+from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, mapped, preview
 from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.protocols import SqlStore
-from inturn.store.sources import MovedRecord, RejectedRecord
+from inturn.store.sources import MovedRecord, RejectedPlace, RejectedRecord, RejectedTotal
 
 T = TypeVar("T")
 
@@ -22,6 +27,11 @@ T = TypeVar("T")
 def source_names(db: Database) -> list[str]:
     """Return the names of the sources of a database."""
     return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.names()))
+
+
+def rejecting_names(db: Database) -> list[str]:
+    """Return the names of the sources and webhooks of a database that keep rejected records."""
+    return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.rejecting_names()))
 
 
 class SourceControl:
@@ -44,6 +54,145 @@ class SourceControl:
         while found := self._page(after):
             yield from found
             after = found[-1].number
+
+    def rejected_total(self) -> RejectedTotal:
+        """Return how many rejected records are kept, and their size."""
+        return self._ask(lambda store, _now_ms: store.sources.rejected_total(self._name))
+
+    def troubles(self) -> dict[str, str]:
+        """Return the errors that instances wait out, by instance, such as too many rejected records."""
+        return self._ask(lambda store, now_ms: store.sources.troubles(self._name, now_ms))
+
+    def selected(self, *, numbers: Collection[int] = (), partitions: Collection[str] = ()) -> list[RejectedPlace]:
+        """Return the rejected records that are there now, without their content, in order.
+
+        Args:
+            numbers: those with these numbers; none: with any. A number that is not there is passed over.
+            partitions: those from these partitions; none: from any.
+        """
+        found, after = list[RejectedPlace](), 0
+        while page := self._places(after):
+            after = page[-1].number
+            found += [
+                each
+                for each in page
+                if (not numbers or each.number in numbers) and (not partitions or each.partition in partitions)
+            ]
+        return found
+
+    def _places(self, after: int) -> list[RejectedPlace]:
+        return self._ask(lambda store, _now_ms: store.sources.rejected_places(self._name, after, limits.READ_MESSAGES))
+
+    def resend(
+        self,
+        intake: IntakeRule,
+        *,
+        numbers: Collection[int] = (),
+        partitions: Collection[str] = (),
+        advance: Callable[[int], object] = lambda _count: None,
+    ) -> ResendCounts:
+        """Map rejected records again, and send those that can be mapped now, in their order, each once.
+
+        A transaction sends a batch and removes its records, so it may be interrupted and begun again. Records that
+        still cannot be mapped stay, with their new reason; those that are rejected meanwhile are left alone.
+
+        Args:
+            intake: the rule by which records become messages: ``Ingest.intake`` or ``Webhook.intake``.
+            numbers: which records, by number; none: all.
+            partitions: which records, by partition; none: all.
+            advance: told how many records are done, after each transaction.
+
+        Raises:
+            InputError: if the rule is of another source.
+            QueueFull: if the queue has no room; what was sent before is sent, and the text says how many.
+            NoSuchQueue: if the queue is not there.
+        """
+        self._check(intake)
+        done, places = ResendCounts(), self.selected(numbers=numbers, partitions=partitions)
+        try:
+            for batch in batches(places):
+                for counts in self._sent(intake, mapped(intake, self._records(batch))):
+                    done = done.plus(counts)
+                    reach("resent")
+                advance(len(batch))
+        except QueueFull as error:
+            left = len(places) - sum(done)
+            raise QueueFull(
+                f"{error}; {counted(done.sent, 'record')} sent before, {left:,} left: make room, then run it again"
+            ) from error
+        return done
+
+    def _sent(self, intake: IntakeRule, records: Sequence[MappedRecord]) -> Iterator[ResendCounts]:
+        """Send in one transaction; where the queue has no room for all, in several, up to the first without room."""
+        try:
+            yield self._do(lambda store, now_ms: commit(store, intake, records, now_ms))
+        except QueueFull:
+            half = len(records) // 2
+            if not half:
+                raise
+            yield from self._sent(intake, records[:half])
+            yield from self._sent(intake, records[half:])
+
+    def preview(
+        self, intake: IntakeRule, *, numbers: Collection[int] = (), partitions: Collection[str] = ()
+    ) -> Iterator[ResendPreview]:
+        """Yield what :meth:`resend` would do with each record; nothing is changed.
+
+        It does not look at what the queue has: neither at its room nor at the ids that it remembers.
+
+        Raises:
+            InputError: if the rule is of another source.
+        """
+        self._check(intake)
+        before: dict[str, str] = {}
+        for batch in batches(self.selected(numbers=numbers, partitions=partitions)):
+            found, new = mapped(intake, self._records(batch)), None
+            if intake.knows_ids:
+                new = self._compared([each.draft for each in found if each.draft is not None], before)
+            at = 0
+            for each in found:
+                yield preview(each, at, new)
+                at += each.draft is not None
+
+    def _compared(self, drafts: Sequence[Draft], before: dict[str, str]) -> NewDrafts:
+        """Compare with the ids that are known, and with those before, to which the new ones are added."""
+        known = self._ask(lambda store, _now_ms: store.sources.known(self._name, ids_of(drafts)))
+        found, new = compared(before | known, drafts)
+        before |= new
+        return found
+
+    def purge(
+        self,
+        *,
+        numbers: Collection[int] = (),
+        partitions: Collection[str] = (),
+        advance: Callable[[int], object] = lambda _count: None,
+    ) -> int:
+        """Remove rejected records, for ever: for RabbitMQ, SQS and webhooks they are the only copy.
+
+        Args:
+            numbers: which records, by number; none: all.
+            partitions: which records, by partition; none: all.
+            advance: told how many records are done, after each transaction.
+
+        Returns:
+            How many were removed.
+        """
+        count = 0
+        for batch in batches(self.selected(numbers=numbers, partitions=partitions)):
+            count += self._do(partial(self._remove, batch))
+            advance(len(batch))
+        return count
+
+    def _remove(self, numbers: list[int], store: SqlStore, _now_ms: int) -> int:
+        return store.sources.remove_rejected(self._name, numbers)
+
+    def _records(self, numbers: list[int]) -> list[RejectedRecord]:
+        return self._ask(lambda store, _now_ms: store.sources.rejected_by_number(self._name, numbers))
+
+    def _check(self, intake: IntakeRule) -> None:
+        if intake.name != self._name:
+            raise InputError(f"the rule is of the source {intake.name!r}; this is {self._name!r}")
 
     def moved(self) -> Iterator[MovedRecord]:
         """Yield the messages that wait, since their group came from another partition before, in order."""

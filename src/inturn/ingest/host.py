@@ -12,20 +12,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, cast
 
-from inturn.core.errors import InputError, NoSuchQueue, PositionGone, QueueFull, SetupError
+from inturn.core.errors import InputError, NoSuchQueue, PositionGone, QueueFull, RejectedFull, SetupError
 from inturn.core.queue.messages import Draft, checked_name
-from inturn.core.texts import quoted
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
-from inturn.ingest.batches import IngestBatch, batches_of, position_json, rejected_record
-from inturn.ingest.known_ids import identified, sorted_out
+from inturn.ingest.batches import IngestBatch, batches_of
+from inturn.ingest.intake import IntakeRule
 from inturn.ingest.leases import PartitionLeases
-from inturn.ingest.mapping import MessageMapping, decoding
-from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
+from inturn.ingest.mapping import MessageMapping
+from inturn.ingest.moved_groups import OnMove
+from inturn.ingest.rejections import RejectedBound, position_json
 from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue import Queue
@@ -40,7 +39,7 @@ class IngestCounts(NamedTuple):
 
     Attributes:
         received: records that became messages.
-        rejected: records that were rejected, and kept.
+        rejected: records that were rejected.
         ignored: records that the mapping passes over, and those that came again, known by their id.
         moved: messages that wait for a decision, since their group came from another partition before.
     """
@@ -71,8 +70,12 @@ class Ingest:
             wait until :meth:`SourceControl.accept`; ``follow``: it goes on there; ``ignore``: nobody looks, which costs
             nothing. None: ``park`` if the mapping's revision is the position, else ``ignore``.
         decode: the step that makes records readable for the mapping, such as :class:`SchemaRegistry`; None: none.
+        max_rejected: the number of rejected records that are kept. Beyond it, the source waits if it has no other copy
+            of them, as for a full queue; those of a source that has them still are counted and dropped.
+        max_rejected_bytes: the same for their size, in bytes.
 
     Attributes:
+        intake: the rule by which records become messages, for :meth:`SourceControl.resend`.
         counts: the counts of the current run.
         report: whether it is read; the trouble of the source, the queue or the database, while there is some.
 
@@ -94,25 +97,28 @@ class Ingest:
         once: bool = True,
         on_move: OnMove | None = None,
         decode: Decoder | None = None,
+        max_rejected: int = source_limits.REJECTED_RECORDS,
+        max_rejected_bytes: int = source_limits.REJECTED_BYTES,
     ) -> None:
         if batch < 1 or lease_s <= 0:
             raise InputError(f"batch is {batch!r} and lease_s {lease_s!r}; both are above zero")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
-        self._map = decoding(decode, identified(source, mapping, once=once).compiled())
+        self.intake = IntakeRule.of(
+            source, mapping, name=name, queue=queue.name, once=once, on_move=on_move, decode=decode
+        )
+        self._bound = RejectedBound(max_rejected, max_rejected_bytes).checked()
         self._once: str | None = None  # what is kept in place of a position
         if not source.has_positions:
             self._once = "once, by id" if once else "at least once"
-        self._knows_ids = once and not source.has_positions
-        self._on_move = checked_on_move(on_move, mapping)
         self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
-        self._leases = PartitionLeases(source, name, self._me, lease_s, self._ask)
+        self.report = IngestReport(name, queue.name)
+        self._leases = PartitionLeases(source, name, self._me, lease_s, self._ask, lambda: self.trouble)
         self._fits = batch  # number of records that the queue is tried with; fewer after it was full
         self._begun, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self.report = IngestReport(name, queue.name)
 
     def __enter__(self) -> Self:
         """Start reading, in a thread of its own.
@@ -224,7 +230,6 @@ class Ingest:
             if not count:  # stopped
                 return False
             reach("ingested")
-            self.report.goes_on()
             records = [each for each in records[count:] if each.partition in self._leases.epochs]
         return True
 
@@ -235,18 +240,31 @@ class Ingest:
         """
         while True:
             count = min(self._fits, len(records))
-            batches = batches_of(records[:count], self._leases.epochs, self._map)
+            batches = batches_of(records[:count], self._leases.epochs, self.intake.draft_of)
             try:
                 committed: dict[str, IngestBatch] = self._ask(partial(self._commit, batches))
-            except QueueFull:
+            except (QueueFull, RejectedFull) as error:
                 self._fits = count // 2 or 1
                 self._leases.go_on()
+                if count == 1 and isinstance(error, RejectedFull):
+                    self._note(error)
                 if count == 1 and self._stopping.wait(source_limits.INGEST_PAUSE_S):
                     return 0
             else:
                 self._fits = min(self._batch, 2 * self._fits)
                 self._confirm(batches, committed)
+                self._note(None)
                 return count
+
+    def _note(self, error: RejectedFull | None) -> None:
+        """Note why nothing is committed, and tell the others at once; None: it goes on."""
+        before = self.trouble
+        if error is None:
+            self.report.goes_on()
+        else:
+            self.report.has_no_room(error)
+        if self.trouble != before:
+            self._ask(self._leases.renew)
 
     def _confirm(self, batches: Sequence[IngestBatch], committed: Mapping[str, IngestBatch]) -> None:
         for read in batches:
@@ -273,17 +291,16 @@ class Ingest:
             row = store.sources.partition(self._name, each.partition)
             if row is None or row.owner != self._me or row.epoch != each.epoch or row.is_paused:
                 continue
-            batch = self._new(store, each) if self._knows_ids else each
-            if self._on_move != "ignore":
-                queue = self._queue.name
-                batch = without_moved(store.sources, self._name, batch, queue, self._on_move, now_ms)
+            batch = self.intake.new_of(store.sources, each, now_ms)
             committed[batch.partition] = batch
             drafts += batch.drafts
-            store.sources.reject(self._name, batch.rejected, now_ms)
+            may_drop = not self._source.forgets_confirmed
+            dropped = self._bound.keep(store.sources, self._name, batch.rejected, now_ms, may_drop=may_drop)
             moved = row._replace(
                 position=position_json(batch.last.position if self._once is None else self._once),
                 received=row.received + len(batch.drafts),
                 rejected=row.rejected + len(batch.rejected),
+                dropped=row.dropped + dropped,
                 moved_ms=now_ms,
                 record_ms=batch.last.time_ms if batch.last.time_ms is not None else row.record_ms,
             )
@@ -294,21 +311,6 @@ class Ingest:
                 raise QueueFull(f"{len(drafts)} messages never fit into the queue {to.name!r} at once")
             store.send(to, drafts, now_ms)
         return committed
-
-    def _new(self, store: SqlStore, batch: IngestBatch) -> IngestBatch:
-        """Leave out what was sent before; reject what has the id of another message."""
-        new = sorted_out(store.sources, self._name, batch.drafts)
-        conflicts = [
-            rejected_record(batch.records[at], f"the id {quoted(id_)} was used before, for another message")
-            for at, id_ in new.conflicts.items()
-        ]
-        return replace(
-            batch,
-            records=[batch.records[place] for place in new.places],
-            drafts=[batch.drafts[place] for place in new.places],
-            rejected=batch.rejected + conflicts,
-            ignored=batch.ignored + new.repeated,
-        )
 
     def _ask(self, function: Callable[[SqlStore, int], Any]) -> Any:
         """Run a function of the store and the time in one transaction."""

@@ -1,13 +1,14 @@
 """The ids of records of a source without positions, kept for ever: a record that comes again is not sent again."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from inturn.core.errors import InputError
 from inturn.core.identity import canonical
 from inturn.core.queue.messages import Draft
+from inturn.core.texts import quoted
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.source import Source
 from inturn.store.sources import SourceStore
@@ -47,22 +48,36 @@ def identified(source: Source, mapping: MessageMapping, *, once: bool) -> Messag
 
 def sorted_out(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> NewDrafts:
     """Sort drafts, each with an id or a revision, by what is known, and remember the new ones."""
-    ids = [draft.dedup_id or canonical([draft.group, draft.revision]) for draft in drafts]
-    known = sources.known(source, ids)
+    found, new = compared(sources.known(source, ids_of(drafts)), drafts)
+    sources.remember(source, new)
+    return found
+
+
+def ids_of(drafts: Sequence[Draft]) -> list[str]:
+    """Return the ids by which drafts are known."""
+    return [draft.dedup_id or canonical([draft.group, draft.revision]) for draft in drafts]
+
+
+def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[NewDrafts, dict[str, str]]:
+    """Return the drafts sorted by the digests that are known by id, and the digests of the new ones."""
     new: dict[str, str] = {}
     found = NewDrafts([], 0, {})
-    for place, (id_, draft) in enumerate(zip(ids, drafts, strict=True)):
+    for place, (id_, draft) in enumerate(zip(ids_of(drafts), drafts, strict=True)):
         digest = _digest(draft)
-        before = known.get(id_) or new.get(id_)
-        if before is None:
+        known = before.get(id_) or new.get(id_)
+        if known is None:
             new[id_] = digest
             found.places.append(place)
-        elif before == digest:
+        elif known == digest:
             found = found._replace(repeated=found.repeated + 1)
         else:
             found.conflicts[place] = id_
-    sources.remember(source, new)
-    return found
+    return found, new
+
+
+def conflict_reason(id_: str) -> str:
+    """Return why a record is rejected whose id another message has."""
+    return f"the id {quoted(id_)} was used before, for another message"
 
 
 def _digest(draft: Draft) -> str:

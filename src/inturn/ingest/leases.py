@@ -35,6 +35,7 @@ class PartitionLeases:
         me: the instance.
         lease_s: how long the others wait for this instance if it dies, in seconds.
         ask: runs a function of the store and the time in a transaction.
+        trouble: returns the error that is waited out now, which the others are told with the lease; empty: none.
 
     Attributes:
         epochs: the epoch of each open partition.
@@ -42,11 +43,18 @@ class PartitionLeases:
     """
 
     def __init__(
-        self, source: Source, name: str, me: str, lease_s: float, ask: Callable[[Callable[[SqlStore, int], Any]], Any]
+        self,
+        source: Source,
+        name: str,
+        me: str,
+        lease_s: float,
+        ask: Callable[[Callable[[SqlStore, int], Any]], Any],
+        trouble: Callable[[], str],
     ) -> None:
         self._source, self._name, self._me, self._lease_s, self._ask = source, name, me, lease_s, ask
         self.epochs: dict[str, int] = {}
         self.has_all = False
+        self._trouble = trouble
         self._next_look_s = 0.0
         self._called_s: float | None = None  # when the polling thread last said that it goes on; None: it reads nothing
         self._ending = threading.Event()
@@ -134,7 +142,7 @@ class PartitionLeases:
     def renew(self, store: SqlStore, now_ms: int) -> None:
         """Extend the leases of all our partitions."""
         until_ms = now_ms + round(self._lease_s * 1000)
-        store.sources.instances(self._name, self._me, until_ms, now_ms)
+        store.sources.instances(self._name, self._me, until_ms, now_ms, self._trouble())
         store.sources.renew(self._name, self._me, until_ms)
 
     # --- looking ---
@@ -159,7 +167,7 @@ class PartitionLeases:
     ) -> dict[str, SourcePartition]:
         sources, until_ms = store.sources, now_ms + round(self._lease_s * 1000)
         sources.lock(self._name)
-        instances = sources.instances(self._name, self._me, until_ms, now_ms)
+        instances = sources.instances(self._name, self._me, until_ms, now_ms, self._trouble())
         self._finish(sources, done, self.epochs)
         readable = self._readable(sources, incarnations, now_ms)
         due = share(list(readable.values()), instances, self._me, now_ms)

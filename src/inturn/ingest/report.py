@@ -37,6 +37,12 @@ class IngestReport:
         self._error = str(error)
         _log.warning("source %s: %s; again in %.1f s", self._source, error, pause_s)
 
+    def has_no_room(self, error: Exception) -> None:
+        """Note that the source waits until there is room for rejected records."""
+        if self._error != str(error):
+            self._error = str(error)
+            _log.warning("source %s waits: %s", self._source, error)
+
     def fails(self, error: Exception) -> None:
         """Note an error with which it ends."""
         self._error = str(error)

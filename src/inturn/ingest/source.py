@@ -119,6 +119,11 @@ class Source(ABC):
     has_positions: ClassVar[bool] = True
     usual_id: ClassVar[str | None] = None
 
+    @property
+    def forgets_confirmed(self) -> bool:
+        """True if the source no longer has a record once it is confirmed: the kept rejected record is the only copy."""
+        return not self.has_positions
+
     @abstractmethod
     def partitions(self) -> Sequence[str]:
         """Return the names of the partitions that exist now."""

@@ -24,14 +24,21 @@ from inturn.core.queue.messages import Draft, QueueInfo, QueueSettings, Sent, ch
 from inturn.database import Database
 from inturn.idempotency.asgi import Receive, Scope, read_body
 from inturn.idempotency.responses import Send
-from inturn.ingest.limits import WEBHOOK_RETRIES_S, WEBHOOK_RETRY_AFTER_S, WEBHOOK_TOLERANCE_S
+from inturn.ingest.intake import IntakeRule
+from inturn.ingest.limits import (
+    REJECTED_BYTES,
+    REJECTED_RECORDS,
+    WEBHOOK_RETRIES_S,
+    WEBHOOK_RETRY_AFTER_S,
+    WEBHOOK_TOLERANCE_S,
+)
 from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.rejections import RejectedBound, rejected_record
 from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of
 from inturn.ingest.source import SourceRecord
 from inturn.store import commands
 from inturn.store.commands import Ask, Command
 from inturn.store.protocols import SqlStore, Store
-from inturn.store.sources import RejectedRecord
 
 Verdict: TypeAlias = Literal["accepted", "duplicate", "rejected"]
 
@@ -43,11 +50,13 @@ _IDS: Final[Mapping[Scheme, str | None]] = {
     "none": None,
 }
 _ATTRIBUTES: Final[Mapping[Scheme, tuple[str, ...]]] = {"github": ("x-github-event",)}
-_SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+_SECRET: Final = dict.fromkeys(
+    ("authorization", "cookie", "proxy-authorization"), "it was not kept with the rejected record, since it is a secret"
+)
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-class _Headers(dict[str, str]):
+class _RequestHeaders(dict[str, str]):
     """Headers by their names in lower case, to be read by names in any case."""
 
     @override
@@ -68,6 +77,9 @@ class Webhook:
         tolerance_s: how old, and how far in the future, a signature's time may be, in seconds.
         mapping: how a request becomes a message: ``headers`` and ``body``; there is no ``key``. Without an ``id`` of
             its own it is ``webhook-id``, Stripe's event id or ``x-github-delivery``.
+        max_rejected: the number of rejected requests that are kept, about. Beyond it a request that cannot be mapped is
+            answered with 503, so that its sender keeps it and sends it again.
+        max_rejected_bytes: the same for their size, in bytes.
 
     Raises:
         InputError: if a value is not valid.
@@ -79,6 +91,8 @@ class Webhook:
     secrets: Sequence[str] = field(default=(), repr=False)
     tolerance_s: float = WEBHOOK_TOLERANCE_S
     mapping: MessageMapping = MessageMapping(group=None)  # noqa: RUF009 - a frozen value
+    max_rejected: int = REJECTED_RECORDS
+    max_rejected_bytes: int = REJECTED_BYTES
 
     def __post_init__(self) -> None:
         checked_name(self.queue)
@@ -93,11 +107,15 @@ class Webhook:
             raise InputError("secrets is a list of texts, and tolerance_s is above zero")
         if self.mapping.id is None:
             object.__setattr__(self, "mapping", replace(self.mapping, id=_IDS[self.signature]))
-        _ = self._keys, self._map  # for their checks
+        _ = self._keys, self._map, self._bound  # for their checks
 
     @cached_property
     def _keys(self) -> tuple[bytes, ...]:
         return tuple(key_of(self.signature, each) for each in self.secrets)
+
+    @cached_property
+    def _bound(self) -> RejectedBound:
+        return RejectedBound(self.max_rejected, self.max_rejected_bytes).checked()
 
     @cached_property
     def _map(self) -> Callable[[SourceRecord], Draft | None]:
@@ -115,26 +133,36 @@ class Webhook:
         """
         if len(body) > limits.BODY_BYTES:
             raise BodyTooLong(f"the body has {len(body):,} bytes; {limits.BODY_BYTES:,} fit")
-        sent = _Headers({name.lower(): value for name, value in headers.items()})
+        sent = _RequestHeaders({name.lower(): value for name, value in headers.items()})
         CHECKS[self.signature](self._keys, sent, body, now_ms / 1000, self.tolerance_s)
+        record = SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms)
         try:
-            plain = _unpacked(body, sent.get("content-encoding"))
-            draft = self._map(SourceRecord("webhook", None, plain, headers=sent, time_ms=now_ms))
+            draft = self._draft(record)
         except Unmappable as error:
-            return self._rejecting(sent, body, str(error))
+            return self._rejecting(record, str(error))
         if draft is None:
             return Ask("", lambda _store, _now_ms: "accepted")
-        attributes = {name: sent[name] for name in _ATTRIBUTES.get(self.signature, ()) if name in sent}
-        if attributes:
-            draft = draft._replace(attributes=msgspec.json.encode(attributes).decode())
         return commands.Send(self.queue, _verdict, (draft,))
 
-    def _rejecting(self, headers: Mapping[str, str], body: bytes, why: str) -> Command[Verdict]:
-        told = {name: value for name, value in headers.items() if name not in _SECRET}
-        record = RejectedRecord("webhook", "null", why, None, msgspec.json.encode(told).decode(), body)
+    @property
+    def intake(self) -> IntakeRule:
+        """The rule by which requests become messages, for :meth:`SourceControl.resend`; signatures are not checked."""
+        return IntakeRule(self.name, self.queue, self._draft)
+
+    def _draft(self, record: SourceRecord) -> Draft | None:
+        sent = _RequestHeaders(cast("Mapping[str, str]", record.headers))
+        plain = _unpacked(record.body or b"", sent.get("content-encoding"))
+        draft = self._map(record._replace(body=plain, headers=sent))
+        attributes = {name: sent[name] for name in _ATTRIBUTES.get(self.signature, ()) if name in sent}
+        if draft is None or not attributes:
+            return draft
+        return draft._replace(attributes=msgspec.json.encode(attributes).decode())
+
+    def _rejecting(self, record: SourceRecord, why: str) -> Command[Verdict]:
+        kept = rejected_record(record, why, _SECRET)
 
         def reject(store: Store, now_ms: int) -> Verdict:
-            cast("SqlStore", store).sources.reject(self.name, [record], now_ms)
+            self._bound.keep(cast("SqlStore", store).sources, self.name, [kept], now_ms, may_drop=False)
             return "rejected"
 
         return Ask("", reject)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.ingest.config import MappingTable
-from inturn.ingest.limits import WEBHOOK_TOLERANCE_S
+from inturn.ingest.limits import REJECTED_BYTES, REJECTED_RECORDS, WEBHOOK_TOLERANCE_S
 from inturn.ingest.webhooks import Webhook
 from inturn.server.tables import Table, file_text
 
@@ -27,6 +27,8 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
         secrets_file: the file that holds the secrets, one a line.
         tolerance_s: how old the time of a signature may be, in seconds.
         mapping: how a request becomes a message, as in the mapping of a source.
+        max_rejected: the number of rejected requests that are kept.
+        max_rejected_bytes: their size, in bytes.
     """
 
     name: Annotated[str, Meta(description="a name of letters, digits, and any of _ . -")]
@@ -44,6 +46,8 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
     mapping: Annotated[dict[str, Any], Meta(description="a table of group, revision, id, body and format")] = field(
         default_factory=dict
     )
+    max_rejected: Annotated[int, Meta(ge=1, description="a number above 0")] = REJECTED_RECORDS
+    max_rejected_bytes: Annotated[int, Meta(ge=1, description="a number of bytes above 0")] = REJECTED_BYTES
 
     def __post_init__(self) -> None:
         """Check the rules that types cannot express."""
@@ -73,6 +77,8 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
             secrets=self.secrets,
             tolerance_s=self.tolerance_s,
             mapping=table.message_mapping(),
+            max_rejected=self.max_rejected,
+            max_rejected_bytes=self.max_rejected_bytes,
         )
 
 

@@ -15,8 +15,9 @@ class RejectedRecord(NamedTuple):
         position: its position, as JSON.
         reason: why it was rejected.
         key: its key.
-        headers: its headers, as JSON.
+        headers: its headers, as JSON, for people: what is not UTF-8 is replaced.
         body: its body.
+        exact: its headers and its time as they came, as MessagePack; None: an earlier version kept it, without them.
         number: its number; 0 before it is stored.
         at_ms: when it was rejected.
     """
@@ -27,8 +28,30 @@ class RejectedRecord(NamedTuple):
     key: bytes | None
     headers: str
     body: bytes | None
+    exact: bytes | None = None
     number: int = 0
     at_ms: int = 0
+
+
+class RejectedPlace(NamedTuple):
+    """A rejected record without its content.
+
+    Attributes:
+        number: its number.
+        partition: the partition that it came from.
+        size: the size of its key, headers and body, in bytes.
+    """
+
+    number: int
+    partition: str
+    size: int
+
+
+class RejectedTotal(NamedTuple):
+    """The number and the size, in bytes, of the rejected records that a source keeps."""
+
+    records: int
+    size: int
 
 
 class GroupHome(NamedTuple):
@@ -107,8 +130,15 @@ class SourceStore(Protocol):
         """Remove a partition, with its position."""
         ...
 
-    def instances(self, source: str, me: str, until_ms: int, now_ms: int) -> list[str]:
-        """Note that an instance lives until a time, forget those that do not, and return the others with it."""
+    def instances(self, source: str, me: str, until_ms: int, now_ms: int, trouble: str = "") -> list[str]:
+        """Note that an instance lives until a time, forget those that do not, and return the others with it.
+
+        ``trouble`` is the error that the instance waits out; empty: none.
+        """
+        ...
+
+    def troubles(self, source: str, now_ms: int) -> dict[str, str]:
+        """Return the errors that living instances wait out, by instance."""
         ...
 
     def leave(self, source: str, me: str) -> None:
@@ -121,6 +151,34 @@ class SourceStore(Protocol):
 
     def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
         """Return rejected records after a number, in order."""
+        ...
+
+    def rejected_by_number(self, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
+        """Return those of the rejected records that are there, in order."""
+        ...
+
+    def rejected_places(self, source: str, after: int, limit: int) -> list[RejectedPlace]:
+        """Return rejected records after a number without their content, in order."""
+        ...
+
+    def rejected_total(self, source: str) -> RejectedTotal:
+        """Return how many rejected records a source keeps, and their size."""
+        ...
+
+    def rejecting_names(self) -> list[str]:
+        """Return the names of sources and webhooks that keep rejected records."""
+        ...
+
+    def lock_rejected(self, source: str, numbers: Sequence[int]) -> set[int]:
+        """Return those of the numbers that are there, locked until the end of the transaction."""
+        ...
+
+    def save_reasons(self, reasons: Mapping[int, str]) -> None:
+        """Write why records are rejected now, by number."""
+        ...
+
+    def remove_rejected(self, source: str, numbers: Sequence[int]) -> int:
+        """Remove rejected records; return how many there were."""
         ...
 
     def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:

@@ -81,6 +81,11 @@ class OutboxSource(Source):
     def partitions(self) -> Sequence[str]:
         return [self._name]
 
+    @property
+    @override
+    def forgets_confirmed(self) -> bool:
+        return self._deletes
+
     @override
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - there is one
         return self._table.incarnation()

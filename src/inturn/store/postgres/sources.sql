@@ -5,7 +5,7 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished
+    record_ms, is_finished, dropped
 from inturn_source_partition where source = $1 order by name for update;
 
 -- name: lock_source
@@ -13,7 +13,7 @@ select pg_advisory_xact_lock(hashtextextended('inturn source ' || $1, 0));
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished
+    record_ms, is_finished, dropped
 from inturn_source_partition where source = $1 and not is_finished order by name for update;
 
 -- name: source_finished
@@ -21,7 +21,7 @@ select name, incarnation from inturn_source_partition where source = $1 and is_f
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished
+    record_ms, is_finished, dropped
 from inturn_source_partition where source = $1 and name = $2 for update;
 
 -- name: add_source_partition
@@ -30,7 +30,7 @@ insert into inturn_source_partition (source, name) values ($1, $2) on conflict d
 -- name: save_source_partition
 update inturn_source_partition
 set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_paused = $8, received = $9,
-    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15
+    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15, dropped = $16
 where source = $1 and name = $2;
 
 -- name: renew_source_partitions
@@ -43,8 +43,12 @@ delete from inturn_source_partition where source = $1 and name = $2;
 select instance from inturn_source_instance where source = $1 order by instance;
 
 -- name: save_source_instance
-insert into inturn_source_instance (source, instance, until_ms) values ($1, $2, $3)
-on conflict (source, instance) do update set until_ms = excluded.until_ms;
+insert into inturn_source_instance (source, instance, until_ms, trouble) values ($1, $2, $3, $4)
+on conflict (source, instance) do update set until_ms = excluded.until_ms, trouble = excluded.trouble;
+
+-- name: source_troubles
+select instance, trouble from inturn_source_instance
+where source = $1 and until_ms > $2 and trouble <> '' order by instance;
 
 -- name: remove_source_instance
 delete from inturn_source_instance where source = $1 and instance = $2;
@@ -53,12 +57,41 @@ delete from inturn_source_instance where source = $1 and instance = $2;
 delete from inturn_source_instance where source = $1 and until_ms <= $2;
 
 -- name: add_source_rejection
-insert into inturn_source_rejection (source, name, position, reason, record_key, headers, body, rejected_ms)
-values ($1, $2, $3, $4, $5, $6, $7, $8);
+insert into inturn_source_rejection
+    (source, name, position, reason, record_key, headers, body, exact, rejected_ms)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: source_rejections
-select name, position, reason, record_key, headers, body, number, rejected_ms
+select name, position, reason, record_key, headers, body, exact, number, rejected_ms
 from inturn_source_rejection where source = $1 and number > $2 order by number limit $3;
+
+-- name: source_rejections_by_number
+select name, position, reason, record_key, headers, body, exact, number, rejected_ms
+from inturn_source_rejection
+where source = $1 and number in (select value::bigint from jsonb_array_elements_text($2::jsonb) as each (value))
+order by number;
+
+-- name: source_rejection_places
+select number, name, size from inturn_source_rejection where source = $1 and number > $2 order by number limit $3;
+
+-- name: source_rejection_total
+select count(*), coalesce(sum(size), 0)::bigint from inturn_source_rejection where source = $1;
+
+-- name: next_rejecting_source
+select min(source) from inturn_source_rejection where source > $1;
+
+-- name: lock_source_rejections
+select number from inturn_source_rejection
+where source = $1 and number in (select value::bigint from jsonb_array_elements_text($2::jsonb) as each (value))
+order by number for update;
+
+-- name: save_source_rejection_reason
+update inturn_source_rejection set reason = $1 where number = $2;
+
+-- name: remove_source_rejections
+delete from inturn_source_rejection
+where source = $1 and number in (select value::bigint from jsonb_array_elements_text($2::jsonb) as each (value))
+returning 1;
 
 -- name: source_ids
 select id, digest from inturn_source_id

@@ -11,7 +11,8 @@ import msgspec
 from inturn.core import limits
 from inturn.core.override import override
 from inturn.core.source_shares import SourcePartition
-from inturn.store.sources import GroupHome, MovedRecord, RejectedRecord, SourceStore
+from inturn.core.texts import storable
+from inturn.store.sources import GroupHome, MovedRecord, RejectedPlace, RejectedRecord, RejectedTotal, SourceStore
 from inturn.telemetry.figures import SourceFigures
 
 
@@ -70,10 +71,14 @@ class SqlSources(SourceStore):
         self._do("remove_source_partition", source, name)
 
     @override
-    def instances(self, source: str, me: str, until_ms: int, now_ms: int) -> list[str]:
-        self._do("save_source_instance", source, me, until_ms)
+    def instances(self, source: str, me: str, until_ms: int, now_ms: int, trouble: str = "") -> list[str]:
+        self._do("save_source_instance", source, me, until_ms, storable(trouble))
         self._do("forget_source_instances", source, now_ms)
         return [name for (name,) in self._read("source_instances", source)]
+
+    @override
+    def troubles(self, source: str, now_ms: int) -> dict[str, str]:
+        return dict(self._read("source_troubles", source, now_ms))
 
     @override
     def leave(self, source: str, me: str) -> None:
@@ -82,15 +87,47 @@ class SqlSources(SourceStore):
     @override
     def reject(self, source: str, rejected: Sequence[RejectedRecord], now_ms: int) -> None:
         for each in rejected:
-            self._do("add_source_rejection", source, *each[:6], now_ms)
+            self._do("add_source_rejection", source, *each[:7], now_ms)
 
     @override
     def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
         return [RejectedRecord(*row) for row in self._read("source_rejections", source, after, limit)]
 
     @override
+    def rejected_by_number(self, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
+        return [RejectedRecord(*row) for row in self._read("source_rejections_by_number", source, _json(numbers))]
+
+    @override
+    def rejected_places(self, source: str, after: int, limit: int) -> list[RejectedPlace]:
+        return [RejectedPlace(*row) for row in self._read("source_rejection_places", source, after, limit)]
+
+    @override
+    def rejected_total(self, source: str) -> RejectedTotal:
+        return RejectedTotal(*self._read("source_rejection_total", source)[0])
+
+    @override
+    def rejecting_names(self) -> list[str]:
+        found, name = [], ""
+        while name := self._read("next_rejecting_source", name)[0][0] or "":
+            found.append(name)
+        return found
+
+    @override
+    def lock_rejected(self, source: str, numbers: Sequence[int]) -> set[int]:
+        return {number for (number,) in self._read("lock_source_rejections", source, _json(numbers))}
+
+    @override
+    def save_reasons(self, reasons: Mapping[int, str]) -> None:
+        for number, reason in sorted(reasons.items()):
+            self._do("save_source_rejection_reason", reason, number)
+
+    @override
+    def remove_rejected(self, source: str, numbers: Sequence[int]) -> int:
+        return len(self._read("remove_source_rejections", source, _json(numbers)))
+
+    @override
     def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:
-        return dict(self._read("source_ids", source, msgspec.json.encode(ids).decode()))
+        return dict(self._read("source_ids", source, _json(ids)))
 
     @override
     def remember(self, source: str, digests: Mapping[str, str]) -> None:
@@ -130,7 +167,7 @@ class SqlSources(SourceStore):
 
     @override
     def remove_moved(self, numbers: Sequence[int]) -> None:
-        self._do("remove_source_moved", msgspec.json.encode(numbers).decode())
+        self._do("remove_source_moved", _json(numbers))
 
     @override
     def figures(self, now_ms: int) -> list[SourceFigures]:
@@ -142,6 +179,10 @@ class SqlSources(SourceStore):
     def _partition(row: Sequence[Any]) -> SourcePartition:
         found = SourcePartition(*row)
         return found._replace(is_paused=bool(found.is_paused), is_finished=bool(found.is_finished))
+
+
+def _json(values: Sequence[Any]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def _pairs(positions: Mapping[str, str]) -> str:

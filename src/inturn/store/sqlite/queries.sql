@@ -851,7 +851,7 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished
+    record_ms, is_finished, dropped
 from inturn_source_partition where source = ? order by name;
 
 -- name: lock_source
@@ -859,7 +859,7 @@ select ?;
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished
+    record_ms, is_finished, dropped
 from inturn_source_partition where source = ? and not is_finished order by name;
 
 -- name: source_finished
@@ -867,7 +867,7 @@ select name, incarnation from inturn_source_partition where source = ? and is_fi
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished
+    record_ms, is_finished, dropped
 from inturn_source_partition where source = ? and name = ?;
 
 -- name: add_source_partition
@@ -876,8 +876,8 @@ insert into inturn_source_partition (source, name) values (?, ?) on conflict do 
 -- name: save_source_partition
 insert or replace into inturn_source_partition
     (source, name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note,
-     lag, record_ms, is_finished)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+     lag, record_ms, is_finished, dropped)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: renew_source_partitions
 update inturn_source_partition set until_ms = ? where source = ? and owner = ?;
@@ -889,8 +889,11 @@ delete from inturn_source_partition where source = ? and name = ?;
 select instance from inturn_source_instance where source = ? order by instance;
 
 -- name: save_source_instance
-insert into inturn_source_instance (source, instance, until_ms) values (?, ?, ?)
-on conflict (source, instance) do update set until_ms = excluded.until_ms;
+insert into inturn_source_instance (source, instance, until_ms, trouble) values (?, ?, ?, ?)
+on conflict (source, instance) do update set until_ms = excluded.until_ms, trouble = excluded.trouble;
+
+-- name: source_troubles
+select instance, trouble from inturn_source_instance where source = ? and until_ms > ? and trouble <> '' order by instance;
 
 -- name: remove_source_instance
 delete from inturn_source_instance where source = ? and instance = ?;
@@ -899,12 +902,36 @@ delete from inturn_source_instance where source = ? and instance = ?;
 delete from inturn_source_instance where source = ? and until_ms <= ?;
 
 -- name: add_source_rejection
-insert into inturn_source_rejection (source, name, position, reason, record_key, headers, body, rejected_ms)
-values (?, ?, ?, ?, ?, ?, ?, ?);
+insert into inturn_source_rejection
+    (source, name, position, reason, record_key, headers, body, exact, rejected_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: source_rejections
-select name, position, reason, record_key, headers, body, number, rejected_ms
+select name, position, reason, record_key, headers, body, exact, number, rejected_ms
 from inturn_source_rejection where source = ? and number > ? order by number limit ?;
+
+-- name: source_rejections_by_number
+select name, position, reason, record_key, headers, body, exact, number, rejected_ms
+from inturn_source_rejection where source = ? and number in (select value from json_each(?)) order by number;
+
+-- name: source_rejection_places
+select number, name, size from inturn_source_rejection where source = ? and number > ? order by number limit ?;
+
+-- name: source_rejection_total
+select count(*), coalesce(sum(size), 0) from inturn_source_rejection where source = ?;
+
+-- name: next_rejecting_source
+select min(source) from inturn_source_rejection where source > ?;
+
+-- name: lock_source_rejections
+select number from inturn_source_rejection
+where source = ? and number in (select value from json_each(?)) order by number;
+
+-- name: save_source_rejection_reason
+update inturn_source_rejection set reason = ? where number = ?;
+
+-- name: remove_source_rejections
+delete from inturn_source_rejection where source = ? and number in (select value from json_each(?)) returning 1;
 
 -- name: source_ids
 select id, digest from inturn_source_id where source = ? and id in (select value from json_each(?));

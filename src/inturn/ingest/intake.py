@@ -1,0 +1,75 @@
+"""The rule by which the records of a source or a webhook become messages."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from inturn.core.queue.messages import Draft, checked_name
+from inturn.ingest.batches import IngestBatch
+from inturn.ingest.known_ids import conflict_reason, identified, sorted_out
+from inturn.ingest.mapping import MessageMapping, decoding
+from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
+from inturn.ingest.rejections import rejected_record
+from inturn.ingest.source import Decoder, Source, SourceRecord
+from inturn.store.sources import SourceStore
+
+
+class IntakeRule(NamedTuple):
+    """The rule by which records become messages; ``Ingest.intake`` and ``Webhook.intake`` have theirs.
+
+    Attributes:
+        name: the name of the source or webhook.
+        queue: the queue of the messages.
+        draft_of: the function that maps a record; None: the record is passed over. It raises Unmappable.
+        knows_ids: whether a record that comes again is known by its id.
+        on_move: what becomes of a group that comes from another partition than before.
+    """
+
+    name: str
+    queue: str
+    draft_of: Callable[[SourceRecord], Draft | None]
+    knows_ids: bool = False
+    on_move: OnMove = "ignore"
+
+    @staticmethod
+    def of(
+        source: Source,
+        mapping: MessageMapping,
+        *,
+        name: str,
+        queue: str,
+        once: bool = True,
+        on_move: OnMove | None = None,
+        decode: Decoder | None = None,
+    ) -> "IntakeRule":
+        """Return the rule of a source, which is not read; the arguments are those of Ingest.
+
+        Raises:
+            InputError: if a value is not valid.
+        """
+        return IntakeRule(
+            checked_name(name),
+            queue,
+            decoding(decode, identified(source, mapping, once=once).compiled()),
+            once and not source.has_positions,
+            checked_on_move(on_move, mapping),
+        )
+
+    def new_of(self, store: SourceStore, batch: IngestBatch, now_ms: int) -> IngestBatch:
+        """Return a batch without what was sent before, and without what waits since its group moved.
+
+        What has the id of another message is rejected.
+        """
+        if self.knows_ids:
+            new = sorted_out(store, self.name, batch.drafts)
+            conflicts = [rejected_record(batch.records[at], conflict_reason(id_)) for at, id_ in new.conflicts.items()]
+            batch = replace(
+                batch,
+                records=[batch.records[place] for place in new.places],
+                drafts=[batch.drafts[place] for place in new.places],
+                rejected=batch.rejected + conflicts,
+                ignored=batch.ignored + new.repeated,
+            )
+        if self.on_move == "ignore":
+            return batch
+        return without_moved(store, self.name, batch, self.queue, self.on_move, now_ms)

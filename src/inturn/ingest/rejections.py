@@ -1,0 +1,158 @@
+"""Rejected records: how they are kept, whole, how they become records again, and how many a source keeps."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from inturn.core.errors import InputError, RejectedFull
+from inturn.core.override import override
+from inturn.ingest import limits as source_limits
+from inturn.ingest.mapping import Unmappable
+from inturn.ingest.source import SourceRecord, UnreadableHeader
+from inturn.store.sources import RejectedRecord, SourceStore
+
+_EARLIER: Final = "an earlier version kept the record without it"
+_log = logging.getLogger("inturn.ingest")
+
+
+def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | None = None) -> RejectedRecord:
+    """Return a record as it is kept, with the reason.
+
+    Args:
+        record: the record.
+        why: the reason.
+        secret: headers that are not kept, each with the reason; a mapping that reads one of them can never map the
+            record again.
+    """
+    secret = secret or {}
+    headers, exact = dict[str, bytes | str](), dict[str, Any]()
+    lost: str | None = None
+    try:
+        headers = dict(record.headers)
+    except Unmappable as error:
+        lost = str(error)
+    texts = {
+        name: each if isinstance(each, str) else each.decode(errors="replace")
+        for name, each in headers.items()
+        if name not in secret
+    }
+    for name, each in headers.items():
+        if name in secret:
+            exact[name] = (b"", secret[name])
+        elif isinstance(each, UnreadableHeader):
+            exact[name] = (bytes(each), each.why)
+        else:
+            exact[name] = each
+    return RejectedRecord(
+        record.partition,
+        position_json(record.position),
+        why,
+        record.key,
+        position_json(texts),
+        record.body,
+        msgspec.msgpack.encode((exact if lost is None else lost, record.time_ms)),
+    )
+
+
+def restored(kept: RejectedRecord) -> SourceRecord:
+    """Return a kept record as the source gave it.
+
+    What is not known any more, such as headers that an earlier version kept as text, is an unreadable header: a mapping
+    that reads it rejects the record.
+    """
+    headers: Mapping[str, bytes | str]
+    if kept.exact is not None:
+        exact, time_ms = msgspec.msgpack.decode(kept.exact)
+        headers = _LostHeaders(exact) if isinstance(exact, str) else {name: _header(exact[name]) for name in exact}
+    else:
+        texts, time_ms = msgspec.json.decode(kept.headers), None
+        lost = UnreadableHeader(b"", _EARLIER)
+        found = {name: lost if "\ufffd" in text else text for name, text in texts.items()}
+        headers = found | {"timestamp": lost}  # a record without a time has this header in its place
+    return SourceRecord(kept.partition, msgspec.json.decode(kept.position), kept.body, kept.key, headers, time_ms)
+
+
+def _header(kept: Any) -> bytes | str:
+    return UnreadableHeader(*kept) if isinstance(kept, list) else kept
+
+
+class _LostHeaders(Mapping[str, bytes | str]):
+    """The headers of a record whose source could not read them; a mapping that reads one rejects the record."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    @override
+    def __getitem__(self, name: str) -> bytes | str:
+        raise Unmappable(self._why)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        raise Unmappable(self._why)
+
+    @override
+    def __len__(self) -> int:
+        raise Unmappable(self._why)
+
+
+def position_json(value: Any) -> str:
+    """Return a position as it is kept."""
+    return msgspec.json.encode(value).decode()
+
+
+class RejectedBound(NamedTuple):
+    """The number and the size, in bytes, of the rejected records that a source keeps.
+
+    Raises:
+        InputError: by ``checked``, if one is below 1.
+    """
+
+    records: int = source_limits.REJECTED_RECORDS
+    size: int = source_limits.REJECTED_BYTES
+
+    def checked(self) -> "RejectedBound":
+        """Return it, if it is valid."""
+        if self.records < 1 or self.size < 1:
+            raise InputError(f"max_rejected is {self.records!r} and max_rejected_bytes {self.size!r}; both are above 0")
+        return self
+
+    def keep(
+        self, store: SourceStore, source: str, rejected: Sequence[RejectedRecord], now_ms: int, *, may_drop: bool
+    ) -> int:
+        """Keep rejected records; return how many were dropped, since there is no room.
+
+        Args:
+            store: the store.
+            source: the source.
+            rejected: the records.
+            now_ms: the time.
+            may_drop: whether the source has the records still. Otherwise each is the only copy and none is dropped; the
+                bound may be exceeded by the records of one call then, so that those of a large batch find room.
+
+        Raises:
+            RejectedFull: if none may be dropped and the bound is reached.
+        """
+        if not rejected:
+            return 0
+        records, size = store.rejected_total(source)
+        if not may_drop and (records >= self.records or size >= self.size):
+            raise RejectedFull(
+                f"source {source!r} keeps {records:,} rejected records of {size:,} bytes, and may keep "
+                f"{self.records:,} and {self.size:,} bytes: resend or purge them, or raise max_rejected and "
+                "max_rejected_bytes"
+            )
+        kept = list[RejectedRecord]()
+        for each in rejected:
+            length = len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
+            if not may_drop or (records < self.records and size + length <= self.size):
+                kept.append(each)
+                records, size = records + 1, size + length
+        store.reject(source, kept, now_ms)
+        dropped = len(rejected) - len(kept)
+        if dropped:
+            text = "source %s keeps as many rejected records as it may: %d more are dropped, the last from %s at %s: %s"
+            last = rejected[-1]
+            _log.warning(text, source, dropped, last.partition, last.position, last.reason)
+        return dropped

@@ -1,0 +1,164 @@
+"""``inturn ingest rejected``, ``resend`` and ``purge`` as their users have them."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import inturn
+from inturn.cli import app
+from inturn.ingest import MessageMapping, SourceControl, Webhook, WebhookApp
+
+CONFIG = """
+[[sources]]
+name = "bank"
+kind = "folder"
+queue = "shop.db#payments"
+path = "drop"
+
+[sources.mapping]
+group = "body.GROUP"
+revision = "body.n"
+"""
+BODIES = [b'{"account": "a", "n": 1}', b"\xff\xfe \\xff", b'{"account": "a", "n": 2}', b'{"account": "b", "n": "x"}']
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "240")
+    Path("drop").mkdir()
+    Path("drop/1.jsonl").write_bytes(b"\n".join(BODIES))
+    Path("ingest.toml").write_text(CONFIG.replace("GROUP", "user"))
+    assert (
+        run("ingest", "run", "ingest.toml", "--until-caught-up").stdout == "bank: 0 received, 4 rejected, 0 ignored\n"
+    )
+    Path("ingest.toml").write_text(CONFIG.replace("GROUP", "account"))
+    return tmp_path
+
+
+def run(*arguments: object, answer: str | None = None) -> Any:
+    return CliRunner().invoke(app, [str(each) for each in arguments], input=answer)
+
+
+def said(*arguments: object) -> list[Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def numbers() -> list[int]:
+    return [each["number"] for each in said("ingest", "rejected", "shop.db#bank")]
+
+
+def test_the_bytes_of_rejected_records_come_back_from_json_whatever_they_are() -> None:
+    found = said("ingest", "rejected", "shop.db#bank")
+    assert [base64.b64decode(each["body_base64"]) for each in found] == BODIES
+    assert [each["body"] for each in found] == [BODIES[0].decode(), None, BODIES[2].decode(), BODIES[3].decode()]
+    assert {(each["key"], each["key_base64"]) for each in found} == {(None, None)}
+
+
+def test_a_dry_run_then_the_resend_of_some_and_of_all() -> None:
+    dry = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run").stdout.splitlines()
+    assert dry[0] == "1 1.jsonl 1: send: group a, revision 1, id None"
+    assert dry[1].startswith("2 1.jsonl 2: stay: the body is not JSON")
+    assert dry[-1] == "resend, dry run: 2 records would be sent, 2 would stay. Nothing was written."
+    found = said("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run")
+    assert [each["outcome"] for each in found] == ["send", "stay", "send", "stay"]
+    assert numbers() == [1, 2, 3, 4]
+    done = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--number", 3, "--number", 99)
+    assert done.stdout == "resend: 1 record of bank sent; 0 stay rejected.\n"
+    (counts,) = said("ingest", "resend", "shop.db#bank", "ingest.toml", "--partition", "1.jsonl")
+    assert counts == {
+        "source": "bank",
+        "action": "resend",
+        "sent": 1,
+        "repeated": 0,
+        "ignored": 0,
+        "moved": 0,
+        "stayed": 2,
+    }
+    with inturn.open("shop.db") as db:
+        assert [each.revision for each in db.queue("payments").peek()] == [2, 1]
+    ((status,),) = said("ingest", "status", "shop.db")
+    assert (status["received"], status["rejected"], status["kept"], status["dropped"]) == (2, 4, 2, 0)
+
+
+def test_a_full_queue_ends_it_with_an_error_and_the_same_command_goes_on() -> None:
+    with inturn.open("shop.db") as db:
+        db.queue("payments").configure(max_depth=1)
+        first = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all")
+        assert first.exit_code == 1
+        assert "1 record sent before" in first.stderr
+        assert [each.revision for each in db.queue("payments").peek()] == [1]
+        db.queue("payments").purge()
+        assert run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all").exit_code == 0
+        assert [each.revision for each in db.queue("payments").peek()] == [2]
+
+
+def test_purge_asks_and_removes_what_was_selected() -> None:
+    dry = run("ingest", "purge", "shop.db#bank", "--number", 2, "--dry-run")
+    assert dry.stdout == "purge, dry run: 1 rejected record of bank, 9 bytes, would be removed. Nothing was written.\n"
+    refused = run("ingest", "purge", "shop.db#bank", "--all", answer="n\n")
+    assert refused.exit_code == 1
+    assert "Remove 4 rejected records of bank, for good?" in refused.stdout
+    assert numbers() == [1, 2, 3, 4]
+    assert run("ingest", "purge", "shop.db#bank", "--number", 2, "--yes").exit_code == 0
+    assert numbers() == [1, 3, 4]
+    assert said("ingest", "purge", "shop.db#bank", "--all", "--yes") == [
+        {"source": "bank", "action": "purge", "removed": 3}
+    ]
+    assert numbers() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("resend", "shop.db#bank", "ingest.toml"), "--all"),
+        (("purge", "shop.db#bank", "--yes"), "--all"),
+        (("purge", "shop.db#bank", "--yes", "--all", "--number", 1), "--all"),
+        (("resend", "shop.db#other", "ingest.toml", "--all"), "it has: bank"),
+        (("resend", "other.db#bank", "ingest.toml", "--all"), "another database"),
+        (("resend", "shop.db", "ingest.toml", "--all"), "shop.db#bank"),
+        (("resend", "shop.db#bank", "none.toml", "--all"), "none.toml"),
+    ],
+)
+def test_a_wrong_selection_or_configuration_is_told_and_nothing_is_changed(
+    arguments: tuple[Any, ...], text: str
+) -> None:
+    done = run("ingest", *arguments)
+    assert done.exit_code != 0
+    assert text in done.stderr
+    assert numbers() == [1, 2, 3, 4]
+
+
+def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server() -> None:
+    webhook = Webhook(name="shop", queue="orders", signature="none", mapping=MessageMapping(group="body.user"))
+    with inturn.open("shop.db") as db:
+        WebhookApp(db, [webhook])
+        db.writer.run(webhook.command({}, b'{"order": "o1"}', db.writer.clock()))
+    rows = said("ingest", "status", "shop.db#shop")[0]
+    assert [(each["partition"], each["kept"], each["status"]) for each in rows] == [("webhook", 1, "webhook")]
+    Path("server.toml").write_text(
+        '[[webhooks]]\nname = "shop"\nqueue = "orders"\nsignature = "none"\nmapping = { group = "body.order" }\n'
+    )
+    assert "it has: shop" in run("ingest", "resend", "shop.db#none", "server.toml", "--all").stderr
+    assert run("ingest", "resend", "shop.db#shop", "server.toml", "--all").exit_code == 0
+    with inturn.open("shop.db") as db:
+        assert [each.group for each in db.queue("orders").peek()] == ["o1"]
+        assert SourceControl(db, "shop").rejected_total() == (0, 0)
+
+
+def test_status_shows_what_was_dropped_and_the_bound_of_the_configuration() -> None:
+    Path("small.toml").write_text(CONFIG.replace("path =", "max_rejected = 5\npath ="))
+    Path("drop/2.jsonl").write_bytes(b"1\n2\n3\n")
+    assert run("ingest", "run", "small.toml", "--until-caught-up").exit_code == 0
+    (rows,) = said("ingest", "status", "shop.db#bank")
+    assert [(each["partition"], each["kept"], each["dropped"]) for each in rows] == [
+        ("1.jsonl", 4, 0),
+        ("2.jsonl", 1, 2),
+    ]
+    assert "dropped" in run("ingest", "status", "shop.db").stdout

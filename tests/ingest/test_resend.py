@@ -1,0 +1,323 @@
+"""Rejected records are sent again by a mended mapping: in order, each once, and as the source gave them."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.scripted import Log, Scripted
+from inturn.core.errors import InputError, QueueFull
+from inturn.core.queue.messages import QueueSettings
+from inturn.database import Database
+from inturn.faults import OF_A_TRANSACTION
+from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, Unmappable, UnreadableHeader
+from inturn.ingest import limits as source_limits
+from inturn.ingest.rejections import rejected_record, restored
+from inturn.store.commands import Ask
+from inturn.store.sources import RejectedRecord
+from waiting import DEADLINE_S
+
+WRONG = MessageMapping(group="body.user", revision="body.n")
+MENDED = MessageMapping(group="body.account", revision="body.n")
+PROGRAM = Path(__file__).parent / "programs" / "resend.py"
+
+
+class Headed(Scripted):
+    """A source whose records have other headers."""
+
+    headers: Mapping[str, bytes | str] = {}
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        return [each._replace(headers=self.headers) for each in super().poll(limit, timeout_s)]
+
+
+class NoHeaders(Mapping[str, bytes | str]):
+    """The headers of a record whose source cannot read them."""
+
+    def __getitem__(self, name: str) -> bytes | str:
+        raise Unmappable("no header can be read")
+
+    def __iter__(self) -> Iterator[str]:
+        raise Unmappable("no header can be read")
+
+    def __len__(self) -> int:
+        raise Unmappable("no header can be read")
+
+
+class Broker(Scripted):
+    """A broker without positions: it gives again what was not confirmed."""
+
+    has_positions = False
+
+    def open(self, partition: str, position: Any) -> None:
+        super().open(partition, None)
+
+
+def body(number: int, account: str = "a", **more: object) -> bytes:
+    return json.dumps({"account": account, "n": number, **more}).encode()
+
+
+def ingest(db: Database, source: Scripted, mapping: MessageMapping = MENDED, **more: Any) -> Ingest:
+    return Ingest(source, db.queue("payments"), mapping, name="bank", **more)
+
+
+def rejecting(
+    db: Database, *bodies: bytes, mapping: MessageMapping = WRONG, **partitions: list[bytes | None]
+) -> Ingest:
+    """Have a source reject all its records; return it with the mended mapping."""
+    source = Scripted(Log(p=[*bodies], **partitions))
+    assert ingest(db, source, mapping).run(until="caught up").received == 0
+    return ingest(db, source)
+
+
+def sent(db: Database) -> list[tuple[str | None, int | None]]:
+    return [(each.group, each.revision) for each in db.queue("payments").peek(10_000)]
+
+
+def test_records_that_can_be_mapped_now_are_sent_in_order_and_the_others_stay_with_the_new_reason(db: Database) -> None:
+    mended = rejecting(db, body(1), b"{", body(2), b'{"account": "a"}', body(3, "b"))
+    control = SourceControl(db, "bank")
+    told: list[int] = []
+    assert control.resend(mended.intake, advance=told.append) == (3, 0, 0, 0, 2)
+    assert sum(told) == 5
+    assert sent(db) == [("a", 1), ("a", 2), ("b", 3)]
+    assert [(each.number, each.reason.split(";")[0].split(":")[0]) for each in control.rejected()] == [
+        (2, "the body is not JSON"),
+        (4, "the revision is None"),
+    ]
+    assert control.resend(mended.intake) == (0, 0, 0, 0, 2)
+    assert len(sent(db)) == 3
+    (partition,) = control.partitions()
+    assert (partition.received, partition.rejected, partition.position) == (3, 5, "5")
+
+
+def test_records_are_selected_by_number_and_by_partition(db: Database) -> None:
+    mended = rejecting(db, body(1), body(2), q=[body(1, "b"), body(2, "b")])
+    control = SourceControl(db, "bank")
+    numbers = {(each.partition, each.position): each.number for each in control.rejected()}
+    assert control.resend(mended.intake, numbers=[numbers["q", "2"], 4711]).sent == 1
+    assert sent(db) == [("b", 2)]
+    assert control.resend(mended.intake, numbers=[numbers["p", "1"], numbers["q", "1"]], partitions=["p"]).sent == 1
+    assert control.resend(mended.intake, partitions=["q"]).sent == 1
+    assert sent(db) == [("b", 2), ("a", 1), ("b", 1)]
+    assert [each.partition for each in control.selected()] == ["p"]
+    with pytest.raises(InputError, match="'bank'"):
+        SourceControl(db, "shop").resend(mended.intake)
+
+
+def test_purged_records_are_gone_and_their_numbers_are_never_given_again(db: Database) -> None:
+    mended = rejecting(db, body(1), body(2), body(3))
+    control = SourceControl(db, "bank")
+    last = [each.number for each in control.selected()][-1]
+    assert control.purge(numbers=[last]) == 1
+    assert control.purge() == 2
+    assert control.rejected_total() == (0, 0)
+    rejecting(db, *[body(number) for number in range(1, 5)])
+    assert [each.number for each in control.selected()] == [last + 1]
+    assert control.resend(mended.intake).sent == 1
+
+
+def test_a_preview_says_the_same_and_changes_nothing(db: Database) -> None:
+    by_id = MessageMapping(group="body.account", id="body.id")
+    source = Broker(Log(p=[body(1, id="x"), body(1, id="x"), body(2, id="x"), b"{", body(3, id="y")]))
+    ingest(db, source, MessageMapping(group="body.user", id="body.id")).run(until="caught up")
+    mended, control = ingest(db, source, by_id), SourceControl(db, "bank")
+    before = list(control.rejected())
+    found = list(control.preview(mended.intake))
+    assert [each.outcome for each in found] == ["send", "repeated", "stay", "stay", "send"]
+    assert (found[0].group, found[0].id, found[2].reason) == (
+        "a",
+        "x",
+        "the id 'x' was used before, for another message",
+    )
+    assert (list(control.rejected()), sent(db)) == (before, [])
+    assert control.resend(mended.intake) == (2, 1, 0, 0, 2)
+
+
+def test_the_ids_of_resent_records_are_known_so_what_the_broker_gives_again_is_not_sent_again(db: Database) -> None:
+    source = Broker(log := Log(p=[body(1, id="x"), body(2, id="y")]))
+    by_id = MessageMapping(group="body.account", id="body.id")
+    ingest(db, source, MessageMapping(group="body.user", id="body.id")).run(until="caught up")
+    mended = ingest(db, Broker(log), by_id)
+    assert SourceControl(db, "bank").resend(mended.intake).sent == 2
+    assert mended.run(until="caught up") == (0, 0, 2, 0)
+    assert [each.dedup_id for each in db.queue("payments").peek()] == ["x", "y"]
+
+
+def test_a_group_that_came_from_another_partition_waits_as_for_the_host(db: Database) -> None:
+    by_position = MessageMapping(group="body.account", revision="position")
+    source = Scripted(Log(p=[body(1)], q=[b'{"user": "a", "n": 1}']))
+    ingest(db, source, by_position).run(until="caught up")
+    mended = ingest(db, source, MessageMapping(group="body.user", revision="position"))
+    control = SourceControl(db, "bank")
+    assert control.resend(mended.intake) == (0, 0, 0, 1, 0)
+    (moved,) = control.moved()
+    assert (moved.group, moved.partition, moved.home) == ("a", "q", "p")
+    assert control.accept("a") == 1
+
+
+def test_records_that_the_mapping_passes_over_now_are_removed(db: Database) -> None:
+    source = Scripted(Log(p=[None]))
+    ingest(db, source).run(until="caught up")
+    passing = ingest(db, source, MessageMapping(group="key", ignore_empty=True))
+    control = SourceControl(db, "bank")
+    assert control.resend(passing.intake) == (0, 0, 1, 0, 0)
+    assert control.rejected_total().records == 0
+
+
+def test_a_full_queue_stops_it_after_what_was_sent_and_going_on_repeats_nothing(db: Database) -> None:
+    queue = db.queue("payments", QueueSettings(max_depth=5))
+    mended = rejecting(db, *[body(number) for number in range(12)])
+    control = SourceControl(db, "bank")
+    with pytest.raises(QueueFull, match="5 records sent before, 7 left"):
+        control.resend(mended.intake)
+    assert sent(db) == [("a", number) for number in range(5)]
+    queue.purge()
+    with pytest.raises(QueueFull):
+        control.resend(mended.intake)
+    assert sent(db) == [("a", number) for number in range(5, 10)]
+    queue.purge()
+    assert control.resend(mended.intake).sent == 2
+    assert sent(db) == [("a", 10), ("a", 11)]
+
+
+def test_batches_are_bounded_by_number_and_by_size(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    mended = rejecting(db, *[body(number, text="x" * 100) for number in range(40)])
+    monkeypatch.setattr(source_limits, "INGEST_RECORDS", 16)
+    told: list[int] = []
+    control = SourceControl(db, "bank")
+    assert control.resend(mended.intake, numbers=range(1, 21), advance=told.append).sent == 20
+    assert told == [16, 4]
+    monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
+    assert control.resend(mended.intake, advance=told.append).sent == 20
+    assert max(told[2:]) == 3
+    assert sent(db) == [("a", number) for number in range(40)]
+
+
+def test_two_resends_at_a_time_send_each_record_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    mended = rejecting(db, *[body(number) for number in range(60)])
+    monkeypatch.setattr(source_limits, "INGEST_RECORDS", 4)
+    control = SourceControl(db, "bank")
+    both = threading.Barrier(2, timeout=DEADLINE_S)
+    counts: list[int] = []
+
+    def resend() -> None:
+        both.wait()
+        counts.append(control.resend(mended.intake).sent)
+
+    threads = [threading.Thread(target=resend) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(DEADLINE_S)
+    assert sum(counts) == 60
+    assert sorted(sent(db)) == [("a", number) for number in range(60)]
+
+
+# --- headers and times ---
+
+
+def test_a_record_is_kept_as_it_came() -> None:
+    headers: dict[str, bytes | str] = {
+        "t": "text",
+        "b": b"\xff\x00",
+        "same": b"text",
+        "bad": UnreadableHeader(b"\x01", "no date is"),
+    }
+    record = SourceRecord("p", {"at": [1, "x"]}, b"\xfe", b"\xff", headers, 1_234)
+    found = restored(rejected_record(record, "why"))
+    assert found == record
+    assert {name: type(each) for name, each in found.headers.items()} == {
+        "t": str,
+        "b": bytes,
+        "same": bytes,
+        "bad": UnreadableHeader,
+    }
+    assert getattr(found.headers["bad"], "why", None) == "no date is"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "is_sent"),
+    [
+        (MessageMapping(group="headers.b"), False),
+        (MessageMapping(group="headers.bad"), False),
+        (MessageMapping(group="headers.t"), True),
+        (MessageMapping(group="key", body="headers.t"), True),
+        (MessageMapping(group="time"), True),
+    ],
+)
+def test_a_mapping_sees_the_headers_and_the_time_that_the_first_one_saw(
+    db: Database, mapping: MessageMapping, is_sent: bool
+) -> None:
+    source = Headed(Log(p=[body(1)]))
+    source.headers = {"t": "é", "b": b"\xff", "bad": UnreadableHeader(b"\x01", "no date is")}
+    ingest(db, source, WRONG).run(until="caught up")
+    mended, control = ingest(db, source, mapping), SourceControl(db, "bank")
+    assert control.resend(mended.intake).sent == is_sent
+    if not is_sent:
+        (kept,) = control.rejected()
+        assert ("not UTF-8" in kept.reason) or ("no date is" in kept.reason)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "is_sent"),
+    [
+        (MessageMapping(group="headers.t"), False),
+        (MessageMapping(group="key", body="headers"), False),
+        (MessageMapping(group="key", attributes={"t": "headers.t"}), False),
+        (MessageMapping(group="key", attributes={"at": "time"}), True),
+    ],
+)
+def test_of_headers_that_the_source_could_not_read_nothing_is_made_up(
+    db: Database, mapping: MessageMapping, is_sent: bool
+) -> None:
+    source = Headed(Log(p=[body(1)]))
+    source.headers = NoHeaders()
+    ingest(db, source, WRONG).run(until="caught up")
+    control = SourceControl(db, "bank")
+    assert control.resend(ingest(db, source, mapping).intake).sent == is_sent
+    assert is_sent or next(control.rejected()).reason == "no header can be read"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "is_sent"),
+    [
+        (MessageMapping(group="headers.whole"), True),
+        (MessageMapping(group="headers.torn"), False),
+        (MessageMapping(group="key", body="time"), False),
+        (MessageMapping(group="key", body="headers"), False),
+        (MessageMapping(group="key"), True),
+    ],
+)
+def test_of_a_record_of_an_earlier_version_nothing_is_made_up(
+    db: Database, mapping: MessageMapping, is_sent: bool
+) -> None:
+    kept = RejectedRecord("p", "1", "why", b"k", '{"whole": "x", "torn": "\ufffd"}', b"1")
+    db.writer.run(Ask("", lambda store, now_ms: store.sources.reject("bank", [kept], now_ms)))  # type: ignore[attr-defined]
+    control = SourceControl(db, "bank")
+    assert control.resend(ingest(db, Scripted(Log()), mapping).intake).sent == is_sent
+    assert is_sent or "an earlier version" in next(control.rejected()).reason
+
+
+# --- kills ---
+
+
+@pytest.mark.parametrize("point", [*(f"{each}@2" for each in OF_A_TRANSACTION), "resent", "resent@3"])
+def test_a_kill_within_and_between_batches_loses_and_doubles_nothing(db: Database, address: str, point: str) -> None:
+    rejecting(db, *[body(number) for number in range(30)])
+    environ = os.environ | {"INTURN_KILL_AT": point}
+    command = [sys.executable, str(PROGRAM), address]
+    killed = subprocess.run(command, env=environ, timeout=DEADLINE_S, check=False)
+    assert killed.returncode == -9
+    control = SourceControl(db, "bank")
+    gone, left = len(sent(db)), control.rejected_total().records
+    assert gone + left == 30
+    assert subprocess.run(command, timeout=DEADLINE_S, check=False).returncode == 0
+    assert sent(db) == [("a", number) for number in range(30)]
+    assert control.rejected_total().records == 0

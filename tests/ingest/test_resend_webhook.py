@@ -1,0 +1,83 @@
+"""Rejected requests of webhooks are sent again as the first mapping saw them; too many are left to their senders."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from inturn.core.errors import RejectedFull
+from inturn.database import Database
+from inturn.ingest import MessageMapping, SourceControl, Webhook, WebhookApp
+from inturn.ingest.webhooks import refused
+
+
+def hook(mapping: MessageMapping, **more: Any) -> Webhook:
+    return Webhook(name="shop", queue="orders", signature="none", mapping=mapping, **more)
+
+
+def received(db: Database, webhook: Webhook, body: bytes, **headers: str) -> str:
+    WebhookApp(db, [webhook])  # makes the queue
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return db.writer.run(webhook.command(names, body, db.writer.clock()))
+
+
+WRONG = hook(MessageMapping(group="body.user", id="headers.X-Id"))
+MENDED = hook(MessageMapping(group="body.order", id="headers.X-Id"))
+
+
+def test_requests_are_sent_again_packed_ones_too_and_once_by_their_ids(db: Database) -> None:
+    plain = json.dumps({"order": "o1"}).encode()
+    assert received(db, WRONG, plain, X_Id="1") == "rejected"
+    assert received(db, WRONG, gzip.compress(plain), X_ID="2", Content_Encoding="gzip") == "rejected"
+    assert received(db, WRONG, plain, x_id="2") == "rejected", "its sender sends it again, though it need not"
+    control = SourceControl(db, "shop")
+    assert control.resend(MENDED.intake) == (2, 1, 0, 0, 0)
+    assert [(each.group, each.dedup_id, each.body) for each in db.queue("orders").peek()] == [
+        ("o1", "1", {"order": "o1"}),
+        ("o1", "2", {"order": "o1"}),
+    ]
+    assert received(db, MENDED, plain, X_ID="1") == "duplicate"
+    assert control.rejected_total() == (0, 0)
+
+
+def test_attributes_and_the_time_are_those_of_the_request(db: Database) -> None:
+    mapping = MessageMapping(group="body.user")
+    github = Webhook(name="shop", queue="orders", signature="github", secrets=["s"], mapping=mapping)
+    mended = Webhook(
+        name="shop", queue="orders", signature="github", secrets=["s"], mapping=MessageMapping(group="time")
+    )
+    import hashlib
+    import hmac
+
+    signed = "sha256=" + hmac.new(b"s", b"{}", hashlib.sha256).hexdigest()
+    said = {"X_GitHub_Event": "push", "X_GitHub_Delivery": "d", "X_Hub_Signature_256": signed}
+    before = db.writer.clock()
+    assert received(db, github, b"{}", **said) == "rejected"
+    after = db.writer.clock()
+    assert SourceControl(db, "shop").resend(mended.intake).sent == 1
+    (message,) = db.queue("orders").peek()
+    assert message.attributes == {"x-github-event": "push"}
+    assert before <= int(message.group or 0) <= after
+
+
+def test_a_mapping_that_reads_a_secret_which_is_not_kept_is_refused(db: Database) -> None:
+    assert received(db, WRONG, b"{}", Authorization="Bearer s3cret", X_Id="1") == "rejected"
+    control = SourceControl(db, "shop")
+    assert control.resend(hook(MessageMapping(group="headers.authorization")).intake) == (0, 0, 0, 0, 1)
+    (kept,) = control.rejected()
+    assert "it was not kept" in kept.reason
+    assert b"s3cret" not in (kept.exact or b"")
+    assert "s3cret" not in kept.headers
+
+
+def test_at_the_bound_the_sender_keeps_its_request(db: Database) -> None:
+    bounded = hook(WRONG.mapping, max_rejected=2)
+    assert [received(db, bounded, b"{}", X_Id=str(number)) for number in range(2)] == ["rejected", "rejected"]
+    with pytest.raises(RejectedFull) as full:
+        received(db, bounded, b"{}", X_Id="3")
+    assert (refused(full.value).status, refused(full.value).retry_after_s) == (503, 1)
+    assert received(db, bounded, b'{"user": "u"}', X_Id="4") == "accepted", "what can be mapped is taken"
+    control = SourceControl(db, "shop")
+    assert control.purge() == 2
+    assert received(db, bounded, b"{}", X_Id="3") == "rejected"
