@@ -251,6 +251,7 @@ def test_a_reader_that_is_paused_before_it_consumes_takes_nothing_from_the_next(
             await asyncio.to_thread(goes_on.wait, WAIT_S)
 
     monkeypatch.setattr(rabbitmq_source._Link, "_check_consumers", paused)
+    monkeypatch.setattr(source_limits, "INGEST_CALL_S", 0.0)  # a paused process renews no lease
     settings = {"prefetch": 10, "batch": 5, "lease_s": 0.2}
     with ingest(db, url, queue, **settings):
         assert looked.wait(WAIT_S)

@@ -233,7 +233,7 @@ def test_what_is_wrong_at_the_start_is_told(db: Database, sqs: Sqs, fifo: str) -
     with pytest.raises(InputError, match="visibility_s is 0"):
         source(fifo, visibility_s=0)
     with pytest.raises(SourceError, match="cannot be read"):
-        ingest(db, fifo.replace("/q", "/other-q")).run()
+        ingest(db, fifo.replace("/q", "/other-q")).run(until="caught up")
 
 
 @pytest.mark.parametrize("sqs", ["inturn"], indirect=True)

@@ -26,7 +26,8 @@ def sources(fields: RequestFields) -> dict[str, Any]:
                     control = SourceControl(db, name)
                     moved = control.moved_counts()
                     rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
-                    rejected = list(islice(control.rejected(), _REJECTED))
+                    kept = islice(control.rejected(), _REJECTED)
+                    rejected = [each._replace(exact=None) for each in kept]  # the headers again, for a resend
                     found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(place.title, str(error)))
