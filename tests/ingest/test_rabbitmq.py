@@ -298,16 +298,16 @@ def test_a_queue_keeps_the_rules_of_a_source(url: str, queue: str, seed: int) ->
 def test_what_is_wrong_at_the_start_is_told(db: Database, url: str) -> None:
     declared(url, "there")
     with pytest.raises(SourceError, match="refuses the login") as refused:
-        ingest(db, url.replace("guest:guest", "guest:secret-7"), "there", name="1").run()
+        ingest(db, url.replace("guest:guest", "guest:secret-7"), "there", name="1").run(until="caught up")
     assert "secret-7" not in str(refused.value)
     with pytest.raises(SourceError, match="'nowhere' cannot be read: NOT_FOUND"):
-        ingest(db, url, "nowhere").run()
+        ingest(db, url, "nowhere").run(until="caught up")
     with pytest.raises(SourceError, match="no such virtual host"):
-        ingest(db, f"{url}none", "there", name="2").run()
+        ingest(db, f"{url}none", "there", name="2").run(until="caught up")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with pytest.raises(SourceError, match="cannot be reached"):
-            ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there", name="3").run()
+            ingest(db, f"amqp://127.0.0.1:{closed.getsockname()[1]}/", "there", name="3").run(until="caught up")
 
 
 def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, tmp_path: Path) -> None:
