@@ -28,7 +28,7 @@ from inturn.ingest.rejections import RejectedBound, position_json
 from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue import Queue
-from inturn.store.commands import Ask, queue_of
+from inturn.store.commands import Ask
 from inturn.store.protocols import SqlStore
 
 _log = logging.getLogger("inturn.ingest")
@@ -306,10 +306,7 @@ class Ingest:
             )
             store.sources.save(self._name, moved)
         if drafts:
-            to = queue_of(store, self._queue.name)
-            if len(drafts) > (to.settings.max_depth or len(drafts)):
-                raise QueueFull(f"{len(drafts)} messages never fit into the queue {to.name!r} at once")
-            store.send(to, drafts, now_ms)
+            self.intake.send(store, drafts, now_ms)
         return committed
 
     def _ask(self, function: Callable[[SqlStore, int], Any]) -> Any:

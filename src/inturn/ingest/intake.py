@@ -1,16 +1,19 @@
 """The rule by which the records of a source or a webhook become messages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from inturn.core.queue.messages import Draft, checked_name
+from inturn.core.errors import QueueFull
+from inturn.core.queue.messages import Draft, Sent, checked_name
 from inturn.ingest.batches import IngestBatch
 from inturn.ingest.known_ids import conflict_reason, identified, sorted_out
 from inturn.ingest.mapping import MessageMapping, decoding
 from inturn.ingest.moved_groups import OnMove, checked_on_move, without_moved
 from inturn.ingest.rejections import rejected_record
 from inturn.ingest.source import Decoder, Source, SourceRecord
+from inturn.store.commands import queue_of
+from inturn.store.protocols import SqlStore
 from inturn.store.sources import SourceStore
 
 
@@ -73,3 +76,16 @@ class IntakeRule(NamedTuple):
         if self.on_move == "ignore":
             return batch
         return without_moved(store, self.name, batch, self.queue, self.on_move, now_ms)
+
+    def send(self, store: SqlStore, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
+        """Send messages to the queue, all or none.
+
+        Raises:
+            QueueFull: if it has no room for them now, or never has for so many at once; fewer may fit.
+            NoSuchQueue: if it is not there.
+        """
+        to = queue_of(store, self.queue)
+        most = to.settings.max_depth
+        if most is not None and len(drafts) > most:
+            raise QueueFull(f"the queue {to.name!r} has room for {most:,} messages at most")
+        return store.send(to, drafts, now_ms)

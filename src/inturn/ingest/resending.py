@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias
 
-from inturn.core.errors import InputError, QueueFull
-from inturn.core.queue.messages import Draft, Sent
+from inturn.core.errors import InputError
+from inturn.core.queue.messages import Draft
 from inturn.ingest import limits as source_limits
 from inturn.ingest.batches import IngestBatch
 from inturn.ingest.intake import IntakeRule
@@ -20,7 +20,6 @@ from inturn.ingest.mapping import Unmappable
 from inturn.ingest.moved_groups import without_moved
 from inturn.ingest.rejections import restored
 from inturn.ingest.source import SourceRecord
-from inturn.store.commands import queue_of
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import RejectedPlace, RejectedRecord
 
@@ -145,18 +144,10 @@ def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord],
     )
     store.sources.remove_rejected(intake.name, sorted(there - reasons.keys()))
     drafts = [draft for batch in sent for draft in batch.drafts]
-    answers = _sent(store, intake.queue, drafts, now_ms) if drafts else []
+    answers = intake.send(store, drafts, now_ms) if drafts else []
     doubles = sum(each.duplicate for each in answers)
     moved = sum(batch.moved for batch in sent)
     return ResendCounts(len(drafts) - doubles, repeated + doubles, ignored, moved, len(reasons))
-
-
-def _sent(store: SqlStore, name: str, drafts: Sequence[Draft], now_ms: int) -> list[Sent]:
-    queue = queue_of(store, name)
-    most = queue.settings.max_depth
-    if most is not None and len(drafts) > most:  # they would never fit at once; the caller sends fewer
-        raise QueueFull(f"the queue {name!r} has room for {most:,} messages at most")
-    return store.send(queue, drafts, now_ms)
 
 
 def preview(each: MappedRecord, at: int, new: NewDrafts | None) -> ResendPreview:

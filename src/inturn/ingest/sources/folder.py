@@ -175,7 +175,8 @@ class FolderSource(Source):
         self._look()  # again: what is known may be newer than the last look
         were = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
         matched = self._matched(known, {name: each for name, each in were.items() if each is not None})
-        return {name: self._now(name, known, were, matched) for name in self._seen}
+        taken = frozenset(matched.values())
+        return {name: self._now(name, known, were, matched, taken) for name in self._seen}
 
     def _matched(self, known: Mapping[str, KnownPartition], were: Mapping[str, FileIdentity]) -> dict[str, str]:
         """Return the names under which the files are known, by what they are: a name says little."""
@@ -208,10 +209,11 @@ class FolderSource(Source):
         known: Mapping[str, KnownPartition],
         were: Mapping[str, FileIdentity | None],
         matched: Mapping[str, str],
+        taken: frozenset[str],
     ) -> PartitionNow:
         """Return what became of a file and of what was known under its name."""
         now, own, was, kept_as = self._seen[name].identity, known.get(name), matched.get(name), None
-        if own is not None and own.incarnation and was != name and name not in matched.values():
+        if own is not None and own.incarnation and was != name and name not in taken:
             before = were[name]
             if own.is_open or own.is_elsewhere:  # it is read to its end, and seen by a look after that
                 return PartitionNow(own.incarnation, name)
