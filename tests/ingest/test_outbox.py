@@ -248,6 +248,19 @@ def test_lag(outbox: Outbox) -> None:
     source.shut()
 
 
+def test_a_poll_ends_at_a_bound_in_bytes(outbox: Outbox) -> None:
+    source = OutboxSource(outbox.place, "outbox")
+    source.batch_bytes = 1_000
+    for n in range(7):
+        outbox.insert("x" * 250, n)
+    settled(outbox)
+    source.open("outbox", None)
+    found = [source.poll(100, 0) for _ in range(3)]
+    assert [[json.loads(each.body or b"")["n"] for each in records] for records in found] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert all(sum(each.size for each in records) <= 1_000 for records in found)
+    source.shut()
+
+
 def test_what_is_not_valid_is_refused(tmp_path: Path, pg_outbox: Outbox, db: Database) -> None:
     with pytest.raises(InputError, match="there is no file"):
         OutboxSource(tmp_path / "none.db", "outbox")

@@ -94,6 +94,24 @@ def test_many_messages_keep_their_order_and_are_acknowledged(db: Database, url: 
     assert depth(url, queue) == 0
 
 
+def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(url: str, queue: str) -> None:
+    published(url, queue, [message(n, body=b"%03d" % n + b"x" * 900) for n in range(1, 31)])
+    source = RabbitSource(url, queue)
+    source.batch_bytes = 5_000
+    source.open(queue, None)
+    found: list[bytes] = []
+
+    def poll() -> bool:
+        records = source.poll(100, 1)
+        assert sum(each.size for each in records) <= 5_000
+        found.extend((each.body or b"")[:3] for each in records)
+        return len(found) >= 30
+
+    until(poll, "30 messages")
+    source.shut()
+    assert found == [b"%03d" % n for n in range(1, 31)]
+
+
 def test_r1_r2_r3_returned_messages_are_put_in_order_by_their_revision(db: Database, url: str, queue: str) -> None:
     """Whatever place the broker gives to what other consumers returned, nothing is lost, and the order is known."""
     published(url, queue, [message(n) for n in range(1, 9)])

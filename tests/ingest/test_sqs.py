@@ -121,6 +121,48 @@ def test_q5_an_id_is_known_for_ever_and_kept_if_it_means_something_else(db: Data
     assert kept.reason == "the id 'pay-77' was used before, for another message"
 
 
+def test_a_poll_ends_at_a_bound_in_bytes_and_the_rest_keeps_its_order(sqs: Sqs, fifo: str) -> None:
+    for n in range(1, 16):
+        sqs.send(fifo, "ab"[n % 2], n, text="x" * 5_000)
+    reader = source(fifo)
+    reader.batch_bytes = 30_000
+    (partition,) = reader.partitions()
+    reader.open(partition, None)
+    found, positions = defaultdict[str, list[int]](list), []
+
+    def poll() -> bool:
+        records = reader.poll(100, 0.2)
+        assert sum(each.size for each in records) <= 30_000
+        for each in records:
+            positions.append(each.position)
+            found[(each.key or b"").decode()].append(json.loads(each.body or b"")["n"])
+        if records:
+            reader.confirm(partition, records[-1].position)
+        return len(positions) >= 15
+
+    until(poll, "15 messages")
+    reader.shut()
+    assert found == {"a": list(range(2, 16, 2)), "b": list(range(1, 16, 2))}
+    assert positions == list(range(1, 16))
+    assert sqs.left(fifo) == 0
+
+
+def test_what_a_poll_had_no_room_for_is_given_back(sqs: Sqs, fifo: str) -> None:
+    for n in range(1, 5):
+        sqs.send(fifo, "a", n)
+    first, second = source(fifo), source(fifo)
+    first.batch_bytes = 1
+    (partition,) = first.partitions()
+    first.open(partition, None)
+    assert len(first.poll(100, 1)) == 1
+    first.shut()
+    second.open(partition, None)
+    found: list[int] = []
+    until(lambda: found.extend(json.loads(e.body or b"")["n"] for e in second.poll(100, 1)) or len(found) == 4, "all")
+    second.shut()
+    assert found == [1, 2, 3, 4]
+
+
 def test_q6_messages_stay_hidden_while_their_commit_waits(
     db: Database, sqs: Sqs, fifo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

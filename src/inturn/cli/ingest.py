@@ -327,6 +327,7 @@ def _ingests(
         source = each.source(folder)
         how: dict[str, Any] = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once, "on_move": each.on_move}
         how |= {"max_rejected": each.max_rejected, "max_rejected_bytes": each.max_rejected_bytes}
+        how["batch_bytes"] = each.batch_bytes
         decode = each.decoder(folder)
         found.append((each.name, Ingest(source, to, mapping, name=each.name, decode=decode, **how)))
     return list(databases), found

@@ -56,6 +56,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
         mapping: how a record becomes a message.
         batch: the maximum number of records in one transaction.
+        batch_bytes: the maximum size of these records, in bytes; a larger record is taken alone.
         lease_s: how long other instances wait for one that died, in seconds.
         once: whether the records of a source without positions are known by an id.
         on_move: what becomes of a group that comes from another partition than before; see :class:`Ingest`.
@@ -67,6 +68,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     queue: str
     mapping: MappingTable = MappingTable()
     batch: int = source_limits.INGEST_RECORDS
+    batch_bytes: int = source_limits.INGEST_BYTES
     lease_s: float = source_limits.INGEST_LEASE_S
     once: bool = True
     on_move: OnMove | None = None

@@ -63,6 +63,7 @@ class Ingest:
         name: the name under which positions are kept; one source in one database.
         instance: the name of this instance, which no other has; None: made from host, process and a random id.
         batch: the maximum number of records in one transaction.
+        batch_bytes: the maximum size of these records, in bytes; a larger record is taken alone.
         lease_s: how long the others wait for this instance if it dies, in seconds.
         once: whether the records of a source without positions are known by an id, so that none is sent twice. False:
             records that come again after a crash are sent again, "at least once".
@@ -93,6 +94,7 @@ class Ingest:
         name: str,
         instance: str | None = None,
         batch: int = source_limits.INGEST_RECORDS,
+        batch_bytes: int = source_limits.INGEST_BYTES,
         lease_s: float = source_limits.INGEST_LEASE_S,
         once: bool = True,
         on_move: OnMove | None = None,
@@ -100,10 +102,12 @@ class Ingest:
         max_rejected: int = source_limits.REJECTED_RECORDS,
         max_rejected_bytes: int = source_limits.REJECTED_BYTES,
     ) -> None:
-        if batch < 1 or lease_s <= 0:
-            raise InputError(f"batch is {batch!r} and lease_s {lease_s!r}; both are above zero")
+        for setting, given in (("batch", batch), ("batch_bytes", batch_bytes), ("lease_s", lease_s)):
+            if given <= 0:
+                raise InputError(f"{setting} is {given!r}; it is above zero")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
+        source.batch_bytes = batch_bytes
         self.intake = IntakeRule.of(
             source, mapping, name=name, queue=queue.name, once=once, on_move=on_move, decode=decode
         )

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
+from inturn.ingest import limits as source_limits
+
 Change: TypeAlias = Literal["none", "more", "new"]
 """The difference of two incarnations: none, more records after those that were there, or a new history."""
 
@@ -90,6 +92,43 @@ class SourceRecord(NamedTuple):
     headers: Mapping[str, bytes | str] = {}
     time_ms: int | None = None
 
+    @property
+    def size(self) -> int:
+        """The size of its key, body and headers, in bytes; headers that are read when they are first used count 0."""
+        size = len(self.key or b"") + len(self.body or b"")
+        if isinstance(self.headers, dict):
+            size += sum(len(name) + len(value) for name, value in self.headers.items())
+        return size
+
+
+class PollBatch:
+    """The records of one poll, within the bounds of the poll.
+
+    Args:
+        limit: the maximum number of records.
+        most: the maximum size of the records, in bytes; one that is larger is taken alone.
+
+    Attributes:
+        records: the records, in their order.
+        size: their size, in bytes.
+        is_full: whether no more is taken.
+    """
+
+    def __init__(self, limit: int, most: int) -> None:
+        self.records: list[SourceRecord] = []
+        self.size, self.is_full = 0, limit < 1
+        self._limit, self._most = limit, most
+
+    def add(self, record: SourceRecord) -> bool:
+        """Add a record if there is room for it; return whether it was added. If not, the next poll begins with it."""
+        size = self.size + record.size
+        if self.is_full or (self.records and size > self._most):
+            self.is_full = True
+            return False
+        self.records.append(record)
+        self.size, self.is_full = size, len(self.records) == self._limit or size >= self._most
+        return True
+
 
 class Decoder(ABC):
     """A step between a source and its mapping: it makes of a record one that the mapping can read."""
@@ -114,10 +153,12 @@ class Source(ABC):
         has_positions: whether that is so. A source without positions, such as a queue of a broker, gives again what was
             not confirmed; the host knows it by its id.
         usual_id: the path of the id if the mapping has none, where every record of the source has one.
+        batch_bytes: the maximum size of the records of a poll, in bytes, unless one record is larger; the host sets it.
     """
 
     has_positions: ClassVar[bool] = True
     usual_id: ClassVar[str | None] = None
+    batch_bytes: int = source_limits.INGEST_BYTES
 
     @property
     def forgets_confirmed(self) -> bool:
@@ -139,7 +180,7 @@ class Source(ABC):
 
     @abstractmethod
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        """Return the next records of the open partitions; wait for them if there are none.
+        """Return the next records of the open partitions, at most ``batch_bytes``; wait if there are none.
 
         Raises:
             inturn.core.errors.PositionGone: if one partition, which it names, cannot be read on until a person decides;

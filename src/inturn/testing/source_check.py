@@ -69,7 +69,8 @@ class _Check:
         self._chance = random.Random(seed)  # noqa: S311 - a schedule, not a secret
         self._schedule: list[str] = []
         self._produced = 0
-        self._sources = [make(), make()]
+        self._bytes = random.Random(seed)  # noqa: S311 - the same
+        self._sources = [self._made(), self._made()]
         self._owners: dict[str, int] = {}
         self._positions: dict[str, Any] = {}
         self._committed: dict[str, list[int]] = {}
@@ -95,6 +96,11 @@ class _Check:
                 self._fail(f"{len(missing)} of {self._produced} records are lost, {min(missing)} the first of them")
         for each in self._sources:
             each.shut()
+
+    def _made(self) -> Source:
+        made = self._make()
+        made.batch_bytes = self._bytes.choice((1, 50, made.batch_bytes))
+        return made
 
     def _more(self) -> None:
         count = self._chance.randint(1, 10)
@@ -165,7 +171,7 @@ class _Check:
         self._say(f"instance {at} dies {when}")
         if self._redelivers:
             self._sources[at].shut()  # a broker sees the end of the connection
-        self._sources[at] = self._make()
+        self._sources[at] = self._made()
         for partition in [name for name, owner in self._owners.items() if owner == at]:
             self._open(partition, self._chance.randrange(len(self._sources)))
 

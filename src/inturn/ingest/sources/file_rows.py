@@ -18,7 +18,8 @@ _ENDINGS: Final = {
 }  # fmt: skip
 _PACKED: Final = (".gz", ".zst")
 _BOM: Final = b"\xef\xbb\xbf"
-_ROWS: Final = 1_000
+_ROWS: Final = 1_000  # of Parquet at a time, or fewer that are large
+_BUFFER: Final = 1_048_576  # instead of a whole column of a row group
 
 
 class FileFormat(NamedTuple):
@@ -119,8 +120,11 @@ def _parquet_rows(file: IO[bytes]) -> Iterator[bytes]:
     _pyarrow("Parquet")
     from pyarrow import parquet
 
-    with parquet.ParquetFile(file) as table:
-        for batch in table.iter_batches(_ROWS):
+    with parquet.ParquetFile(file, buffer_size=_BUFFER) as table:
+        groups = [table.metadata.row_group(number) for number in range(table.num_row_groups)]
+        largest = max((each.total_byte_size // (each.num_rows or 1) for each in groups), default=0)
+        rows = min(_ROWS, source_limits.INGEST_BYTES // (largest or 1)) or 1
+        for batch in table.iter_batches(rows):
             yield from (msgspec.json.encode(each, enc_hook=str) for each in batch.to_pylist())
 
 

@@ -19,14 +19,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
 from inturn.core.errors import InputError, PositionGone, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import KnownPartition, PartitionNow, Source, SourceRecord
+from inturn.ingest.source import KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
 from inturn.ingest.sources.file_identity import FileIdentity, SeenFile, digest, seen
 from inturn.ingest.sources.file_rows import format_of, rows_of
 
@@ -51,12 +50,14 @@ class _OpenFile:
         done: the number of its records that are committed.
         records: those that follow; None: it is not begun.
         count: the number of its records; None: it is not read to its end.
+        left: the record that the last poll had no room for, which is the next.
     """
 
     identity: FileIdentity
     done: int
     records: Iterator[SourceRecord] | None = None
     count: int | None = None
+    left: SourceRecord | None = None
 
 
 class FolderSource(Source):
@@ -273,28 +274,28 @@ class FolderSource(Source):
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         self._tell_refused()
-        found: list[SourceRecord] = []
+        found = PollBatch(limit, self.batch_bytes)
         for name in sorted(self._open):
             if self._open[name].count is None and name not in self._failing:
-                self._read(name, self._open[name], limit, found)
-            if len(found) == limit:
+                self._read(name, self._open[name], found)
+            if found.is_full:
                 break
-        if not found:
+        if not found.records:
             self._tell_refused()
             time.sleep(timeout_s)
-        return found
+        return found.records
 
     def _tell_refused(self) -> None:
         for name, why in self._refused.items():
             raise PositionGone(why, name)
 
-    def _read(self, name: str, at: _OpenFile, limit: int, found: list[SourceRecord]) -> None:
+    def _read(self, name: str, at: _OpenFile, found: PollBatch) -> None:
         """Add the next records of a file."""
         if at.records is None:
             at.records = self._records(name, at)
         try:
-            for record in islice(at.records, limit - len(found)):
-                found.append(record)  # noqa: PERF402 - what comes before an error counts
+            while not found.is_full and (record := at.left or next(at.records, None)) is not None:
+                at.left = None if found.add(record) else record
         except (PositionGone, SetupError) as error:
             self._refused[name] = str(error)
         except Exception as error:  # noqa: BLE001 - whatever the libraries raise; the other files are read

@@ -6,6 +6,7 @@ consumer groups take no part: one is told of the offsets, for tools that show a 
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +15,14 @@ from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.mapping import Unmappable
-from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.source import PollBatch, Source, SourceRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
     from confluent_kafka.admin import AdminClient
 
 _OURS: Final = {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof"}
+_FETCHED_BYTES: Final = source_limits.INGEST_BYTES
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers without topic ids
 _read_headers: Final = methodcaller("headers")
 _SILENT: Final = {"log_level": 0, "logger": logging.getLogger("inturn.ingest.kafka")}
@@ -61,6 +63,7 @@ class KafkaSource(Source):
         self._trouble = ""  # the last error that librdkafka told of
         self._names: dict[int, str] = {}  # the open partitions
         self._opened_as: dict[int, str] = {}  # the topic's id as it was when each of them was opened
+        self._left: deque[Any] = deque()  # messages that a poll had no room for
         self._behind: set[int] = set()  # those of them that are not known to be read to the end
         self._unread: set[int] = set()  # those that are read from their start, wherever that is, and gave no record yet
         self._gone: dict[str, tuple[int, str]] = {}  # offsets that partitions did not have, with the text that says so
@@ -84,9 +87,12 @@ class KafkaSource(Source):
                 "auto.offset.reset": "error",  # a gap is told of, not skipped
                 "enable.partition.eof": True,  # moves the position past the markers of transactions
             }
-            self._consumer_now = self._made(
-                self._kafka.Consumer, {"isolation.level": "read_committed"} | self._settings | ours
-            )
+            usual = {
+                "isolation.level": "read_committed",
+                "fetch.max.bytes": _FETCHED_BYTES,  # at least a record, whatever its size
+                "queued.max.messages.kbytes": _FETCHED_BYTES // 1024,
+            }
+            self._consumer_now = self._made(self._kafka.Consumer, usual | self._settings | ours)
         return self._consumer_now
 
     @property
@@ -166,22 +172,35 @@ class KafkaSource(Source):
 
     def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
-        messages: list[Any] = self._consumer.consume(limit, 0)
-        if not messages:
-            first = self._consumer.poll(timeout_s)
-            messages = [] if first is None else [first, *self._consumer.consume(limit - 1, 0)] if limit > 1 else [first]
-        found: list[SourceRecord] = []
-        for each in messages:
+        found, count = PollBatch(limit, self.batch_bytes), 1
+        self._take_left(found)
+        if not found.records and (first := self._consumer.poll(timeout_s)) is not None:
+            self._left.append(first)
+            self._take_left(found)
+        while not found.is_full:  # twice as many each time, so that few large records are held that have no room
+            messages = self._consumer.consume(min(count, limit - len(found.records)), 0)
+            if not messages:
+                break
+            self._left.extend(messages)
+            self._take_left(found)
+            count *= 2
+        if self._unread:
+            self._unread -= {int(each.partition) for each in found.records}
+        return found.records
+
+    def _take_left(self, found: PollBatch) -> None:
+        """Move what the client gave, and is not returned, to the records of a poll, as far as there is room."""
+        while self._left and not found.is_full:
+            each = self._left[0]
             number = each.partition()
             name = self._names.get(number)
             if name is not None and each.error() is None:
-                found.append(_record(name, each))
+                if not found.add(_record(name, each)):
+                    return
                 self._behind.add(number)
-            elif name is not None or number < 0:  # of a partition, or of the topic
+            self._left.popleft()
+            if each.error() is not None and (name is not None or number < 0):  # of a partition, or of the topic
                 self._meet(number, each)
-        if self._unread:
-            self._unread -= {int(each.partition) for each in found}
-        return found
 
     def _meet(self, partition: int, message: Any) -> None:
         """Note the end of a partition, or raise the error that came in place of a record."""
@@ -212,6 +231,7 @@ class KafkaSource(Source):
         self._opened_as.pop(int(partition), None)
         self._behind.discard(int(partition))
         self._unread.discard(int(partition))
+        self._left = deque(each for each in self._left if each.partition() != int(partition))
         self._consumer.incremental_unassign([self._at(partition)])
 
     @override
@@ -225,13 +245,17 @@ class KafkaSource(Source):
         ends = self._consumer.get_watermark_offsets(at, cached=True)
         (now,) = self._consumer.position([at])
         # Both are negative until the first answer of the broker.
-        return None if ends is None or min(ends[1], now.offset) < 0 else max(0, ends[1] - now.offset)
+        if ends is None or min(ends[1], now.offset) < 0:
+            return None
+        left = (each.offset() for each in self._left if each.partition() == at.partition and each.error() is None)
+        return max(0, ends[1] - next(left, now.offset))
 
     @override
     def shut(self) -> None:
         if self._consumer_now is not None:
             self._consumer_now.close()
         self._consumer_now = self._admin_now = None
+        self._left.clear()
         self._names.clear()
         self._opened_as.clear()
         self._behind.clear()

@@ -7,17 +7,18 @@ only up to the horizon: the oldest transaction that still runs. SQLite has one w
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
 from inturn.core.address import checked_target, is_address, without_password
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
-from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.source import PollBatch, Source, SourceRecord
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,8 +39,8 @@ class OutboxTable(Protocol):
         """
         ...
 
-    def rows(self, position: Any, limit: int) -> Iterator[tuple[Any, bytes]]:
-        """Yield the rows after a position, each with its own position, as JSON objects."""
+    def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
+        """Yield the rows after a position, each with its own position, as JSON objects; they are read one by one."""
         ...
 
     def lag(self, position: Any) -> int:
@@ -98,14 +99,17 @@ class OutboxSource(Source):
 
     @override
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        found: list[SourceRecord] = []
+        found = PollBatch(limit, self.batch_bytes)
         for partition, position in self._at.items():
-            found = [SourceRecord(partition, at, body) for at, body in self._table.rows(position, limit)]
-        if found:
-            self._at[self._name] = found[-1].position
+            with closing(self._table.rows(position, limit)) as rows:
+                for at, body in rows:
+                    if not found.add(SourceRecord(partition, at, body)):
+                        break
+        if found.records:
+            self._at[self._name] = found.records[-1].position
         else:
             time.sleep(timeout_s)
-        return found
+        return found.records
 
     @override
     def close(self, partition: str) -> None:
@@ -147,14 +151,17 @@ class _PostgresTable:
     def check(self, position: Any) -> None:
         """Accept any position: a table that was made again, or moved to another server, has another incarnation."""
 
-    def rows(self, position: Any, limit: int) -> Iterator[tuple[Any, bytes]]:
+    def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
         where, given = self._where(position)
-        found = self._run(
+        statement = (
             "select r.xid::text, r.id::text, row_to_json(r)::text "  # noqa: S608 - quoted
-            f"from (select * from {self._table} where {where} order by xid, id limit %s) r order by r.xid, r.id",
-            [*given, limit],
+            f"from (select * from {self._table} where {where} order by xid, id limit %s) r order by r.xid, r.id"
         )
-        return (((xid, id_), body.encode()) for xid, id_, body in found)
+        with self._connected() as connection:
+            found = connection.cursor().stream(statement.encode(), [*given, limit])
+            with closing(cast("Generator[Any]", found)):  # which cancels the rest
+                for xid, id_, body in found:
+                    yield (xid, id_), body.encode()
 
     def lag(self, position: Any) -> int:
         where, given = self._where(position)
@@ -173,12 +180,17 @@ class _PostgresTable:
         return (self._ALL, []) if position is None else (self._AFTER, list(position))
 
     def _run(self, statement: str, given: Sequence[Any]) -> "psycopg.Cursor[Any]":
+        with self._connected() as connection:
+            return connection.execute(statement.encode(), given)
+
+    @contextmanager
+    def _connected(self) -> Iterator["psycopg.Connection[Any]"]:
         import psycopg
 
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = psycopg.connect(self._address, autocommit=True)
-            return self._connection.execute(statement.encode(), given)
+            yield self._connection
         except psycopg.errors.UndefinedColumn as error:
             raise InputError(f"{self._table} has not the columns xid and id of an outbox: {error}") from error
         except psycopg.Error as error:
@@ -209,11 +221,12 @@ class _SqliteTable:
         if not found or found[0]["seq"] < position:
             raise PositionGone(f"the table {self._name!r} has given no id {position}; it was made again")
 
-    def rows(self, position: Any, limit: int) -> Iterator[tuple[Any, bytes]]:
-        found = self._run(f"select * from {self._table} where id > ? order by id limit ?", position or 0, limit)  # noqa: S608 - quoted
-        for row in found:
-            record = dict(row) | {name: _json(row[name]) for name in self._jsons}
-            yield row["id"], msgspec.json.encode(record)
+    def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
+        statement = f"select * from {self._table} where id > ? order by id limit ?"  # noqa: S608 - quoted
+        with closing(self._execute(statement, position or 0, limit)) as found:
+            for row in found:
+                record = dict(row) | {name: _json(row[name]) for name in self._jsons}
+                yield row["id"], msgspec.json.encode(record)
 
     def lag(self, position: Any) -> int:
         (row,) = self._run(f"select count(*) as count from {self._table} where id > ?", position or 0)  # noqa: S608 - quoted
@@ -228,11 +241,14 @@ class _SqliteTable:
             connection.close()
 
     def _run(self, statement: str, *given: Any) -> list[sqlite3.Row]:
+        return self._execute(statement, *given).fetchall()
+
+    def _execute(self, statement: str, *given: Any) -> sqlite3.Cursor:
         if self._connection is None:
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row
             self._connection.text_factory = lambda data: data.decode(errors="replace")  # no row stalls the others
-        return self._connection.execute(statement, given).fetchall()
+        return self._connection.execute(statement, given)
 
 
 def _json(value: Any) -> Any:

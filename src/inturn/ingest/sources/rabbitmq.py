@@ -18,7 +18,7 @@ import msgspec
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Source, SourceRecord, UnreadableHeader
+from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader
 from inturn.ingest.sources.amqp_decoding import make_total
 
 if TYPE_CHECKING:
@@ -123,15 +123,18 @@ class RabbitSource(Source):
             return []
         if not link.is_consuming:
             self._call(link.consume())
-        found: list[SourceRecord] = []
+        found = PollBatch(limit, self.batch_bytes)
         try:
-            while len(found) < limit:
-                message = link.messages.get(timeout=timeout_s) if not found else link.messages.get_nowait()
-                found.append(self._record(message))
+            while not found.is_full:
+                record = link.waiting
+                if record is None:
+                    message = link.messages.get_nowait() if found.records else link.messages.get(timeout=timeout_s)
+                    record = self._record(message)
+                link.waiting = None if found.add(record) else record
         except queue.Empty:
-            if not found:
+            if not found.records:
                 link.check()
-        return found
+        return found.records
 
     def _record(self, message: DeliveredMessage) -> SourceRecord:
         key: str | bytes = message.routing_key or ""
@@ -185,6 +188,7 @@ class _Link:
     def __init__(self, connection: AbstractConnection, channel: AbstractChannel, found: AbstractQueue) -> None:
         self.connection = connection
         self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
+        self.waiting: SourceRecord | None = None  # which the last poll had no room for
         self.is_consuming = False
         self._channel, self._found = channel, found
         self._consumers: Container[str | None] = ()  # those of the channel; the broker takes ours out by a cancellation

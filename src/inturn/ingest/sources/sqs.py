@@ -4,6 +4,7 @@ import logging
 import math
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Source, SourceRecord
+from inturn.ingest.source import PollBatch, Source, SourceRecord
 
 _log = logging.getLogger("inturn.ingest.sqs")
 
@@ -68,6 +69,7 @@ class SqsSource(Source):
         )
         self._pool = ThreadPoolExecutor(source_limits.SQS_CALLS, thread_name_prefix="inturn-sqs")
         self._held: dict[str, int] = {}  # receipts of what is not deleted yet, with positions; 0: none yet
+        self._left: deque[dict[str, Any]] = deque()  # received, and not returned: a poll had no room
         self._last = 0  # position
         self._closing = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -92,15 +94,32 @@ class SqsSource(Source):
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         if self._keeper is None:
             return []
-        found = self._receive(min(limit, _BATCH), math.ceil(timeout_s))
-        while found and len(found) < limit:
+        found = PollBatch(limit, self.batch_bytes)
+        if not self._left:
+            self._left.extend(self._receive(min(limit, _BATCH), math.ceil(timeout_s)))
+        self._take_left(found)
+        while found.records and not found.is_full:
             # Parallel receives keep the order: a group is in one answer alone, until that is deleted.
-            sizes = [min(_BATCH, limit - at) for at in range(len(found), limit, _BATCH)][: source_limits.SQS_CALLS]
-            more = [message for messages in self._pool.map(self._receive, sizes) for message in messages]
-            found += more
-            if len(more) < sum(sizes):
+            sizes = [min(_BATCH, limit - at) for at in range(len(found.records), limit, _BATCH)][: self._calls(found)]
+            for messages in self._pool.map(self._receive, sizes):
+                self._left.extend(messages)
+            came = len(self._left)
+            self._take_left(found)
+            if came < sum(sizes):
                 break
-        return [self._record(message) for message in found]
+        return found.records
+
+    def _calls(self, found: PollBatch) -> int:
+        """Return the number of calls whose messages have room, if they are as large as the largest so far."""
+        largest = max(each.size for each in found.records) or 1
+        return min(source_limits.SQS_CALLS, (self.batch_bytes - found.size) // (_BATCH * largest)) or 1
+
+    def _take_left(self, found: PollBatch) -> None:
+        """Move what was received, and not returned, to the records of a poll, in its order, as far as there is room."""
+        while self._left and found.add(self._record(self._left[0])):
+            receipt = self._left.popleft()["ReceiptHandle"]
+            self._last += 1
+            self._held[receipt] = self._last
 
     def _receive(self, size: int, wait_s: int = 0) -> list[dict[str, Any]]:
         answer = self._client.receive_message(
@@ -117,8 +136,6 @@ class SqsSource(Source):
         return messages
 
     def _record(self, message: Mapping[str, Any]) -> SourceRecord:
-        self._last += 1
-        self._held[message["ReceiptHandle"]] = self._last
         known = message["Attributes"]
         headers = {
             name: value["BinaryValue"] if "BinaryValue" in value else value["StringValue"]
@@ -131,7 +148,7 @@ class SqsSource(Source):
         group = known.get("MessageGroupId")
         return SourceRecord(
             partition=self.partitions()[0],
-            position=self._last,
+            position=self._last + 1,
             body=message["Body"].encode(),
             key=None if group is None else group.encode(),
             headers=headers,
@@ -161,6 +178,7 @@ class SqsSource(Source):
         if self._keeper is not None:
             self._keeper.join()
             self._keeper = None
+        self._left.clear()
         held, self._held = list(self._held), {}
         self._in_batches(self._client.change_message_visibility_batch, held, VisibilityTimeout=0)
 
