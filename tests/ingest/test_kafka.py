@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import inturn
 from inturn.cli import app
 from inturn.core import limits
-from inturn.core.errors import InputError, SourceError
+from inturn.core.errors import InputError, PositionGone, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, IngestCounts, KafkaSource, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
@@ -140,9 +140,10 @@ def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, 
     ingest(db, source).run(until="caught up")
     control.seek(3, "0")
     assert ingest(db, source).run(until="caught up").received == 2
-    control.seek("here", "0")
-    assert ingest(db, source).run(until="caught up").received == 0
-    assert control.partitions()[0].note == "'here' is no offset; seek to a whole number, or to the start"
+    with pytest.raises(PositionGone, match="'here' is no offset; seek to a whole number, or to the start"):
+        source.open("0", "here")  # as an earlier version stored it
+    with pytest.raises(InputError, match="the position is 'here'; a position of this source is a whole number"):
+        control.seek("here", "0")
 
 
 def test_errors_name_their_cause(servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

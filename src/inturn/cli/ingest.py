@@ -281,7 +281,7 @@ def resume(source: SourceAt, partition: Partitions = None, as_json: AsJson = Fal
     _changed(source, "resume", partition or [], as_json=as_json)
 
 
-@ingest.command()
+@ingest.command(context_settings={"ignore_unknown_options": True})  # -1 is no option
 def seek(
     source: SourceAt,
     position: Annotated[str, typer.Argument(help="Where to go on, as JSON, such as 4711; start: from the beginning.")],
@@ -289,10 +289,12 @@ def seek(
     as_json: AsJson = False,
 ) -> None:
     """Go on elsewhere; also after a partition was made again, or its position is gone."""
+    from inturn.ingest.positions import NoJson
+
     try:
         where = None if position == "start" else json.loads(position)
-    except ValueError as error:
-        raise InputError(f"the position {position!r} is not JSON: {error}; write start, or a position") from error
+    except ValueError:
+        where = NoJson(position)
     _changed(source, "seek", partition or [], where, as_json=as_json)
 
 

@@ -31,6 +31,7 @@ class SourcePartition(NamedTuple):
         record_ms: the time of the last committed record; None: unknown.
         is_finished: whether it is read to its end, as a file; nobody reads it until it changes.
         dropped: the number of rejected records that were not kept, since the source kept as many as it may.
+        position_form: the form of its positions; see ``inturn.ingest.positions``; empty: unknown, or any.
     """
 
     name: str
@@ -48,6 +49,7 @@ class SourcePartition(NamedTuple):
     record_ms: int | None = None
     is_finished: bool = False
     dropped: int = 0
+    position_form: str = ""
 
     def is_owned(self, now_ms: int) -> bool:
         """Return whether somebody's lease is valid."""

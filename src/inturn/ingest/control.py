@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-import msgspec
-
 from inturn.core import limits
 from inturn.core.errors import InputError, QueueFull
 from inturn.core.queue.messages import Draft, checked_name
@@ -16,6 +14,7 @@ from inturn.faults import reach
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.known_ids import NewDrafts, compared, ids_of
 from inturn.ingest.moved_groups import draft_of
+from inturn.ingest.positions import position_text
 from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, mapped, preview
 from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.protocols import SqlStore
@@ -259,11 +258,14 @@ class SourceControl:
 
         Returns:
             How many were changed.
+
+        Raises:
+            InputError: if the source can have no such position.
         """
-        text = None if position is None else msgspec.json.encode(position).decode()
 
         def sought(each: SourcePartition) -> SourcePartition:
             incarnation = DECIDED + each.incarnation.removeprefix(DECIDED)
+            text = position_text(each.position_form, position)
             return each._replace(position=text, note=None, owner=None, incarnation=incarnation, is_finished=False)
 
         return self._change(partitions, sought)

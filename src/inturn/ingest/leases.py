@@ -174,7 +174,8 @@ class PartitionLeases:
         sources.renew(self._name, self._me, until_ms)
         mine = {name: readable[name]._replace(until_ms=until_ms, lag=lags.get(name)) for name in due.kept}
         for name in due.claimed:
-            mine[name] = readable[name]._replace(owner=self._me, epoch=readable[name].epoch + 1, until_ms=until_ms)
+            claimed = readable[name]._replace(owner=self._me, epoch=readable[name].epoch + 1, until_ms=until_ms)
+            mine[name] = claimed._replace(position_form=self._source.position_form)
         for name, partition in mine.items():
             if self.epochs.get(name) != partition.epoch or partition.lag != readable[name].lag:  # else it is stored so
                 sources.save(self._name, partition)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from inturn.ingest import limits as source_limits
+from inturn.ingest.positions import PositionForm
 
 Change: TypeAlias = Literal["none", "more", "new"]
 """The difference of two incarnations: none, more records after those that were there, or a new history."""
@@ -153,11 +154,14 @@ class Source(ABC):
         has_positions: whether that is so. A source without positions, such as a queue of a broker, gives again what was
             not confirmed; the host knows it by its id.
         usual_id: the path of the id if the mapping has none, where every record of the source has one.
+        position_form: the form of its positions, in which a person may seek: ``number`` from 0 on, ``transaction`` (a
+            transaction's id and a row's, as texts), ``none``, or empty: any JSON value.
         batch_bytes: the maximum size of the records of a poll, in bytes, unless one record is larger; the host sets it.
     """
 
     has_positions: ClassVar[bool] = True
     usual_id: ClassVar[str | None] = None
+    position_form: PositionForm = ""
     batch_bytes: int = source_limits.INGEST_BYTES
 
     @property

@@ -25,6 +25,7 @@ from typing import IO, Any, Final
 from inturn.core.errors import InputError, PositionGone, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
+from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
 from inturn.ingest.sources.file_identity import FileIdentity, SeenFile, digest, seen
 from inturn.ingest.sources.file_rows import format_of, rows_of
@@ -75,6 +76,8 @@ class FolderSource(Source):
     Raises:
         InputError: if there is no such folder, or the pattern is for files of other folders.
     """
+
+    position_form: PositionForm = "number"
 
     def __init__(self, path: str | Path, pattern: str = "*") -> None:
         self._folder = Path(path)

@@ -15,6 +15,7 @@ from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.mapping import Unmappable
+from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import PollBatch, Source, SourceRecord
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class KafkaSource(Source):
         InputError: if an option is one that inturn sets itself.
         SetupError: if confluent-kafka is not installed.
     """
+
+    position_form: PositionForm = "number"
 
     def __init__(
         self, servers: str, topic: str, group_id: str | None = None, options: Mapping[str, Any] | None = None

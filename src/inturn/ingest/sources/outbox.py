@@ -18,6 +18,7 @@ import msgspec
 from inturn.core.address import checked_target, is_address, without_password
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
+from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import PollBatch, Source, SourceRecord
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 class OutboxTable(Protocol):
     """A table of one kind of database; positions are JSON values."""
+
+    position_form: PositionForm
 
     def incarnation(self) -> str:
         """Return the identity of the table's history."""
@@ -75,6 +78,7 @@ class OutboxSource(Source):
     def __init__(self, database: str | Path, table: str, *, delete: bool = False) -> None:
         target = checked_target(str(database))
         self._table: OutboxTable = (_PostgresTable if is_address(target) else _SqliteTable)(target, table)
+        self.position_form = self._table.position_form
         self._name, self._deletes = table, delete
         self._at: dict[str, Any] = {}
 
@@ -132,6 +136,7 @@ class OutboxSource(Source):
 class _PostgresTable:
     """A table of PostgreSQL; a position is the transaction's id and the row's, as texts."""
 
+    position_form: PositionForm = "transaction"
     _AFTER = "(xid, id) > (%s::xid8, %s) and xid < pg_snapshot_xmin(pg_current_snapshot())"
     _ALL = "xid < pg_snapshot_xmin(pg_current_snapshot())"
 
@@ -199,6 +204,8 @@ class _PostgresTable:
 
 class _SqliteTable:
     """A table of SQLite; a position is the row's id."""
+
+    position_form: PositionForm = "number"
 
     def __init__(self, path: str, table: str) -> None:
         if not Path(path).is_file():

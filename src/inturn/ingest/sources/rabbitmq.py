@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from aiormq.abc import DeliveredMessage
     from pamqp.commands import Basic
 
+    from inturn.ingest.positions import PositionForm
+
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("inturn.ingest")
@@ -66,6 +68,7 @@ class RabbitSource(Source):
     """
 
     has_positions: ClassVar[bool] = False
+    position_form: PositionForm = "none"
 
     def __init__(self, url: str, queue: str, *, prefetch: int = source_limits.RABBITMQ_PREFETCH) -> None:
         if not 1 <= prefetch <= 65_535:

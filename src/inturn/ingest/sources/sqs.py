@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
+from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import PollBatch, Source, SourceRecord
 
 _log = logging.getLogger("inturn.ingest.sqs")
@@ -45,6 +46,7 @@ class SqsSource(Source):
     """
 
     has_positions: ClassVar[bool] = False
+    position_form: PositionForm = "none"
     usual_id: ClassVar[str | None] = "headers.dedup-id"
 
     def __init__(

@@ -5,7 +5,7 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped
+    record_ms, is_finished, dropped, position_form
 from inturn_source_partition where source = $1 order by name for update;
 
 -- name: lock_source
@@ -13,7 +13,7 @@ select pg_advisory_xact_lock(hashtextextended('inturn source ' || $1, 0));
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped
+    record_ms, is_finished, dropped, position_form
 from inturn_source_partition where source = $1 and not is_finished order by name for update;
 
 -- name: source_finished
@@ -21,7 +21,7 @@ select name, incarnation from inturn_source_partition where source = $1 and is_f
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped
+    record_ms, is_finished, dropped, position_form
 from inturn_source_partition where source = $1 and name = $2 for update;
 
 -- name: add_source_partition
@@ -30,7 +30,8 @@ insert into inturn_source_partition (source, name) values ($1, $2) on conflict d
 -- name: save_source_partition
 update inturn_source_partition
 set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_paused = $8, received = $9,
-    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15, dropped = $16
+    rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15, dropped = $16,
+    position_form = $17
 where source = $1 and name = $2;
 
 -- name: renew_source_partitions

@@ -1,0 +1,85 @@
+"""The forms of positions: what a source accepts where a person says where to go on, checked without the source."""
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from inturn.core.errors import InputError
+from inturn.core.override import override
+
+PositionForm: TypeAlias = Literal["number", "transaction", "none", ""]
+"""The form of a source's positions: a whole number, a transaction's id and a row's, none, or any JSON value."""
+
+_INTEGERS: Final = 2**63
+_TRANSACTIONS: Final = 2**64
+
+
+class _Form(NamedTuple):
+    """A form.
+
+    Attributes:
+        expected: what is expected, for people.
+        accepts: returns whether a value is a position.
+    """
+
+    expected: str
+    accepts: Callable[[Any], bool]
+
+
+class NoJson:
+    """A text that a person wrote for a position and that is not JSON; it has no form.
+
+    Args:
+        text: the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _INTEGERS
+
+
+def _is_transaction(value: Any) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(isinstance(each, str) for each in value):
+        return False
+    xid: str = value[0]
+    return xid.isascii() and xid.isdecimal() and int(xid) < _TRANSACTIONS
+
+
+_FORMS: Final[dict[str, _Form]] = {
+    "number": _Form("a position of this source is a whole number from 0 on, such as 4711", _is_number),
+    "transaction": _Form('one of this source is two ids, of transaction and row: ["742", "18"]', _is_transaction),
+    "none": _Form("this source has no positions: its broker gives again what was not acknowledged", lambda _: False),
+    "": _Form("a position is a JSON value", lambda _: True),
+}
+
+
+def position_text(form: str, position: Any) -> str | None:
+    """Return a position as it is stored; None: the start.
+
+    Args:
+        form: the form of the source's positions; one that this version does not know is any.
+        position: the position, as a JSON value; None: the start.
+
+    Raises:
+        InputError: if it is no position of this form.
+    """
+    if position is None:
+        return None
+    known = _FORMS.get(form, _FORMS[""])
+    if known.accepts(position):
+        try:
+            text = msgspec.json.encode(position).decode()
+        except TypeError:
+            text = "null"
+        if text != "null":  # as it is also of a number that is none
+            return text
+    mend = "give one as `inturn ingest status` shows it, or start"
+    raise InputError(f"the position is {position!r}; {known.expected}: {mend}")
