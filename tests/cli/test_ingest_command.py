@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -222,3 +223,63 @@ def test_the_file_has_the_settings_of_health_and_log() -> None:
     (first, *_) = map(json.loads, logged.splitlines())
     assert (first["level"], first["logger"]) == ("warning", "inturn.ingest")
     assert "source app: " in first["message"]
+
+
+@pytest.mark.thorough
+def test_a_database_that_is_down_at_the_start_keeps_no_other_waiting(empty_postgres_url: str, tmp_path: Path) -> None:
+    """The one that is down comes first in the file, and is there later: its socket is."""
+    (socket,) = parse_qs(urlsplit(empty_postgres_url).query)["host"]
+    later = empty_postgres_url.replace(socket, str(tmp_path / "pg"))
+    late = CONFIG.replace("shop.db#payments", f"{later}#payments").replace('"bank"', '"late"')
+    again = late.replace('"late"', '"again"')
+    health = free_port()
+    Path("ingest.toml").write_text(f'health = "127.0.0.1:{health}"\n{late}{again}{CONFIG}')
+
+    def ready() -> tuple[int, dict[str, Any]]:
+        try:
+            with urlopen(f"http://127.0.0.1:{health}/ready", timeout=DEADLINE_S) as found:
+                return found.status, {each["source"]: each for each in json.load(found)["sources"]}
+        except HTTPError as error:
+            return error.code, {each["source"]: each for each in json.load(error)["sources"]}
+        except URLError:
+            return 0, {}
+
+    def metrics() -> str:
+        with urlopen(f"http://127.0.0.1:{health}/metrics", timeout=DEADLINE_S) as found:
+            return str(found.read().decode())
+
+    command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: ready()[1].get("bank", {}).get("received") == 2, process=process)
+            code, sources = ready()
+            assert code == 503
+            assert "No such file or directory" in sources["late"]["error"]
+            assert sources["again"]["received"] == 0
+            assert 'database="shop.db"' in metrics()
+            (tmp_path / "pg").symlink_to(socket)
+            until(lambda: ready()[0] == 200, process=process)
+            until(lambda: [each["received"] for each in ready()[1].values()] == [2, 2, 2], process=process)
+            until(lambda: "inturn_source_records_total{" in metrics() and 'source="late"' in metrics(), process=process)
+            process.send_signal(signal.SIGTERM)
+            told, _ = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert {each["source"]: each["received"] for each in json.loads(told)} == {"late": 2, "again": 2, "bank": 2}
+
+
+@pytest.mark.thorough
+def test_a_run_whose_databases_are_all_down_can_be_stopped() -> None:
+    place = f"postgresql://me@127.0.0.1:{free_port()}/shop#payments"
+    Path("ingest.toml").write_text(CONFIG.replace("shop.db#payments", place))
+    command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            until(lambda: "again in 0.4 s" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0

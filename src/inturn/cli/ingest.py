@@ -2,12 +2,10 @@
 
 import gc
 import json
-import logging
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,24 +14,23 @@ import typer
 from rich.table import Table
 
 from inturn.cli.errors import Commands
+from inturn.cli.ingest_runs import SharedDatabases, SourceRun
 from inturn.cli.options import AsJson
 from inturn.cli.places import opened, parts
 from inturn.cli.rejections import SourceAt, purge, rejected, resend, split_source
 from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
 from inturn.cli.texts import cell, line, plain_console, say, say_json
 from inturn.core.address import shown
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, StoreUnavailable
 from inturn.core.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from inturn.core.source_shares import SourcePartition
     from inturn.database import Database
     from inturn.ingest import Ingest
     from inturn.ingest.config import AnySource, IngestConfig
-
-_log = logging.getLogger("inturn.ingest")
 
 ingest = Commands(help="Sources whose records become messages: run, look, control.", no_args_is_help=True)
 
@@ -67,25 +64,24 @@ def run(
     chosen = adapted(read(config), health=health, log_level=log_level, log_json=log_json, telemetry=telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)
     with ExitStack() as stack:
-        paths, running = _ingests(stack, chosen, config.parent, only or [], waits=not until_caught_up)
+        databases = SharedDatabases(stack.enter_context(ExitStack()))
+        running = _runs(databases, chosen, config.parent, only or [], waits=not until_caught_up)
         done = threading.Event()
 
         def stop() -> None:
             done.set()
-            for _, each in running:
+            for each in running:
                 each.stop_soon()
 
-        stack.enter_context(monitored(chosen, paths, lambda: _health(running)))
+        stack.enter_context(monitored(chosen, [each.path for each in running], lambda: _health(running)))
         gc.freeze()  # records come and go by the thousand: the collector need not look at the rest again and again
         stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
         stack.callback(stop)
         with stopped_by(stop):
-            futures = [
-                pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for _, each in running
-            ]
+            futures = [pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for each in running]
             wait(futures)  # one that ends with an error, as its log and health say, ends no other
-            found = {name: future.result() for (name, _), future in zip(running, futures, strict=True)}
+            found = {each.name: future.result() for each, future in zip(running, futures, strict=True)}
     if as_json:
         say_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
         return
@@ -94,9 +90,8 @@ def run(
         say(f"{line(name)}: {told}" + (f", {counts.moved:,} moved" if counts.moved else ""))
 
 
-def _health(running: "list[tuple[str, Ingest]]") -> dict[str, Any]:
-    sources = [{"source": name, **each.counts._asdict(), "error": each.trouble} for name, each in running]
-    return {"ready": all(each.report.is_ready for _, each in running), "sources": sources}
+def _health(running: "list[SourceRun]") -> dict[str, Any]:
+    return {"ready": all(each.is_ready for each in running), "sources": [each.status() for each in running]}
 
 
 @ingest.command()
@@ -310,48 +305,34 @@ def _changed(source: str, act: str, partitions: list[str], *position: Any, as_js
         say(f"{act}: {count} partition{'' if count == 1 else 's'} of {line(name)} changed.")
 
 
-def _ingests(
-    stack: ExitStack, config: "IngestConfig", folder: Path, only: list[str], *, waits: bool
-) -> "tuple[list[str], list[tuple[str, Ingest]]]":
-    """Open the databases, each once, and the sources; return the databases' paths and the sources by name."""
-    from inturn.ingest import Ingest
-
-    tables = _chosen(config, only)
-    databases: dict[str, Any] = {}
+def _runs(
+    databases: SharedDatabases, config: "IngestConfig", folder: Path, only: list[str], *, waits: bool
+) -> list[SourceRun]:
+    """Make the sources in the databases that are there; one whose database is down begins later, if it waits."""
     found = []
-    for each in tables:
+    for each in _chosen(config, only):
         path, queue = split_source(each.queue, "queue", "payments")
         if "://" not in path:
             path = str(folder / path)
-        if path not in databases:
-            databases[path] = stack.enter_context(_waited_for(path) if waits else opened(path, create=True))
-        to, mapping = databases[path].queue(queue), each.message_mapping()
-        source = each.source(folder)
-        how: dict[str, Any] = {"batch": each.batch, "lease_s": each.lease_s, "once": each.once, "on_move": each.on_move}
-        how |= {"max_rejected": each.max_rejected, "max_rejected_bytes": each.max_rejected_bytes}
-        how["batch_bytes"] = each.batch_bytes
-        decode = each.decoder(folder)
-        found.append((each.name, Ingest(source, to, mapping, name=each.name, decode=decode, **how)))
-    return list(databases), found
+        run = SourceRun(each.name, path, databases, _maker(each, folder, queue))
+        try:
+            run.begin()
+        except StoreUnavailable as error:
+            if not waits:
+                raise
+            run.note(error)
+        found.append(run)
+    return found
 
 
-@contextmanager
-def _waited_for(path: str) -> "Iterator[Database]":
-    """Open a database; one that is down is waited for, as it is later."""
-    from inturn.core.errors import StoreUnavailable
-    from inturn.ingest import limits
+def _maker(table: "AnySource", folder: Path, queue: str) -> "Callable[[Database], Ingest]":
+    """Return the function that makes a host in a database; an invalid setting is told at once."""
+    from inturn.ingest import Ingest
 
-    pause_s = limits.INGEST_PAUSE_S
-    with ExitStack() as stack:
-        while True:
-            try:
-                db = stack.enter_context(opened(path, create=True))
-                break
-            except StoreUnavailable as error:
-                _log.warning("%s; again in %.1f s", error, pause_s)
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
-        yield db
+    settings = ("batch", "batch_bytes", "lease_s", "once", "on_move", "max_rejected", "max_rejected_bytes")
+    how: dict[str, Any] = {name: getattr(table, name) for name in settings}
+    source, mapping, decode = table.source(folder), table.message_mapping(), table.decoder(folder)
+    return lambda db: Ingest(source, db.queue(queue), mapping, name=table.name, decode=decode, **how)
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":

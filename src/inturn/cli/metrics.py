@@ -8,11 +8,11 @@ from inturn.core.errors import SetupError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from inturn.database import Database
+    from inturn.telemetry.figures import HasFigures
 
 
 def metrics_page(
-    databases: "list[Database]", workers: "Callable[[], Sequence[Mapping[str, Any]]]"
+    databases: "Sequence[HasFigures]", workers: "Callable[[], Sequence[Mapping[str, Any]]]"
 ) -> "Callable[[], bytes]":
     """Return the function that makes the page for Prometheus or, if its client is not installed, says so."""
     try:

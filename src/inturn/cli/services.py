@@ -14,7 +14,8 @@ from inturn.cli.errors import needed
 from inturn.cli.metrics import metrics_page
 from inturn.cli.places import make_absent, opened, split
 from inturn.core import limits
-from inturn.core.errors import InputError
+from inturn.core.address import shown
+from inturn.core.errors import InputError, StoreUnavailable
 from inturn.telemetry import measures
 from inturn.telemetry.logs import LEVELS, configure
 from inturn.telemetry.settings import TelemetrySettings
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from inturn.database import Database
     from inturn.queue import Queue
+    from inturn.telemetry.figures import Figures, HasFigures
     from inturn.worker.processes import Uplink
     from inturn.worker.service import LoopService
 
@@ -166,7 +168,8 @@ def monitored(
 
     Args:
         config: the settings.
-        paths: the databases. They are opened once more: to read their figures holds up no worker.
+        paths: the databases. They are opened once more: to read their figures holds up no worker. The figures of one
+            that is down are there once it is.
         status: returns the document of ``/health`` and ``/ready``.
         workers: returns what the workers tell, of this process or of several.
     """
@@ -174,7 +177,8 @@ def monitored(
 
     with ExitStack() as stack:
         wanted = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
-        databases = [stack.enter_context(opened(path)) for path in wanted]
+        opening = stack.enter_context(ExitStack())
+        databases = [_measured(opening, path) for path in wanted]
         if config.health is not None:
             stack.enter_context(HealthEndpoint(config.health, status, metrics_page(databases, workers)))
         if config.telemetry:
@@ -182,7 +186,39 @@ def monitored(
         yield
 
 
-def _instrumented(databases: "Sequence[Database]") -> AbstractContextManager[None]:
+class _LateDatabase:
+    """The figures of a database that is down, which is opened when they are read.
+
+    Args:
+        stack: what closes it.
+        path: its address.
+    """
+
+    def __init__(self, stack: ExitStack, path: str) -> None:
+        self.name = shown(path)
+        self._stack, self._path = stack, path
+        self._database: Database | None = None
+
+    def figures(self) -> "Figures":
+        """Return the figures.
+
+        Raises:
+            StoreUnavailable: if it is still down.
+        """
+        if self._database is None:
+            self._database = self._stack.enter_context(opened(self._path))
+        return self._database.figures()
+
+
+def _measured(stack: ExitStack, path: str) -> "HasFigures":
+    """Open a database for its figures, now or, if it is down, once it is there."""
+    try:
+        return stack.enter_context(opened(path))
+    except StoreUnavailable:
+        return _LateDatabase(stack, path)
+
+
+def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[None]:
     with needed("--telemetry needs", "telemetry"):
         from inturn.telemetry.sdk import instrumented
     return instrumented(databases)

@@ -1,0 +1,116 @@
+"""The sources of one ``inturn ingest run``: each begins when its database is there, and waits for no other's."""
+
+import logging
+import threading
+from collections import defaultdict
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from inturn.cli.places import opened
+from inturn.core.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inturn.database import Database
+    from inturn.ingest import Ingest, IngestCounts
+
+_log = logging.getLogger("inturn.ingest")
+
+
+class SharedDatabases:
+    """Databases that several sources use, each opened once, from any thread.
+
+    Args:
+        stack: what closes them.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._open: dict[str, Database] = {}
+
+    def opened(self, path: str) -> "Database":
+        """Return a database.
+
+        Raises:
+            StoreError: if it cannot be opened; :class:`StoreUnavailable`: if it may be there later.
+        """
+        with self._locks[path]:
+            if path not in self._open:
+                self._open[path] = self._stack.enter_context(opened(path, create=True))
+            return self._open[path]
+
+
+class SourceRun:
+    """A source that is read once its database is there.
+
+    Args:
+        name: the name of the source.
+        path: its database.
+        databases: the databases of the command.
+        make: returns the host of the source in its database.
+
+    Attributes:
+        host: the host; None: its database is not there yet.
+    """
+
+    def __init__(self, name: str, path: str, databases: SharedDatabases, make: "Callable[[Database], Ingest]") -> None:
+        self.name, self.path = name, path
+        self._databases, self._make = databases, make
+        self.host: Ingest | None = None
+        self._trouble = ""
+        self._stopping = threading.Event()
+
+    def begin(self) -> None:
+        """Open the database, and make the host.
+
+        Raises:
+            StoreError: if the database cannot be opened; :class:`StoreUnavailable`: if it may be there later.
+            InputError: if a setting is not valid.
+        """
+        self.host = self._make(self._databases.opened(self.path))
+
+    def note(self, error: Exception) -> None:
+        """Note why it has not begun."""
+        self._trouble = str(error)
+
+    def run(self, *, until: Any) -> "IngestCounts":
+        """Wait for the database, and read until stopped or, with ``caught up``, until there is nothing more."""
+        from inturn.ingest import IngestCounts, limits
+
+        pause_s = limits.INGEST_PAUSE_S
+        while self.host is None:
+            _log.warning("source %s: %s; again in %.1f s", self.name, self._trouble, pause_s)
+            if self._stopping.wait(pause_s):
+                return IngestCounts()
+            pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
+            try:
+                self.begin()
+            except StoreUnavailable as error:
+                self.note(error)
+            except Exception as error:
+                self.note(error)
+                _log.error("source %s: %s; it is not read", self.name, error)
+                raise
+        if self._stopping.is_set():
+            self.host.stop_soon()
+        return self.host.run(until=until)
+
+    def stop_soon(self) -> None:
+        """Wait and read no more."""
+        self._stopping.set()
+        if self.host is not None:
+            self.host.stop_soon()
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the source is read and nothing is in the way."""
+        return self.host is not None and self.host.report.is_ready
+
+    def status(self) -> dict[str, Any]:
+        """Return its part of the document of ``/health`` and ``/ready``."""
+        from inturn.ingest import IngestCounts
+
+        counts, error = (IngestCounts(), self._trouble) if self.host is None else (self.host.counts, self.host.trouble)
+        return {"source": self.name, **counts._asdict(), "error": error}
