@@ -212,16 +212,58 @@ class _SqliteTable:
             raise InputError(f"there is no file {path!r}")
         self._path, self._name, self._table = Path(path), table, _quoted(table)
         self._connection: sqlite3.Connection | None = None
-        found = self._run("select sql from sqlite_master where name = ?", table)
-        if not found or "autoincrement" not in found[0]["sql"].lower():
+        self._opened = (0, 0)  # the file that the connection has open
+        self._jsons: list[str] = []
+        self._connect()
+
+    def _connect(self) -> None:
+        """Open the file that is at the path now."""
+        self._opened = self._file()
+        # Only a file that is there: connect() would make one anew.
+        connection = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+        )
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda data: data.decode(errors="replace")  # no row stalls the others
+        self._connection = connection
+        try:
+            self._examine()
+            self._check_same()
+        except BaseException:
             self.close()
+            raise
+
+    def _examine(self) -> None:
+        """Check the table, and note its columns."""
+        found = self._run("select sql from sqlite_master where name = ?", self._name)
+        if not found or "autoincrement" not in found[0]["sql"].lower():
             msg = "gives ids of deleted rows again, so rows would be lost" if found else "is not there"
-            raise InputError(f"the table {table!r} {msg}; it has id integer primary key autoincrement")
-        columns = self._run("select name, type from pragma_table_info(?)", table)
+            raise InputError(f"the table {self._name!r} {msg}; it has id integer primary key autoincrement")
+        columns = self._run("select name, type from pragma_table_info(?)", self._name)
         self._jsons = [each["name"] for each in columns if each["type"].lower() in ("json", "jsonb")]
 
+    def _file(self) -> tuple[int, int]:
+        """Return the device and the inode of the file that is at the path now."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            raise SourceError(f"the file {str(self._path)!r} is not there; it was deleted, or moved") from None
+        return found.st_dev, found.st_ino
+
+    def _check_same(self) -> None:
+        """Check that the file at the path is the one that is open.
+
+        Raises:
+            SourceError: if it is another: its rows are not those after the position that is read from.
+        """
+        if self._file() != self._opened:
+            raise SourceError(f"the file {str(self._path)!r} was replaced while it was read")
+
     def incarnation(self) -> str:
-        return str(self._path.stat().st_ino)
+        now = self._file()
+        if now != self._opened:
+            self.close()  # not before: the inode of a file that is open is given to no other
+        return str(now[1])
 
     def check(self, position: Any) -> None:
         found = self._run("select seq from sqlite_sequence where name = ?", self._name)
@@ -231,6 +273,7 @@ class _SqliteTable:
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
         statement = f"select * from {self._table} where id > ? order by id limit ?"  # noqa: S608 - quoted
         with closing(self._execute(statement, position or 0, limit)) as found:
+            self._check_same()  # when the reading has begun, so that all of it is of this file
             for row in found:
                 record = dict(row) | {name: _json(row[name]) for name in self._jsons}
                 yield row["id"], msgspec.json.encode(record)
@@ -252,9 +295,11 @@ class _SqliteTable:
 
     def _execute(self, statement: str, *given: Any) -> sqlite3.Cursor:
         if self._connection is None:
-            self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            self._connection.row_factory = sqlite3.Row
-            self._connection.text_factory = lambda data: data.decode(errors="replace")  # no row stalls the others
+            try:
+                self._connect()
+            except InputError as error:  # of a file that is being made anew
+                raise SourceError(str(error)) from error
+        assert self._connection is not None  # noqa: S101 - for mypy
         return self._connection.execute(statement, given)
 
 

@@ -1,0 +1,109 @@
+"""An SQLite file with an outbox table that is replaced while it is read: nothing of either is mixed up."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import inturn
+from inturn.core.errors import SourceError
+from inturn.database import Database
+from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
+from inturn.ingest import limits as source_limits
+from waiting import until
+
+MAPPING = MessageMapping(group="body.account", revision="body.n")
+
+
+def made(path: Path, *numbers: int) -> Path:
+    """Make a file with rows; its ids begin at 1."""
+    with closing(sqlite3.connect(path)) as app, app:
+        app.execute("create table outbox (id integer primary key autoincrement, account text, n integer)")
+        app.executemany("insert into outbox (account, n) values ('a', ?)", [(n,) for n in numbers])
+    return path
+
+
+def added(path: Path, n: int) -> None:
+    with closing(sqlite3.connect(path)) as app, app:
+        app.execute("insert into outbox (account, n) values ('a', ?)", [n])
+
+
+def replaced(path: Path, how: str, *numbers: int) -> None:
+    if how == "made anew":
+        path.unlink()
+        made(path, *numbers)
+    else:
+        made(path.with_name("new.db"), *numbers).rename(path)
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_S", 0.05)
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        yield db
+
+
+def sent(db: Database) -> list[int | None]:
+    return [each.revision for each in db.queue("payments").peek(1000)]
+
+
+@pytest.mark.parametrize("how", ["made anew", "renamed"])
+def test_a_file_that_is_replaced_is_refused_until_a_seek_and_then_read(db: Database, tmp_path: Path, how: str) -> None:
+    path, control = made(tmp_path / "app.db", 1, 2), SourceControl(db, "app")
+    source = OutboxSource(path, "outbox")
+    with Ingest(source, db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
+        until(lambda: host.counts.received == 2)
+        replaced(path, how, 11, 12, 13)
+        until(lambda: "made again" in (control.partitions()[0].note or ""))
+        assert sent(db) == [1, 2], "the position of the old file skips no row of the new one"
+        control.seek(None)
+        until(lambda: host.counts.received == 5)
+        added(path, 14)
+        until(lambda: host.counts.received == 6)
+        assert control.partitions()[0].position == "4"
+    assert sent(db) == [1, 2, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize("how", ["made anew", "renamed"])
+def test_a_file_that_is_replaced_before_anything_was_read_is_read_from_its_start(
+    db: Database, tmp_path: Path, how: str
+) -> None:
+    path = made(tmp_path / "app.db")
+    with Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
+        until(lambda: SourceControl(db, "app").partitions()[0].incarnation)
+        replaced(path, how, 11, 12)
+        until(lambda: host.counts.received == 2)
+    assert sent(db) == [11, 12]
+
+
+def test_a_file_that_is_away_for_a_while_or_has_no_table_yet_is_waited_for(db: Database, tmp_path: Path) -> None:
+    path = made(tmp_path / "app.db", 1)
+    with Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
+        until(lambda: host.counts.received == 1)
+        path.rename(tmp_path / "away.db")
+        until(lambda: "is not there" in host.trouble)
+        sqlite3.connect(path).close()
+        assert path.stat().st_size == 0
+        SourceControl(db, "app").seek(None)
+        until(lambda: "the table 'outbox' is not there" in host.trouble)
+        (tmp_path / "away.db").rename(path)
+        added(path, 2)
+        until(lambda: sent(db)[-1] == 2)
+    assert sent(db) in ([1, 2], [1, 1, 2])
+
+
+def test_rows_are_of_the_file_that_was_opened(tmp_path: Path) -> None:
+    path = made(tmp_path / "app.db", 1, 2)
+    source = OutboxSource(path, "outbox")
+    first = source.incarnation("outbox")
+    source.open("outbox", 2)
+    replaced(path, "renamed", 11, 12, 13)
+    with pytest.raises(SourceError, match=r"app\.db' was replaced while it was read"):
+        source.poll(10, 0)
+    assert source.incarnation("outbox") != first
+    source.close("outbox")
+    source.open("outbox", None)
+    assert [each.position for each in source.poll(10, 0)] == [1, 2, 3]
+    source.shut()
