@@ -128,3 +128,14 @@ def test_opentelemetry_has_the_same(db: Database) -> None:
     assert found["inturn.source.records"]["read", "rejected"] == 2
     assert found["inturn.source.lag"][("read",)] == 0
     assert {"inturn.source.age", "inturn.source.idle", "inturn.source.moved_messages"} <= found.keys()
+
+
+def test_rejected_records_that_the_bound_dropped_are_counted(db: Database) -> None:
+    log = Log(p=[b"{}"] * 5 + [RECORD], q=[b"{}"] * 2)
+    Ingest(Scripted(log), db.queue("payments"), MAPPING, name="bank", max_rejected=2).run(until="caught up")
+    found = telemetry.prometheus(db, registry=CollectorRegistry())
+    assert sum(samples(found, "inturn_source_dropped_records_total").values()) == 5
+    assert samples(found, "inturn_source_dropped_records_total") == {
+        (each.name,): each.dropped for each in SourceControl(db, "bank").partitions()
+    }
+    assert samples(found, "inturn_source_records_total")["p", "rejected"] == 5

@@ -97,6 +97,9 @@ def of_sources(figures: Mapping[str, Figures]) -> Iterator[Family]:
     }
     text = "Records of a source by what became of them."
     yield Family("inturn.source.records", "counter", text, (*of, "verdict"), records)
+    dropped = {at: each.dropped for at, each in every.items()}
+    text = "Rejected records that were not kept, since the source keeps as many as it may."
+    yield Family("inturn.source.dropped_records", "counter", text, of, dropped)
     statuses = {(*at, status): count for at, each in every.items() for status, count in each.partitions.items()}
     yield Family("inturn.source.partitions", "gauge", "Partitions of a source.", (*of, "status"), statuses)
     for name, text, field, unit in _SOURCES:

@@ -100,6 +100,7 @@ class SourceFigures(NamedTuple):
             to its end, as a file), ``paused``, ``refused`` (its note says why).
         received: number of records that became messages.
         rejected: number of records that were rejected.
+        dropped: number of these that were not kept, since the source keeps as many as it may.
         moved: number of messages that wait for a decision, since their group came from another partition before.
         lag: number of records that were not read when its owner last looked; None: unknown.
         age_s: how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown. Of
@@ -112,6 +113,7 @@ class SourceFigures(NamedTuple):
     partitions: Mapping[str, int]
     received: int
     rejected: int
+    dropped: int
     moved: int
     lag: int | None
     age_s: float | None
@@ -120,13 +122,13 @@ class SourceFigures(NamedTuple):
     @classmethod
     def at(cls, now_ms: int, row: Sequence[Any]) -> Self:
         """Return the figures at a time; the row is that of the statement ``source_figures``."""
-        source, partition, *counts, received, rejected, moved, lag, oldest_ms, moved_ms = row
+        source, partition, *counts, received, rejected, dropped, moved, lag, oldest_ms, moved_ms = row
         partitions = dict(zip(("read", "unread", "finished", "paused", "refused"), counts, strict=True))
         age_s = 0.0 if lag == 0 else None  # `oldest_ms` is of partitions that are not known to be read
         if oldest_ms is not None:
             age_s = max(0, now_ms - oldest_ms) / 1000
         idle_s = max(0, now_ms - moved_ms) / 1000 if moved_ms else None
-        return cls(source, partition, partitions, received, rejected, moved, lag, age_s, idle_s)
+        return cls(source, partition, partitions, received, rejected, dropped, moved, lag, age_s, idle_s)
 
 
 class Figures(NamedTuple):

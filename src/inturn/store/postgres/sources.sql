@@ -141,13 +141,14 @@ where number in (select value::bigint from jsonb_array_elements_text($1::jsonb) 
 -- name: source_figures
 select source, shown, count(*) filter (where status = 'read'), count(*) filter (where status = 'unread'),
     count(*) filter (where status = 'finished'), count(*) filter (where status = 'paused'),
-    count(*) filter (where status = 'refused'), sum(received)::bigint, sum(rejected)::bigint, sum(moved)::bigint, sum(lag)::bigint,
+    count(*) filter (where status = 'refused'), sum(received)::bigint, sum(rejected)::bigint, sum(dropped)::bigint,
+    sum(moved)::bigint, sum(lag)::bigint,
     min(oldest_ms), max(moved_ms)
 from (
     select p.source, case when count(*) over (partition by p.source) > $2 then '*' else p.name end as shown,
         case when p.note is not null then 'refused' when p.is_paused then 'paused' when p.is_finished then 'finished'
             when p.owner is not null and p.until_ms > $1 then 'read' else 'unread' end as status,
-        p.received, p.rejected, p.lag, case when p.lag = 0 then null else p.record_ms end as oldest_ms, p.moved_ms,
+        p.received, p.rejected, p.dropped, p.lag, case when p.lag = 0 then null else p.record_ms end as oldest_ms, p.moved_ms,
         (select count(*) from inturn_source_moved m where m.source = p.source and m.name = p.name) as moved
     from inturn_source_partition p
 ) as each_partition

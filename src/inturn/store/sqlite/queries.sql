@@ -977,13 +977,14 @@ delete from inturn_source_moved where number in (select value from json_each(?))
 -- name: source_figures
 select source, shown, count(*) filter (where status = 'read'), count(*) filter (where status = 'unread'),
     count(*) filter (where status = 'finished'), count(*) filter (where status = 'paused'),
-    count(*) filter (where status = 'refused'), sum(received), sum(rejected), sum(moved), sum(lag),
+    count(*) filter (where status = 'refused'), sum(received), sum(rejected), sum(dropped),
+    sum(moved), sum(lag),
     min(oldest_ms), max(moved_ms)
 from (
     select p.source, case when count(*) over (partition by p.source) > ?2 then '*' else p.name end as shown,
         case when p.note is not null then 'refused' when p.is_paused then 'paused' when p.is_finished then 'finished'
             when p.owner is not null and p.until_ms > ?1 then 'read' else 'unread' end as status,
-        p.received, p.rejected, p.lag, case when p.lag = 0 then null else p.record_ms end as oldest_ms, p.moved_ms,
+        p.received, p.rejected, p.dropped, p.lag, case when p.lag = 0 then null else p.record_ms end as oldest_ms, p.moved_ms,
         (select count(*) from inturn_source_moved m where m.source = p.source and m.name = p.name) as moved
     from inturn_source_partition p
 ) as each_partition
