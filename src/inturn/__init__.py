@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inturn.core.errors import InturnError, Retryable
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Retry, Timestamp, Wait
+from inturn.core.pipeline.monotone_fields import MonotoneFields
+from inturn.core.pipeline.order import Arrival, Gapless, Monotone, Timestamp
+from inturn.core.pipeline.policies import Retry, Wait
 from inturn.core.rate import Rate
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ __all__ = [
     "Gapless",
     "InturnError",
     "Monotone",
+    "MonotoneFields",
     "Pipeline",
     "Rate",
     "Retry",

@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn import Arrival, Gapless, Monotone, MonotoneFields, Pipeline, Timestamp
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
@@ -62,7 +62,10 @@ def expected(order: Order, history: Sequence[Message], *, final: bool = False) -
         case Gapless():
             found = gapless(order, history)
         case Monotone():
-            found = monotone(order, history)
+            found = monotone(order.column, history)
+        case MonotoneFields():
+            assert len(order.fields) == 1
+            found = monotone(order.fields[0], history)
         case Timestamp():
             found = timestamp(order, history, final=final)
         case Arrival():
@@ -90,15 +93,15 @@ def gapless(order: Gapless, history: Sequence[Message]) -> Expected:
     return _until_bad(turns, early, counts)
 
 
-def monotone(order: Monotone, history: Sequence[Message]) -> Expected:
+def monotone(column: str, history: Sequence[Message]) -> Expected:
     """Whatever is greater than all before it; among the others the copies of such ones are known."""
     records: list[Message] = []
     reported: list[Message] = []
     counts: Counter[str] = Counter()
     for message in history:
-        if any(record[order.column] == message[order.column] for record in records):
-            counts[repeated(order.column, records, reported, message)] += 1
-        elif any(record[order.column] > message[order.column] for record in records):
+        if any(record[column] == message[column] for record in records):
+            counts[repeated(column, records, reported, message)] += 1
+        elif any(record[column] > message[column] for record in records):
             counts["stale"] += 1
         else:
             records.append(message)
@@ -134,7 +137,7 @@ def timestamp(order: Timestamp, history: Sequence[Message], *, final: bool = Fal
 
 def epochs(order: Order, history: Sequence[Message]) -> Expected:
     """Each epoch is a history of its own, until a higher one arrives; what comes of an older one is stale."""
-    assert isinstance(order, Gapless | Monotone)
+    assert isinstance(order, Gapless | Monotone | MonotoneFields)
     assert order.epoch is not None
     result = Expected()
     highest = [max(each[order.epoch] for each in history[: at + 1]) for at in range(len(history))]

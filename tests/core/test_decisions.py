@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import BAD, Message, arrive, check_books, cut, pipeline, revisions, steps, story
 
-from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp, Wait
+from inturn import Arrival, Gapless, Monotone, MonotoneFields, Pipeline, Timestamp, Wait
 from inturn.core.errors import GapError, InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.decision import Decision, DecisionAction, decide
@@ -24,7 +24,12 @@ from inturn.core.pipeline.timeline import Status
 
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 FOREVER: Order = Gapless("r")
-KEYED: dict[str, Order] = {"monotone": Monotone("r"), "arrival": Arrival(), "timestamp": Timestamp("t")}
+KEYED: dict[str, Order] = {
+    "monotone": Monotone("r"),
+    "fields": MonotoneFields(("r",)),
+    "arrival": Arrival(),
+    "timestamp": Timestamp("t"),
+}
 GRADES: dict[str, Order] = {"gapless": FOREVER, **KEYED}
 every_grade = pytest.mark.parametrize("order", GRADES.values(), ids=GRADES)
 other_grades = pytest.mark.parametrize("order", KEYED.values(), ids=KEYED)
@@ -663,6 +668,7 @@ ANY: dict[str, Order] = {
     "lateness": Timestamp("t", "3 seconds"),
     "gapless in epochs": Gapless("r", epoch="e"),
     "monotone in epochs": Monotone("r", epoch="e"),
+    "fields in epochs": MonotoneFields(("r",), epoch="e"),
 }
 any_grade = pytest.mark.parametrize("order", ANY.values(), ids=ANY)
 

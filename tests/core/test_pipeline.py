@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from reference import arrive, keep, pipeline
 
-from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
+from inturn import Arrival, Gapless, Monotone, MonotoneFields, Pipeline, Retry, Timestamp, Wait
 from inturn.core import limits
 from inturn.core.errors import InputError, InvalidMessage, PipelineError
 
@@ -44,6 +44,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "arrival is no text": ({"arrival": True}, "the arrival field is True; expected the name of a field"),
     "epoch is no text": ({"order": Gapless("r", epoch=2)}, "the epoch field is 2; expected the name of a field"),  # type: ignore[arg-type]
     "turn is empty": ({"order": Monotone("")}, "the turn field is ''; expected the name of a field"),
+    "turn is two": ({"order": Monotone(("r", "q"))}, r"several fields have it: MonotoneFields\(\('r', 'q'\)\)"),  # type: ignore[arg-type]
+    "no fields": (
+        {"order": MonotoneFields()},
+        r"MonotoneFields\(fields=\(\)\); expected the names of fields, each once",
+    ),
+    "fields are text": ({"order": MonotoneFields("r")}, r"MonotoneFields\(fields='r'\); expected the names of fields"),  # type: ignore[arg-type]
+    "a field twice": ({"order": MonotoneFields(("r", "r"))}, "expected the names of fields, each once"),
+    "id beside fields": (
+        {"order": MonotoneFields(("r",)), "id": "i"},
+        "with MonotoneFields the position is .* id; leave id out",
+    ),
+    "a field is ignored": ({"order": MonotoneFields(("r", "q")), "ignore": ["q"]}, "'q' says where a message belongs"),
     "turn is none": ({"order": Timestamp(None), "id": "i"}, "the turn field is None; expected the name of a field"),  # type: ignore[arg-type]
     "start is no number": ({"order": Gapless("r", start="1")}, r"Gapless\(start='1'\); expected a whole number"),  # type: ignore[arg-type]
     "start is a truth": ({"order": Gapless("r", start=True)}, r"Gapless\(start=True\); expected a whole number"),
@@ -62,8 +74,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "id is the arrival": ({"order": Arrival(), "id": "i", "arrival": "i"}, "'i' says where a message belongs"),
     "ignore is a number": ({"ignore": [3]}, r"Pipeline\(ignore=\[3\]\); expected the names of fields"),
     "ignore is nothing": ({"ignore": None}, r"Pipeline\(ignore=None\); expected the names of fields"),
-    "order is text": ({"order": "r"}, r"Pipeline\(order='r'\); expected Gapless, Monotone, Timestamp or Arrival"),
-    "order is a type": ({"order": Arrival, "id": "i"}, "expected Gapless, Monotone, Timestamp or Arrival"),
+    "order is text": (
+        {"order": "r"},
+        r"Pipeline\(order='r'\); expected Gapless, Monotone, MonotoneFields, Timestamp or Arrival",
+    ),
+    "order is a type": (
+        {"order": Arrival, "id": "i"},
+        "expected Gapless, Monotone, MonotoneFields, Timestamp or Arrival",
+    ),
     "on_gap is a time": (
         {"on_gap": "1 day"},
         r"Pipeline\(on_gap='1 day'\); expected Wait\(…\), such as Wait\('10 minutes'",

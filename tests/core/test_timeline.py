@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from reference import pipeline
 
-from inturn import Arrival, Gapless, Monotone, Timestamp
+from inturn import Arrival, Gapless, Monotone, MonotoneFields, Timestamp
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.timeline import TABLE, Position, Status, Timeline, TimelineVerdict
@@ -47,16 +47,25 @@ def test_the_script_changes_only_what_is_between_its_comments(tmp_path: Path) ->
 
 
 def entry(turn: int, content: str = "x", epoch: int = 0) -> TimelineEntry:
-    return TimelineEntry(turn=turn, digest=content.encode().ljust(32), message=content, epoch=epoch, id=str(turn))
+    return TimelineEntry(
+        turn=turn, digest=content.encode().ljust(32), message=content, epoch=epoch, id=str(turn), tie=str(turn)
+    )
 
 
 REACHED: dict[type[Order], set[Position]] = {
     Gapless: set(Position) - {Position.LATE},
     Monotone: {Position.NEXT, Position.AHEAD, Position.COPY, Position.OTHER, Position.FORGOTTEN},
+    MonotoneFields: {Position.NEXT, Position.AHEAD, Position.COPY, Position.OTHER, Position.FORGOTTEN},
     Timestamp: {Position.AHEAD, Position.COPY, Position.OTHER, Position.LATE},
     Arrival: {Position.NEXT, Position.COPY, Position.OTHER},
 }
-ORDERS = [Gapless("r", epoch="e"), Monotone("r", epoch="e"), Timestamp("t", "0 seconds"), Arrival()]
+ORDERS = [
+    Gapless("r", epoch="e"),
+    Monotone("r", epoch="e"),
+    MonotoneFields(("r",), epoch="e"),
+    Timestamp("t", "0 seconds"),
+    Arrival(),
+]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
@@ -65,7 +74,7 @@ def test_a_grade_of_order_knows_these_places_and_no_others(order: Order) -> None
     for turns in product(range(1, 4), repeat=3):
         for at, content, epoch in product((1, 2, 3), "xy", (0, 1)):
             line = _applied(order, turns)
-            found.add(line.place(entry(at, content, epoch if isinstance(order, Gapless | Monotone) else 0)))
+            found.add(line.place(entry(at, content, epoch if order.epoch else 0)))
     if isinstance(order, Gapless):
         line = _applied(order, ())
         line.skip(1, 2)  # type: ignore[attr-defined]

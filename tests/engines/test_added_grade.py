@@ -24,7 +24,7 @@ from inturn.results.inspection import DatabaseInspector
 from kernel_harness import Bench, expected
 
 SOURCES = Path(inturn.__file__).parent
-GRADES = {"Gapless", "Monotone", "Timestamp", "Arrival"}
+GRADES = {"Gapless", "Monotone", "MonotoneFields", "Timestamp", "Arrival"}
 SCHEMA = pa.schema([("g", pa.string()), ("r", pa.int64()), ("v", pa.int64()), ("seq", pa.int64())])
 
 

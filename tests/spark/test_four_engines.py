@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from inturn import Arrival, Gapless, Monotone, Pipeline, Retry, Timestamp, Wait
+from inturn import Arrival, Gapless, Monotone, MonotoneFields, Pipeline, Retry, Timestamp, Wait
 from inturn.core.errors import InputError, Retryable
 from inturn.spark import batch
 from inturn.testing import Comparison, Different, EngineResult, compare, disorder, same, sparked
@@ -51,6 +51,10 @@ def history(seed: int, epochs: int = 1, **more: Any) -> list[Row]:
         {
             "account": f"acct-{account}",
             "revision": revision,
+            "source": {
+                "lsn": f"{revision // 8:0{1 + revision % 3}X}:{revision // 2:x}",
+                "serial": None if revision % 2 == 0 else str(9 + revision % 2),
+            },
             "epoch": epoch,
             "id": f"{account}-{epoch}-{revision}",
             "at": NOON + dt.timedelta(seconds=30 * epoch + revision),
@@ -62,7 +66,7 @@ def history(seed: int, epochs: int = 1, **more: Any) -> list[Row]:
         for account in range(7)
     ]
     came = disorder(clean, seed=seed, lost=0.02, contradict=lambda each: {**each, "amount": 1}, **more)
-    return [*came, {**clean[0], "account": None}, {**clean[1], "id": None, "revision": None}]
+    return [*came, {**clean[0], "account": None}, {**clean[1], "id": None, "revision": None, "source": None}]
 
 
 CASES = {
@@ -71,6 +75,7 @@ CASES = {
     "skips": (ledger(Gapless("revision"), on_gap=Wait("1 second", then="skip")), history(3)),
     "parks": (ledger(Gapless("revision", epoch="epoch"), on_gap=Wait("1 day", then="park")), history(4, epochs=2)),
     "monotone": (ledger(Monotone("revision", epoch="epoch")), history(5, epochs=2)),
+    "fields": (ledger(MonotoneFields(("source.lsn", "source.serial"), epoch="epoch")), history(8, epochs=2)),
     "timestamp": (ledger(Timestamp("at", lateness="9 seconds"), arrival="n"), history(6, arrival="n")),
     "arrival": (ledger(Arrival()), history(7)),
 }

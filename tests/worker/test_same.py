@@ -11,7 +11,7 @@ import pytest
 from shop import Row, ledger, post, row
 
 import inturn
-from inturn import Arrival, Gapless, Monotone, Pipeline, Timestamp
+from inturn import Arrival, Gapless, Monotone, MonotoneFields, Pipeline, Timestamp
 from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Order
 from inturn.results.inspection import DatabaseInspector
@@ -21,6 +21,7 @@ ORDERS = [
     Gapless("revision"),
     Gapless("revision", start="first"),
     Monotone("revision", epoch="epoch"),
+    MonotoneFields(("revision",), epoch="epoch"),
     Arrival(),
     Timestamp("revision"),
 ]

@@ -28,7 +28,7 @@ from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.override import override
-from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.policies import Retry
 from inturn.core.rate import Rate
 from inturn.core.words import counted
 from inturn.definitions import load_function

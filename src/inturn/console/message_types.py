@@ -21,7 +21,6 @@ import msgspec
 from inturn.console.isolation import isolate, limit_resources
 from inturn.core.errors import InturnError
 from inturn.core.identity import field_names
-from inturn.core.pipeline.decision import placing
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
 from inturn.core.values.states import hints_of, is_none_allowed, real, required
@@ -77,7 +76,7 @@ class MessageTypes(msgspec.Struct, frozen=True):
 
 def field_types(pipeline: Pipeline) -> list[FieldType]:
     """Return the fields of a pipeline's message type; for plain dicts those alone that cannot be replaced."""
-    fixed = {parts(name)[0] for name in placing(pipeline)}
+    fixed = {parts(name)[0] for name in pipeline.placing_fields}
     record: type | None = pipeline.message
     names = None if record is None else field_names(record)
     if record is None or names is None:

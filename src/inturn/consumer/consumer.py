@@ -25,7 +25,7 @@ from inturn.consumer.transaction import AckRefused
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError
 from inturn.core.override import override
-from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.messages import Delivery
 from inturn.core.rate import Rate, RateLimits
 from inturn.core.source_lines import keep_source_lines

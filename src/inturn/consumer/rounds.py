@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from inturn.core import limits
 from inturn.core.errors import HandlerError, InputError
-from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.lapsed import LapsedRule, why_spent
 from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest

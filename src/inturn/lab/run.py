@@ -104,7 +104,7 @@ def _grade(pipeline: Pipeline | None) -> OrderGrade:
     """Return what the order of the messages can tell; for a time, that of a lateness which is long enough."""
     if pipeline is None or pipeline.order.has_gaps or pipeline.order.has_times:
         return "gapless"
-    return "monotone" if pipeline.order.only_rises else "arrival"
+    return "monotone" if pipeline.order.only_rises or pipeline.order.fields else "arrival"
 
 
 def _start(pipeline: Pipeline | None) -> int | None:

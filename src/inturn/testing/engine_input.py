@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.order import Retry, Wait
+from inturn.core.pipeline.policies import Retry, Wait
 from inturn.core.pipeline.reading import read
 from inturn.core.values.path import parts, put, value_at
 

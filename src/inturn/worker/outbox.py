@@ -11,7 +11,7 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import DeliveryRefused
 from inturn.core.pipeline.handler import refuse_generator
-from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.lapsed import why_spent
 from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach

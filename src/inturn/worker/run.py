@@ -6,7 +6,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
-from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.policies import Retry
 from inturn.core.pipeline.replay import check_final
 from inturn.queue import Queue
 from inturn.worker.chain import To

@@ -16,7 +16,7 @@ from inturn.core.errors import InputError, QueueFull
 from inturn.core.override import override
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
-from inturn.core.pipeline.order import Retry
+from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach

@@ -20,7 +20,6 @@ from inturn.core.texts import checked_text, last_line, note, storable, unholdabl
 from inturn.core.values.path import parts, value_at
 
 if TYPE_CHECKING:
-    from inturn.core.pipeline.definition import Pipeline
     from inturn.core.pipeline.order import Order
 
 Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
@@ -143,11 +142,6 @@ def no_gap(grade: type["Order"]) -> str:
     )
 
 
-def placing(pipeline: "Pipeline") -> tuple[str, ...]:
-    """Return the fields that a replaced message keeps: group, epoch, turn and id, where they apply."""
-    return tuple(dict.fromkeys(name for name in (*pipeline.key_fields, pipeline.id) if name is not None))
-
-
 def overtaken(by: str) -> str:
     """Return the reason why a decision is void whose subject has moved."""
     return f"events have overtaken it: {by}"
@@ -173,7 +167,7 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
         return entry
     if new is None:
         return "it does not say the new content"
-    for name in placing(group.pipeline):
+    for name in group.pipeline.placing_fields:
         was, would_be = value_at(old, name), value_at(new, name)
         if parts(name)[0] in new and would_be != was:
             changed = f"{name} was {was!r} and would be {would_be!r}"

@@ -11,7 +11,8 @@ from inturn.core import limits
 from inturn.core.errors import PipelineError, StateError, ValueRefused
 from inturn.core.identity import TimelineEntry, effect_id, field_names
 from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
-from inturn.core.pipeline.order import Order, Retry, Wait
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.policies import Retry, Wait
 from inturn.core.pipeline.type_variables import MessageT, OutputT, StateT
 from inturn.core.source_lines import keep_source_lines
 from inturn.core.texts import name_fault, storable
@@ -188,7 +189,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     @cached_property
     def turn(self) -> str | None:
-        """The field with a message's place in its group's order; None for ``Arrival``."""
+        """The field with a message's place in its group's order; None for ``Arrival``, and where several have it."""
         return self.order.column
 
     @cached_property
@@ -205,12 +206,32 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
     def key_fields(self) -> tuple[str, ...]:
         """The fields without which a message cannot be placed: group, epoch, place and id, where they apply."""
         ids = None if self.order.has_revisions else self.id
-        return tuple(name for name in (self.group, self.epoch, self.turn, ids) if name is not None)
+        return tuple(name for name in (self.group, self.epoch, self.turn, *self.order.fields[:1], ids) if name)
+
+    @cached_property
+    def placing_fields(self) -> tuple[str, ...]:
+        """The fields that say where a message belongs and what its name is: the key fields, and those that may be null.
+
+        A message that is replaced keeps them.
+        """
+        return tuple(dict.fromkeys(name for name in (*self.key_fields, *self.order.fields, self.id) if name))
 
     @cached_property
     def read_places(self) -> Callable[[Any], list[Any]]:
-        """The function that reads group, epoch, turn, id and arrival of a message; 0 where no field is named."""
-        return path.reader([self.group, self.epoch, self.turn, self.id, self.arrival], 0)
+        """The function that reads group, epoch, turn, id and arrival of a message; 0 where no field is named.
+
+        Where several fields have the place, the turn is the list of their values.
+        """
+        fields = self.order.fields
+        read = path.reader([self.group, self.epoch, self.turn, self.id, self.arrival, *fields], 0)
+        if not fields:
+            return read
+
+        def read_fields(content: Any) -> list[Any]:
+            group, epoch, _, ident, arrival, *parts = read(content)
+            return [group, epoch, parts, ident, arrival]
+
+        return read_fields
 
     @cached_property
     def fields(self) -> tuple[str, ...] | None:
@@ -237,7 +258,9 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     def _check_kinds(self) -> None:
         if not isinstance(self.order, Order):
-            raise PipelineError(f"Pipeline(order={self.order!r}); expected Gapless, Monotone, Timestamp or Arrival")
+            raise PipelineError(
+                f"Pipeline(order={self.order!r}); expected Gapless, Monotone, MonotoneFields, Timestamp or Arrival"
+            )
         if not isinstance(self.on_gap, Wait | None):
             msg = f"Pipeline(on_gap={self.on_gap!r}); expected Wait(…), such as Wait('10 minutes', then='park')"
             raise PipelineError(msg)
@@ -249,7 +272,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         if not isinstance(self.name, str) or not 0 < len(self.name) <= limits.NAME_LENGTH:
             msg = f"Pipeline(name={self.name!r}); expected a text of 1 to {limits.NAME_LENGTH} characters"
             raise PipelineError(msg)
-        fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.ignore)
+        fields = (self.group, self.id, self.arrival, self.epoch, self.turn, *self.order.fields, *self.ignore)
         for text in (self.name, *(each for each in fields if isinstance(each, str))):
             if text and (fault := name_fault("name", text)):
                 raise PipelineError(f"Pipeline {self.name!r}: {fault}")
@@ -271,11 +294,16 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         if self.on_gap is not None and not self.order.has_gaps:
             msg = f"on_gap={self.on_gap} needs an order in which gaps can be seen; {kind} cannot tell a gap: "
             raise PipelineError(msg + "leave on_gap out, or use Gapless if revisions have no holes")
-        if self.id is None and not self.order.has_revisions:
+        if self.id is not None and self.order.fields:
+            msg = f"Pipeline(id={self.id!r}): with {kind} the position is a message's id; leave id out"
+            raise PipelineError(msg)
+        if self.id is None and not self.order.has_revisions and not self.order.fields:
             msg = f"{kind} has no identity of its own: name the field that tells duplicates, Pipeline(id=…)"
             raise PipelineError(msg)
         outside = [path.parts(name) for name in (*([self.arrival] if self.arrival else []), *self.ignore)]
-        content = [name for name in self.key_fields if any(path.parts(name)[: len(each)] == each for each in outside)]
+        content = [
+            name for name in self.placing_fields if any(path.parts(name)[: len(each)] == each for each in outside)
+        ]
         if content:
             msg = f"{content[0]!r} says where a message belongs, so it cannot be named in arrival= or ignore="
             raise PipelineError(msg)
@@ -288,6 +316,5 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
                 f"Pipeline(message={self.message!r}); expected a dataclass, a msgspec.Struct, a pydantic model or None"
             )
             raise PipelineError(msg)
-        named = [*self.key_fields, *([self.id] if self.id else [])]
-        for name in named:
+        for name in self.placing_fields:
             path.check(self.message, name)

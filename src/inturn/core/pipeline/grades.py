@@ -167,8 +167,13 @@ class KeyedTimeline(Timeline):
     def __post_init__(self) -> None:
         super().__post_init__()
         # An OrderedDict finds its oldest entry at once; a dict has to pass over all entries removed before it.
-        self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in RECORD.iter_unpack(self.memory))
+        records = RECORD.iter_unpack(memoryview(self.memory)[self.records_at() :])
+        self._known = OrderedDict((mark, (known, turn)) for mark, known, turn in records)
         self._waiting: dict[bytes, TimelineEntry] = {}
+
+    def records_at(self) -> int:
+        """Return where the records begin in ``memory``."""
+        return 0
 
     def mark(self, entry: TimelineEntry) -> bytes:
         """Return the 16 bytes that identify the message."""
@@ -217,6 +222,12 @@ class KeyedTimeline(Timeline):
     def applied(self, entry: TimelineEntry) -> None:
         self._known[self.mark(entry)] = (entry.digest[:MARK_BYTES], entry.turn)
 
+    def forget_oldest(self) -> None:
+        """Forget the message that was applied first, and its conflicts where their place is its mark."""
+        mark, _ = self._known.popitem(last=False)
+        if self._reported:
+            self._reported = {each for each in self._reported if not each.startswith(mark)}
+
     def renew(self, epoch: int) -> list[TimelineEntry]:
         lost = super().renew(epoch)
         self._known.clear()
@@ -235,8 +246,40 @@ class KeyedTimeline(Timeline):
         return entry
 
 
-class MonotoneTimeline(KeyedTimeline):
-    """A timeline of ``Monotone``; ``reached`` is the greatest number seen, applied or held: smaller numbers are old."""
+class RisingTimeline(KeyedTimeline):
+    """A timeline in which any place above the greatest one, applied or held, is next; lower ones are old."""
+
+    __slots__ = ()
+
+    def is_above(self, entry: TimelineEntry) -> bool:
+        """Return whether a message of the current epoch is above the greatest place seen."""
+        raise NotImplementedError
+
+    def place(self, entry: TimelineEntry) -> Position:
+        if entry.epoch < (self.epoch or 0):
+            return Position.FORGOTTEN
+        if entry.epoch > (self.epoch or 0):
+            held = self.held.get(self.key(entry))
+            return Position.AHEAD if held is None else Position.COPY if held.digest == entry.digest else Position.OTHER
+        return Position.NEXT if self.is_above(entry) else self.recall(entry) or Position.FORGOTTEN
+
+    def applied(self, entry: TimelineEntry) -> None:
+        super().applied(entry)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget the oldest at once: the cut between steps must not decide what is a conflict."""
+        if len(self._known) > limits.REMEMBERED_REVISIONS:
+            self.forget_oldest()
+
+    def ready(self) -> TimelineEntry | None:
+        # Messages of a later epoch, held by a failed group, wait until that epoch begins.
+        key = None if self.parked else self.first()
+        return None if key is None or key[0] != (self.epoch or 0) else self.pop()
+
+
+class MonotoneTimeline(RisingTimeline):
+    """A timeline of ``Monotone``; ``reached`` is the greatest number seen."""
 
     __slots__ = ("_greatest",)
 
@@ -257,15 +300,8 @@ class MonotoneTimeline(KeyedTimeline):
     def key(self, entry: TimelineEntry) -> Key:
         return (entry.epoch, entry.turn)
 
-    def place(self, entry: TimelineEntry) -> Position:
-        if entry.epoch < (self.epoch or 0):
-            return Position.FORGOTTEN
-        if entry.epoch > (self.epoch or 0):
-            held = self.held.get(self.key(entry))
-            return Position.AHEAD if held is None else Position.COPY if held.digest == entry.digest else Position.OTHER
-        if self.reached is None or entry.turn > self.reached:
-            return Position.NEXT
-        return self.recall(entry) or Position.FORGOTTEN
+    def is_above(self, entry: TimelineEntry) -> bool:
+        return self.reached is None or entry.turn > self.reached
 
     def see(self, entry: TimelineEntry) -> None:
         if entry.epoch == (self.epoch or 0):
@@ -280,10 +316,6 @@ class MonotoneTimeline(KeyedTimeline):
         super().restore(entry)
         self._greatest[entry.epoch] = max(entry.turn, self._greatest.get(entry.epoch, entry.turn))
 
-    def applied(self, entry: TimelineEntry) -> None:
-        super().applied(entry)
-        self._forget()
-
     def advance(self, entries: Iterable[tuple[int, bytes]]) -> None:
         """Record that numbers with their digests, rising from ``reached``, were applied."""
         for turn, digest in entries:
@@ -291,22 +323,12 @@ class MonotoneTimeline(KeyedTimeline):
             self._forget()
             self.reached = turn
 
-    def _forget(self) -> None:
-        """Forget the oldest at once: the cut between steps must not decide what is a conflict."""
-        if len(self._known) > limits.REMEMBERED_REVISIONS:
-            self._known.popitem(last=False)
-
     @override
     def settle(self) -> None:
         if self._known:
             oldest = min(turn for _, turn in self._known.values())
             self.forget_conflicts(place_mark(self.epoch or 0, oldest))
         super().settle()
-
-    def ready(self) -> TimelineEntry | None:
-        # Messages of a later epoch, held by a failed group, wait until that epoch begins.
-        key = None if self.parked else self.first()
-        return None if key is None or key[0] != (self.epoch or 0) else self.pop()
 
 
 class TimestampTimeline(KeyedTimeline):
@@ -362,9 +384,7 @@ class TimestampTimeline(KeyedTimeline):
             oldest = next(iter(self._known))
             if watermark is None or self._known[oldest][1] >= watermark:
                 break
-            mark, _ = self._known.popitem(last=False)
-            if self._reported:
-                self._reported = {each for each in self._reported if not each.startswith(mark)}
+            self.forget_oldest()
 
     @override
     def releases_first(self, entries: Sequence[TimelineEntry]) -> bool:  # noqa: ARG002 - an override

@@ -1,4 +1,4 @@
-"""The grades of order, and the policies for gaps and failures: plain values for the definition of a pipeline.
+"""The grades of order: plain values for the definition of a pipeline.
 
 A grade is one class here, with its traits and its timeline. No other code asks which grade an order is.
 """
@@ -21,9 +21,6 @@ from inturn.core.values.duration import Duration, duration_us
 from inturn.core.values.instant import MICROSECONDS, Unit, is_date, read_ns, read_us
 from inturn.core.values.sortable import sortable, sortable_integer
 
-_DOUBLINGS = 32
-"""A microsecond that is doubled so often is more than the longest pause."""
-
 
 class Order:
     """A grade of order: how the place of a message is read, what it proves, and the timeline that applies it.
@@ -31,7 +28,8 @@ class Order:
     A grade is a frozen dataclass; stores remember it by its ``repr``, which therefore never changes.
 
     Attributes:
-        column: field with a message's place in its group; None if there is none.
+        column: field with a message's place in its group; None if there is none, or there are several.
+        fields: fields with the parts of a message's place, the most significant first; none if one field says it.
         epoch: field with the epoch; None if there is none.
         unit: unit of a number that is a time, where the places are times.
         timeline_type: class of a group's timeline.
@@ -44,6 +42,7 @@ class Order:
     """
 
     column: str | None
+    fields: tuple[str, ...] = ()
     epoch: str | None = None
     unit: Unit
     timeline_type: ClassVar[type[Timeline]]
@@ -117,6 +116,10 @@ class Order:
             ident: its id.
         """
         return ""
+
+    def name(self, value: Any) -> str | None:  # noqa: ARG002 - a hook
+        """Return the id that the place of a message makes; None where messages have ids of their own, or none."""
+        return None
 
     def identity(self, entry: TimelineEntry) -> int | str:
         """Return the name of a message within its group: the revision, or the id where the order has none."""
@@ -241,6 +244,13 @@ class Monotone(Order):
     timeline_type = MonotoneTimeline
     has_revisions = only_rises = True
 
+    @override
+    def check(self) -> None:
+        if isinstance(self.column, tuple | list):
+            msg = f"Monotone(column={self.column!r}): if several fields have it: MonotoneFields({tuple(self.column)!r})"
+            raise PipelineError(msg)
+        super().check()
+
 
 @dataclass(frozen=True)
 class Timestamp(Order):
@@ -337,54 +347,3 @@ class Arrival(Order):
     @override
     def check(self) -> None:
         """Nothing to check: there are no fields."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """The policy for a gap: wait, for ever or for a time.
-
-    Attributes:
-        timeout: length of the wait, such as ``"10 minutes"``; None waits for ever.
-        then: ``park`` the group, ``skip`` the missing revisions, or ``fail`` the run with nothing committed.
-    """
-
-    timeout: Duration | None = None
-    then: Literal["park", "skip", "fail"] = "park"
-
-    def __post_init__(self) -> None:
-        if self.then not in ("park", "skip", "fail"):
-            raise PipelineError(f"Wait(then={self.then!r}); expected 'park', 'skip' or 'fail'")
-        if self.timeout is None and self.then != "park":
-            raise PipelineError(
-                f"Wait(then={self.then!r}) never ends its wait; give it a time: Wait('10 minutes', then={self.then!r})"
-            )
-        if self.timeout is not None:
-            duration_us(self.timeout, what="Wait(timeout)")
-
-    @cached_property
-    def timeout_us(self) -> int | None:
-        """The timeout in microseconds; None waits for ever."""
-        return None if self.timeout is None else duration_us(self.timeout, what="Wait(timeout)")
-
-
-@dataclass(frozen=True)
-class Retry:
-    """The policy for a handler that raises ``Retryable``: further attempts before its group is parked.
-
-    Attributes:
-        times: number of further attempts.
-        backoff: pause before the first of them, doubled for each one after it, at most a minute.
-    """
-
-    times: int = 0
-    backoff: Duration = "100 milliseconds"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.times, int) or self.times < 0:
-            raise PipelineError(f"Retry(times={self.times!r}); expected a whole number of further attempts, 0 or more")
-        duration_us(self.backoff, what="Retry(backoff)")
-
-    def pauses_s(self) -> list[float]:
-        """Return the pause before each further attempt, in seconds."""
-        first = duration_us(self.backoff, what="Retry(backoff)") / 1e6
-        return [min(first * 2.0 ** min(n, _DOUBLINGS), 60.0) for n in range(self.times)]

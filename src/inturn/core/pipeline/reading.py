@@ -186,7 +186,7 @@ def _offer(
     pipeline: Pipeline, given: Any, number: int, message: Any, content: Mapping[str, Any], at: Placed, place: _Place
 ) -> tuple[Any, str, TimelineEntry]:
     order, is_identified = pipeline.order, pipeline.id is not None
-    name = str(at.id) if is_identified and at.id is not None else None
+    name = str(at.id) if is_identified and at.id is not None else order.name(at.turn)
     came = None
     if pipeline.arrival is not None:
         came = at.arrival if _says_arrival(pipeline.arrival, content) else number

@@ -13,7 +13,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.content import fields_of
-from inturn.core.pipeline.decision import Decision, decide, placing
+from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.handler import check_result, fingerprint
@@ -206,7 +206,7 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
     for name in new.keys() - own.keys():
         raise InputError(f"the message has no field {name!r}; it has {', '.join(own)}")
     content: Any = {**own, **new}
-    for name in placing(pipeline):
+    for name in pipeline.placing_fields:
         content = put(content, name, value_at(own, name))
     message, _ = message_of(pipeline, content)
     if isinstance(message, Unmade):

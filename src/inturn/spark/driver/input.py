@@ -31,7 +31,12 @@ _FITS: dict[Any, tuple[str, ...]] = {
     dt.datetime: (*_TIMES, *_TEXTS),
     Decimal: ("decimal", *_TEXTS, *INTEGERS),
 }
-_MENDS = {"group": "cast it to string", "revision": "cast it to bigint", "time": "cast it to timestamp"}
+_MENDS = {
+    "group": "cast it to string",
+    "revision": "cast it to bigint",
+    "time": "cast it to timestamp",
+    "position": "cast it to bigint or string",
+}
 
 
 def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) -> list[str]:
@@ -50,7 +55,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     check_described(df)
     _check_names(df)
     names = [name for name in df.columns if name not in (ARRIVED, CORRUPT)]
-    needed = [*pipeline.key_fields, *(name for name in (pipeline.id, pipeline.arrival) if name)]
+    needed = [*pipeline.placing_fields, *([pipeline.arrival] if pipeline.arrival else [])]
     places = {name: _kind_at(pipeline, df, name) for name in needed}
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     _check_places(pipeline, places)
@@ -103,6 +108,7 @@ def _check_places(pipeline: Pipeline, kinds: dict[str, str]) -> None:
         else (pipeline.turn, "revision", INTEGERS),
         (pipeline.arrival, "revision", (*INTEGERS, *_TIMES)),
         (pipeline.id, "group", _GROUPS),
+        *((name, "position", (*INTEGERS, "decimal", *_TEXTS)) for name in pipeline.order.fields),
     ]
     for name, what, allowed in checks:
         if name is not None and kinds[name].partition("(")[0] not in allowed:

@@ -16,7 +16,7 @@ from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import ARRIVED, HASH, OWN
 from inturn.spark.columns.records import rows_of, values
-from inturn.spark.executor.placement import TIE, column_of, sort_keys, turn_of
+from inturn.spark.executor.placement import TIE, column_of, id_of, sort_keys, turn_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -79,7 +79,7 @@ class Chunk:
         groups = table[group].combine_chunks()
         change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
         starts = np.concatenate([[0], np.flatnonzero(change) + 1])
-        firsts, turn = groups.take(pa.array(starts)), turn_of(pipeline)
+        firsts, turn, ident = groups.take(pa.array(starts)), turn_of(pipeline), id_of(pipeline)
         return cls(
             pipeline=pipeline,
             codec=codec,
@@ -92,7 +92,7 @@ class Chunk:
             starts=np.append(starts, len(table)),
             turns=np.zeros(len(table), np.int64) if turn is None else numbers(table[turn]),
             epochs=numbers(table[column_of(pipeline.epoch)]) if pipeline.epoch else None,
-            ids=_texts(table[column_of(pipeline.id)]) if pipeline.id else None,
+            ids=None if ident is None else _texts(table[ident]),
             ties=table[TIE].to_pylist() if TIE in table.column_names else None,
             digest=[None] * len(table),
         )

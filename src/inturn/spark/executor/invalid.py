@@ -17,7 +17,7 @@ from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
 from inturn.spark.columns.readable import as_texts, unreadable, without
 from inturn.spark.columns.records import rows_of
-from inturn.spark.executor.placement import TURN, column_of, within
+from inturn.spark.executor.placement import TIE, TURN, column_of, within
 
 
 class ValidRows:
@@ -95,11 +95,16 @@ def unread_lines(table: pa.Table) -> dict[int, str]:
 
 
 def _unordered(pipeline: Pipeline, table: pa.Table) -> dict[int, str]:
-    """Return the rows whose time is none, or null."""
+    """Return the rows whose time is none, or null; or one of whose positions is none."""
+    order = pipeline.order
+    if order.fields:
+        rows = _rows(table[TIE].is_null())
+        given = [within(table, name).take(pa.array(rows, pa.int64())).to_pylist() for name in order.fields]
+        return {row: cast("str", order.fault(place)) for row, *place in zip(rows, *given, strict=True)}
     if pipeline.time is None:
         return {}
-    given = within(table, pipeline.time)
-    return {row: no_time(pipeline.time, given[row].as_py()) for row in _rows(table[TURN].is_null())}
+    times = within(table, pipeline.time)
+    return {row: no_time(pipeline.time, times[row].as_py()) for row in _rows(table[TURN].is_null())}
 
 
 def name_faults(what: str, column: pa.ChunkedArray) -> dict[int, str]:

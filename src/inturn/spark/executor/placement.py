@@ -21,7 +21,9 @@ from inturn.spark.columns.names import ARRIVED, OWN
 TURN: Final = f"{OWN}turn"
 """The column with a message's time, in microseconds since 1970."""
 TIE: Final = f"{OWN}tie"
-"""The column with the text that orders messages of the same time."""
+"""The column with the text that orders messages of the same turn."""
+IDENT: Final = f"{OWN}id"
+"""The column with the ids that the places of messages make, where several fields have the place."""
 _WITHIN: Final = f"{OWN}at_"
 
 
@@ -38,15 +40,37 @@ def turn_of(pipeline: Pipeline) -> str | None:
     return None if pipeline.turn is None else column_of(pipeline.turn)
 
 
+def id_of(pipeline: Pipeline) -> str | None:
+    """Return the name of the task's column with a message's id; None if messages have none."""
+    if pipeline.order.fields:
+        return IDENT
+    return None if pipeline.id is None else column_of(pipeline.id)
+
+
 def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with added columns for struct fields and times that place them."""
-    for path in dict.fromkeys((*pipeline.key_fields[1:], pipeline.id, pipeline.arrival)):
-        if path is not None and len(parts(path)) > 1:
+    for path in dict.fromkeys((*pipeline.placing_fields, pipeline.arrival)):
+        if path not in (None, pipeline.group) and len(parts(path)) > 1:
             batch = batch.append_column(column_of(path), within(batch, path))
     if pipeline.time is not None:
         batch = batch.append_column(TURN, _times(batch.column(column_of(pipeline.time)), pipeline.order.unit))
         batch = batch.append_column(TIE, _ties(pipeline, batch))
+    if pipeline.order.fields:
+        for name, column in zip((TIE, IDENT), _positions(pipeline, batch), strict=True):
+            batch = batch.append_column(name, column)
     return batch
+
+
+def _positions(pipeline: Pipeline, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Return the ties of messages whose place is in several fields, and their ids; null where a field has none."""
+    order = pipeline.order
+    places = list(zip(*(_plain(batch.column(column_of(name))) for name in order.fields), strict=True))
+    good = [order.fault(each) is None for each in places]
+    ties, names = (
+        [of(each) if is_good else None for each, is_good in zip(places, good, strict=True)]
+        for of in (lambda each: order.tie(each, None, ""), order.name)
+    )
+    return pa.array(ties, pa.string()), pa.array(names, pa.string())
 
 
 def _ties(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.Array:
@@ -101,7 +125,8 @@ def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
     ident = None if pipeline.order.has_revisions else pipeline.id
     epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
     arrival = arrival or (ARRIVED if has_places else None)
-    own = [epoch, turn_of(pipeline), TIE if pipeline.order.has_times else None, ident]
+    has_ties = pipeline.order.has_times or pipeline.order.fields
+    own = [epoch, turn_of(pipeline), TIE if has_ties else None, ident]
     keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
     return [key for key in keys if key is not None]
 

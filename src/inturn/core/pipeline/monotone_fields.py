@@ -1,0 +1,137 @@
+"""The order by several fields: positions in a log that do not fit into one number, and the timeline that applies it.
+
+A place is the list of the positions, and its text form is the id of the message. Numbers of 64 bits, which other grades
+have as their turns, do not hold it; so the turn of every message is 0, and the tie orders them.
+"""
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+from inturn.core.errors import PipelineError
+from inturn.core.identity import TimelineEntry
+from inturn.core.override import override
+from inturn.core.pipeline.grades import RisingTimeline
+from inturn.core.pipeline.order import Order
+from inturn.core.pipeline.timeline import MARK_BYTES, Key, place_mark
+from inturn.core.values.position import EXPECTED, Position, position_of, shown_positions, sortable_positions
+
+_LENGTH: Final = struct.Struct(">H")
+_EPOCH_BYTES: Final = 8
+
+
+class MonotoneFieldsTimeline(RisingTimeline):
+    """A timeline of ``MonotoneFields``.
+
+    ``memory`` begins with the tie of the greatest place seen, applied or held, and its length in two bytes.
+    """
+
+    __slots__ = ("_greatest", "_tops")
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._greatest = bytes(self.memory[_LENGTH.size : self.records_at()]).decode()
+        self._tops: dict[int, str] = {}  # the greatest ties of the held messages, by epoch
+
+    @override
+    def records_at(self) -> int:
+        return _LENGTH.size + _LENGTH.unpack_from(self.memory)[0] if self.memory else 0
+
+    @override
+    def mark(self, entry: TimelineEntry) -> bytes:
+        return self.conflict_place(entry)
+
+    @override
+    def conflict_place(self, entry: TimelineEntry) -> bytes:
+        # An epoch that begins forgets the conflicts of earlier ones by this beginning.
+        return place_mark(entry.epoch, None)[:_EPOCH_BYTES] + hashlib.sha256(entry.tie.encode()).digest()[:MARK_BYTES]
+
+    @override
+    def key(self, entry: TimelineEntry) -> Key:
+        return (entry.epoch, entry.tie)
+
+    @override
+    def is_above(self, entry: TimelineEntry) -> bool:
+        return entry.tie > self._greatest
+
+    @override
+    def see(self, entry: TimelineEntry) -> None:
+        if entry.epoch == (self.epoch or 0):
+            self._greatest = max(self._greatest, entry.tie)
+
+    @override
+    def renew(self, epoch: int) -> list[TimelineEntry]:
+        lost = super().renew(epoch)
+        self._greatest = self._tops.pop(epoch, "")
+        return lost
+
+    @override
+    def restore(self, entry: TimelineEntry) -> None:
+        super().restore(entry)
+        self._tops[entry.epoch] = max(entry.tie, self._tops.get(entry.epoch, ""))
+
+    @override
+    def settle(self) -> None:
+        super().settle()
+        greatest = self._greatest.encode()
+        self.memory = _LENGTH.pack(len(greatest)) + greatest + self.memory
+
+
+@dataclass(frozen=True)
+class MonotoneFields(Order):
+    """An order in which a later message has a higher position, and the position is in several fields.
+
+    The first field counts most, and fields are compared as :mod:`inturn.core.values.position` says: LSNs and numbers
+    that are texts as numbers. In all fields but the first, null is before everything else. The position is the id of a
+    message too. As with ``Monotone``, messages that come too late are recognised as stale, and gaps are not seen.
+
+    Attributes:
+        fields: fields of the position, such as ``("commit_lsn", "change_lsn", "event_serial_no")`` of SQL Server.
+        epoch: field with the epoch, an integer; a higher one starts the timeline again, and the state is kept.
+    """
+
+    fields: tuple[str, ...]
+    epoch: str | None = None
+    column = None
+    timeline_type = MonotoneFieldsTimeline
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fields, list):
+            object.__setattr__(self, "fields", tuple(self.fields))
+
+    @override
+    def check(self) -> None:
+        names = self.fields
+        is_names = isinstance(names, tuple) and all(isinstance(each, str) and each for each in names)
+        if not is_names or not names or len(set(names)) < len(names):
+            raise PipelineError(
+                f"MonotoneFields(fields={names!r}); expected the names of fields, each once, the most significant first"
+            )
+
+    @override
+    def fault(self, value: Any) -> str | None:
+        if value[0] is None:
+            return f"{self.fields[0]} is null"
+        for name, given in zip(self.fields, value, strict=True):
+            if position_of(given) is None:
+                return f"{name} is {given!r:.100}, which is no position; expected {EXPECTED}"
+        return None
+
+    @override
+    def turn(self, value: Any) -> int:  # noqa: ARG002 - the tie says it
+        return 0
+
+    @override
+    def tie(self, value: Any, arrival: Any, ident: str) -> str:  # noqa: ARG002 - the position says it
+        return sortable_positions(_positions(value))
+
+    @override
+    def name(self, value: Any) -> str:
+        return shown_positions(_positions(value))
+
+
+def _positions(value: Any) -> list[Position]:
+    """Return the positions of a message; their values were checked before."""
+    return [position_of(each) or () for each in value]

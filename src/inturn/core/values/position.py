@@ -1,0 +1,77 @@
+"""Positions in the log of a database: numbers, and the texts that connectors write them as, compared as numbers.
+
+* A whole number, also as text: an SCN of Oracle, an offset, the ``ord`` of MongoDB.
+* Hexadecimal numbers with ``:`` or ``/`` between them: an LSN of SQL Server (``00000027:00000758:0005``) or PostgreSQL
+  (``16/B374D848``).
+* Three of them with dots: the ``rs_id`` of Oracle (``001234.00012345.0124``).
+* The name of a binlog of MySQL, which ends with its number: ``mysql-bin.000003``.
+
+As texts these compare wrongly: ``9`` is above ``10``, and ``F`` below ``a``.
+"""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+Position = tuple[int, ...]
+"""The numbers of a position, the most significant first; none if it is null."""
+
+EXPECTED: Final = (
+    "a whole number from 0 on, an LSN such as 00000027:00000758:0005 or 16/B374D848, or a file name.000003"
+)
+"""The values that are positions, in words."""
+
+_DECIMAL: Final = re.compile(r"\d{1,39}", re.ASCII)
+_HEX: Final = r"[0-9A-Fa-f]{1,16}"
+_HEXADECIMAL: Final = re.compile(rf"{_HEX}(?:[:/]{_HEX}){{1,7}}|(?:0x)?({_HEX}(?:\.{_HEX}){{2}})")
+_FILE: Final = re.compile(r"[^:/]*[A-Za-z_-][^:/]*\.(\d{1,18})", re.ASCII)
+_MOST: Final = 2**63
+
+
+def position_of(value: Any) -> Position | None:
+    """Return the numbers of a position; None if the value is none.
+
+    Args:
+        value: an integer of 64 bits, a decimal without a fraction, a text, or None, which is before all positions.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, Decimal):
+        return (int(value),) if value.is_finite() and value >= 0 and value == int(value) else None
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+    return (value,) if is_number else None
+
+
+def _of_text(text: str) -> Position | None:
+    if _DECIMAL.fullmatch(text):
+        return (int(text),)
+    if found := _HEXADECIMAL.fullmatch(text):
+        return tuple(int(each, 16) for each in re.split("[:/.]", found[1] or text))
+    file = _FILE.fullmatch(text)
+    return None if file is None else (int(file[1]),)
+
+
+def sortable_positions(positions: Sequence[Position]) -> str:
+    """Return a text that sorts as these positions do, the first one first.
+
+    Each has the count of its numbers before it, and each number the count of its digits, so that no text is the
+    beginning of another one.
+    """
+    return "".join(f"{len(each)}{''.join(map(_sortable, each))}" for each in positions)
+
+
+def shown_positions(positions: Sequence[Position]) -> str:
+    """Return the text form of positions, which is the same for all texts of one number: ``27:758:5/27:758:3/1``."""
+    return "/".join(_shown(each) for each in positions)
+
+
+def _shown(each: Position) -> str:
+    return str(each[0]) if len(each) == 1 else ":".join(f"{number:x}" for number in each) or "-"
+
+
+def _sortable(number: int) -> str:
+    digits = f"{number:x}"
+    return f"{len(digits):02}{digits}"
