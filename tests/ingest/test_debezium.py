@@ -7,18 +7,14 @@ from typing import Any
 import pytest
 
 import inturn
+from ingest.change_events import ACCOUNT, ROW, change, drafted, refusal, replayed
 from ingest.scripted import Log, Scripted
 from inturn.core.errors import InputError
-from inturn.core.queue.messages import Draft
 from inturn.database import Database
 from inturn.ingest import DebeziumMapping, Ingest, Unmappable, Webhook
 from inturn.ingest.config import MappingTable
-from inturn.ingest.debezium import merged, position_of, sequence_of
-from inturn.ingest.source import SourceRecord
+from inturn.ingest.debezium import position_of, sequence_of
 from inturn.ingest.webhooks import prepared
-
-ROW = DebeziumMapping()
-ACCOUNT = DebeziumMapping(group="account")
 
 POSTGRES = json.loads(
     """{"before":{"id":1},"after":{"id":1,"first_name":"Anne Marie"},"source":{"connector":"postgresql","name":
@@ -35,50 +31,6 @@ D1 = [
         r'{"key":{"id":73},"offset":9003,"op":"c","after":{"id":73,"account":"acct-1","amount":4},"source":{"lsn":124,"txId":901,"sequence":"[\"118\",\"124\"]","snapshot":"false"},"transaction":{"id":"901:130","total_order":3,"data_collection_order":3}}',
     )
 ]
-
-
-def record(event: Any, key: Any = None, position: Any = 1) -> SourceRecord:
-    data = None if event is None else event if isinstance(event, bytes) else json.dumps(event).encode()
-    return SourceRecord("t-0", position, data, None if key is None else json.dumps(key).encode())
-
-
-def drafted(event: Any, key: Any = None, mapping: DebeziumMapping = ROW, position: Any = 1) -> Draft | None:
-    return mapping.compiled()(record(event, key, position))
-
-
-def refusal(event: Any, key: Any = None, mapping: DebeziumMapping = ROW) -> str:
-    with pytest.raises(Unmappable) as caught:
-        drafted(event, key, mapping)
-    return str(caught.value)
-
-
-def change(op: str, after: Any, lsn: int | None, before: Any = None, **source: Any) -> dict[str, Any]:
-    return {"op": op, "before": before, "after": after, "source": {"lsn": lsn, **source}}
-
-
-def keep(state: dict[str, Any], message: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Keep the row as a mirror of the table does."""
-    return {"row": None if message["op"] == "d" else merged(message["after"], state.get("row") or {})}, []
-
-
-def replayed(
-    drafts: list[Draft | None], handler: Any = keep, order: inturn.Monotone | inturn.Arrival | None = None
-) -> Any:
-    """What a worker makes of the messages, in the order of their arrival, completed from their envelopes."""
-    pipeline = inturn.Pipeline(
-        name="mirror",
-        group="g",
-        order=order or inturn.Monotone("revision"),
-        arrival="n",
-        id="i" if isinstance(order, inturn.Arrival) else None,
-        handler=handler,
-    )
-    messages = [
-        json.loads(each.body) | {"g": each.group, "revision": each.revision, "n": n, "i": str(n)}
-        for n, each in enumerate(drafts, 1)
-        if each is not None
-    ]
-    return pipeline.replay(messages)
 
 
 def test_an_event_with_and_without_its_schema_is_one_message() -> None:
@@ -235,7 +187,7 @@ def test_d11_a_large_column_that_did_not_change_keeps_its_value() -> None:
 
 
 def test_d13_a_position_of_mysql_is_one_number() -> None:
-    def at(file: Any, pos: Any, row: Any) -> int:
+    def at(file: Any, pos: Any, row: Any) -> int | None:
         return position_of({"file": file, "pos": pos, "row": row, "server_id": 1, "gtid": None})
 
     assert at("mysql-bin.000003", 805, 0) == 52776561430528
@@ -260,9 +212,9 @@ def test_d13_a_position_of_mysql_is_one_number() -> None:
 
 
 def test_a_connector_without_a_known_position_asks_for_one() -> None:
-    event = {"op": "c", "after": {"id": 1}, "source": {"connector": "oracle", "scn": "2868546"}}
-    assert "'oracle' is not known; give revision=" in refusal(event, 1)
-    draft = drafted(event, 1, DebeziumMapping(revision="source.scn"))
+    event = {"op": "c", "after": {"id": 1}, "source": {"connector": "vitess", "vgtid": "[]", "at": "2868546"}}
+    assert "'vitess' is not known; give revision=" in refusal(event, 1)
+    draft = drafted(event, 1, DebeziumMapping(revision="source.at"))
     assert draft is not None
     assert draft.revision == 2868546
     assert "has no account" in refusal(event, 1, ACCOUNT)
@@ -271,6 +223,9 @@ def test_a_connector_without_a_known_position_asks_for_one() -> None:
 def test_the_preset_of_a_configuration() -> None:
     assert MappingTable(preset="debezium").message_mapping() == ROW
     assert MappingTable(preset="debezium", group="account").message_mapping() == ACCOUNT
+    assert MappingTable(preset="debezium", flat=True).message_mapping() == DebeziumMapping(flat=True)
+    with pytest.raises(InputError, match="flat is true without a preset"):
+        MappingTable(flat=True).message_mapping()
     for wrong in (MappingTable(preset="debezium", body="body.after"), MappingTable(preset="debezium", group="")):
         with pytest.raises(InputError):
             wrong.message_mapping()

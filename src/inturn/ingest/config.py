@@ -34,6 +34,7 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     body: str = "body"
     format: Literal["json", "text", "bytes"] = "json"
     ignore_empty: bool = False
+    flat: bool = False
     ranks: dict[str, int] | None = None
     attributes: dict[str, str] | None = None
 
@@ -44,8 +45,11 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             InputError: if a path in it is not valid.
         """
         given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
-        kind = MessageMapping if given.pop("preset") is None else DebeziumMapping
-        return kind(**given)
+        if given.pop("preset") == "debezium":
+            return DebeziumMapping(**given)
+        if given.pop("flat"):
+            raise InputError('flat is true without a preset; only preset = "debezium" has it')
+        return MessageMapping(**given)
 
 
 class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):

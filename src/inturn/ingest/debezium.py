@@ -1,8 +1,11 @@
 """The mapping of Debezium's change events: one group per row by default, with the position in the log as its revision.
 
-Two rules decide it. Within one row the log's position (``lsn``; ``file``, ``pos`` and ``row`` of MySQL) is the order of
-the changes. In anything coarser it is not, since transactions interleave in the log: there the order of arrival counts,
-which is the order of the commits as long as the topic has one partition, or ``revision="position"``.
+Two rules decide it. Within one row the log's position is the order of the changes. In anything coarser it is not, since
+transactions interleave in the log: there the order of arrival counts, which is the order of the commits as long as the
+topic has one partition, or ``revision="position"``.
+
+The position depends on the connector. PostgreSQL's, MySQL's and MongoDB's fit into a revision; those of
+:data:`POSITION_FIELDS` do not, and stay fields of the body.
 """
 
 import re
@@ -30,8 +33,22 @@ from inturn.ingest.mapping import (
 )
 from inturn.ingest.source import SourceRecord
 
+POSITION_FIELDS: Final = {
+    "db2": ("source.commit_lsn", "source.change_lsn"),
+    "informix": ("source.commit_lsn", "source.change_lsn"),
+    "oracle": ("source.scn", "source.rs_id", "source.ssn"),
+    "sqlserver": ("source.commit_lsn", "source.change_lsn", "source.event_serial_no"),
+}
+"""The fields of an event with the position of a row's change, for :class:`inturn.MonotoneFields`, by connector.
+
+An ``scn`` alone does not say it: one transaction may change a row several times in one.
+"""
+
 _CHANGES: Final = frozenset("cudr")
 _OTHERS: Final = {"t": "a truncate (op t) belongs to no row", "m": "a logical message (op m) belongs to no row"}
+_ADDED: Final = "__"
+"""The prefix of the fields that a flattened event has beside those of its row."""
+_TABLE: Final = ("db", "schema", "table", "collection")
 _TEXT: Final = "__debezium_unavailable_value"
 _UNAVAILABLE: Final = frozenset({_TEXT, b64encode(_TEXT.encode()).decode()})
 _JSON: Final = msgspec.json.Encoder(order="deterministic")
@@ -50,16 +67,23 @@ class DebeziumMapping(MessageMapping):
     The body is the event without its schema. Tombstones are passed over. Truncates, logical messages, changes of the
     schema, markers of transactions and heartbeats are rejected, so that nobody misses them.
 
+    A flattened event is the row alone, as Debezium's ``ExtractNewRecordState`` makes it, with the fields that
+    ``add.fields`` names: ``__db``, ``__table``, ``__lsn``. Its delete may be a record without a body, and so is the
+    tombstone behind another one; these are rejected unless ``ignore_empty`` says that they are tombstones only.
+
     Args:
         group: a field of the row, such as ``account``, of the row after the change or, for a delete, before it; None:
             each row is a group, by its table and key.
-        revision: None: for a row its position in the log, for a coarser group none; ``position``: that of the record;
-            or the path to another field of the event, such as ``source.scn``.
+        revision: None: for a row its position in the log if one number holds it, for a coarser group none;
+            ``position``: that of the record; or the path to another field of the event, such as ``source.ts_ms``.
+        flat: whether the events are flattened.
+        ignore_empty: whether records without a body are passed over where events are flattened; otherwise rejected.
         id: as in :class:`MessageMapping`; a webhook's own is ``headers.webhook-id``.
         attributes: as in :class:`MessageMapping`.
     """
 
     group: str | None = None
+    flat: bool = False
 
     def __post_init__(self) -> None:
         for name in ("group", "revision", "id"):
@@ -83,50 +107,77 @@ class DebeziumMapping(MessageMapping):
 
     def _draft(self, record: SourceRecord, id_: Callable[[SourceRecord, Any], Any] | None) -> Draft | None:
         if record.body is None:
+            self._check_tombstone()
             return None
         if len(record.body) > limits.BODY_BYTES:
             raise Unmappable(f"the body has {len(record.body):,} bytes; {limits.BODY_BYTES:,} fit")
         whole = decoded("body", record.body)
         event = _payload(whole)
         if event is None:
+            self._check_tombstone()
             return None
-        _check_change(event)
-        source = event.get("source")
-        if not isinstance(source, dict):
-            raise Unmappable("the event has no source")
+        source = _added(event) if self.flat else _source(event)
         try:
             raw = record.body if event is whole else msgspec.json.decode(record.body, type=_Envelope).payload
-            group = _row_group(source, record.key) if self.group is None else self._field_group(event)
+            group = self._row_group(source, record.key) if self.group is None else self._field_group(event)
             revision = self._revision(record, event, source)
             dedup_id = None if id_ is None else name_of("id", id_(record, whole))
             return Draft(bytes(raw).decode(), group=group, revision=revision, dedup_id=dedup_id)
         except (InputError, RecursionError) as error:
             raise Unmappable(str(error)) from error
 
+    def _check_tombstone(self) -> None:
+        """Refuse a record without a body if it may be a delete."""
+        if self.flat and not self.ignore_empty:
+            raise Unmappable(
+                "the record has no body: a delete, or the tombstone behind one; let the connector keep deletes as rows "
+                "(delete.tombstone.handling.mode=rewrite), and say ignore_empty if these are tombstones"
+            )
+
+    def _row_group(self, source: dict[str, Any], key: bytes | None) -> str:
+        """Return the name of a row: its table and its key."""
+        if key is None:
+            raise Unmappable("the record has no key: its table has none; give group= a field of the row")
+        table = [source[name] for name in _TABLE if isinstance(source.get(name), str)]
+        if self.flat and not table:
+            raise Unmappable(
+                "the row does not say its table; let the connector add it (add.fields=db,table), or give group="
+            )
+        return checked("group", f"{'.'.join(table)}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
+
     def _field_group(self, event: dict[str, Any]) -> str:
         path = self.group or ""
-        value = value_at(event.get("after") or event.get("before"), path)
+        value = value_at(event if self.flat else event.get("after") or event.get("before"), path)
         if value is None:
             raise Unmappable(f"the row has no {path}; a delete has it only with REPLICA IDENTITY FULL")
         return name_of("group", value)
 
-    def _revision(self, record: SourceRecord, event: dict[str, Any], source: dict[str, Any]) -> int | None:
+    def _revision(self, record: SourceRecord, event: dict[str, Any], source: Mapping[str, Any]) -> int | None:
         if self.revision is None:
             return position_of(source) if self.group is None else None
         value = record.position if self.revision == "position" else value_at(event, self.revision)
         return _number(self.revision, value, limits.REVISION)
 
 
-def position_of(source: Mapping[str, Any]) -> int:
+def position_of(source: Mapping[str, Any]) -> int | None:
     """Return the position of a change in its database's log as one number; it orders the changes of one row.
 
-    For PostgreSQL it is ``lsn``, for MySQL and MariaDB the number of the file, ``pos`` and ``row``, packed.
+    For PostgreSQL it is ``lsn``, for MySQL and MariaDB the number of the file, ``pos`` and ``row``, packed. For MongoDB
+    it is the timestamp of its oplog, which is the seconds and ``ord``, packed.
+
+    Returns:
+        None if one number does not hold it, see :data:`POSITION_FIELDS`.
 
     Raises:
         Unmappable: if there is none, or it does not fit.
     """
     if "lsn" in source:
         return _number("lsn", source["lsn"], limits.REVISION)
+    if "commit_lsn" in source or "scn" in source:
+        return None
+    if "ord" in source:
+        seconds = _number("ts_ms", source.get("ts_ms"), 2**31 * 1000 - 1) // 1000
+        return seconds << 32 | _number("ord", source["ord"], 2**32 - 1)
     file = source.get("file")
     if file is None:
         raise Unmappable(f"the position of connector {source.get('connector')!r} is not known; give revision= a path")
@@ -178,6 +229,29 @@ def _is_unavailable(value: Any) -> bool:
     return isinstance(value, str) and value in _UNAVAILABLE
 
 
+def _source(event: Any) -> dict[str, Any]:
+    """Return the source of a change, and refuse what is no change of a row."""
+    _check_change(event)
+    source = event.get("source")
+    if not isinstance(source, dict):
+        raise Unmappable("the event has no source")
+    return source
+
+
+def _added(row: Any) -> dict[str, Any]:
+    """Return the fields of the source that a flattened event has, and refuse what is no change of a row."""
+    if not isinstance(row, dict):
+        raise Unmappable("the event is not an object")
+    source = {
+        name.removeprefix(_ADDED).removeprefix("source_"): value
+        for name, value in row.items()
+        if name.startswith(_ADDED)
+    }
+    if source.get("op", "c") not in _CHANGES:
+        raise Unmappable(f"the op is {source['op']!r}; it is c, u, d or r")
+    return source
+
+
 def _check_change(event: Any) -> None:
     """Refuse what is no change of a row, and say what it is."""
     if not isinstance(event, dict):
@@ -188,17 +262,9 @@ def _check_change(event: Any) -> None:
             raise Unmappable("a change of the schema (ddl) belongs to no row")
         if event.get("status") in ("BEGIN", "END"):
             raise Unmappable("a marker of a transaction belongs to no row")
-        raise Unmappable("the event has no op: a heartbeat, or no event of Debezium")
+        raise Unmappable("the event has no op: a heartbeat, a flattened event (say flat), or no event of Debezium")
     if op not in _CHANGES:
         raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; it is c, u, d or r"))
-
-
-def _row_group(source: dict[str, Any], key: bytes | None) -> str:
-    """Return the name of a row: its table and its key."""
-    if key is None:
-        raise Unmappable("the record has no key: its table has none; give group= a field of the row")
-    table = [source[name] for name in ("db", "schema", "table") if isinstance(source.get(name), str)]
-    return checked("group", f"{'.'.join(table)}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
 
 
 def _payload(value: Any) -> Any:

@@ -1,0 +1,130 @@
+"""Debezium by connector: positions of several fields, MongoDB's collections, and flattened events."""
+
+import json
+from typing import Any
+
+import pytest
+
+import inturn
+from ingest.change_events import drafted, refusal, replayed
+from inturn.ingest import DebeziumMapping, Unmappable
+from inturn.ingest.debezium import POSITION_FIELDS, position_of
+
+
+def sql_server(op: str, value: int, commit: str, change: str | None, serial: int | None) -> dict[str, Any]:
+    source = {"connector": "sqlserver", "db": "shop", "schema": "dbo", "table": "bill", "commit_lsn": commit}
+    row = {"id": 1, "value": value}
+    return {
+        "op": op,
+        "before": row,
+        "after": row,
+        "source": {**source, "change_lsn": change, "event_serial_no": serial},
+    }
+
+
+def oracle(op: str, value: int, scn: str, rs_id: str | None, ssn: int) -> dict[str, Any]:
+    source = {"connector": "oracle", "db": "SHOP", "schema": "APP", "table": "BILL", "scn": scn, "commit_scn": None}
+    row = {"id": 1, "value": value}
+    return {"op": op, "before": row, "after": row, "source": {**source, "rs_id": rs_id, "ssn": ssn}}
+
+
+IN_SEVERAL_FIELDS = {
+    "sqlserver": [
+        sql_server("r", 0, "00000027:00000AC0:0001", None, None),
+        sql_server("u", 1, "00000027:00000ac0:000a", "00000027:00000ac0:0003", 2),
+        sql_server("u", 2, "00000027:00000ac0:000a", "00000027:00000ac0:0004", 2),
+        sql_server("u", 3, "00000028:00000001:0001", "00000027:00000fff:0001", 2),
+    ],
+    "oracle": [
+        oracle("r", 0, "9868546", None, 0),
+        oracle("u", 1, "9868546", "001234.00012345.0124", 0),
+        oracle("u", 2, "9868546", "001234.00012345.0124", 1),
+        oracle("u", 3, "10868546", "001235.00000001.0010", 0),
+    ],
+}
+
+
+@pytest.mark.parametrize("connector", IN_SEVERAL_FIELDS)
+def test_a_position_in_several_fields_is_the_order_of_a_row(connector: str) -> None:
+    """All but the last two come again, as after a restart of the connector."""
+    events = IN_SEVERAL_FIELDS[connector]
+    drafts = [drafted(each, {"id": 1}) for each in [*events, *events[:2]]]
+    assert {each and each.revision for each in drafts} == {None}
+    made = replayed(drafts, order=inturn.MonotoneFields(POSITION_FIELDS[connector]))
+    assert [each["row"]["value"] for each in made.states.values()] == [3]
+    assert (made.counts.applied, made.counts.duplicate, made.counts.rejected) == (4, 2, {})
+
+
+def test_d4_of_oracle_with_a_second_change_in_one_scn() -> None:
+    """By the SCN alone the second change of a transaction is a conflict, and the old value stays."""
+    first, second = oracle("c", 70, "400", "0x1.1.1", 0), oracle("u", 510, "400", "0x1.1.1", 1)
+    by_scn = DebeziumMapping(revision="source.scn")
+    wrong = replayed([drafted(each, {"id": 1}, by_scn) for each in (first, second)])
+    assert ([each["row"]["value"] for each in wrong.states.values()], wrong.counts.rejected) == ([70], {"conflict": 1})
+    order = inturn.MonotoneFields(POSITION_FIELDS["oracle"])
+    right = replayed([drafted(each, {"id": 1}) for each in (first, second)], order=order)
+    assert [each["row"]["value"] for each in right.states.values()] == [510]
+
+
+def mongo(collection: str, ts_ms: int, ordinal: Any, value: int) -> dict[str, Any]:
+    source = {"connector": "mongodb", "db": "shop", "collection": collection, "ts_ms": ts_ms, "ord": ordinal}
+    return {"op": "u", "before": None, "after": json.dumps({"value": value}), "source": source}
+
+
+def test_two_collections_of_mongodb_with_one_id_are_two_groups() -> None:
+    key = {"id": '{"$oid":"596e275826f08b2730779e1f"}'}
+    drafts = [drafted(mongo(each, 1558965508000, 31, 1), key) for each in ("bills", "orders")]
+    assert [each and each.group for each in drafts] == [
+        'shop.bills/{"id":"{\\"$oid\\":\\"596e275826f08b2730779e1f\\"}"}',
+        'shop.orders/{"id":"{\\"$oid\\":\\"596e275826f08b2730779e1f\\"}"}',
+    ]
+
+
+def test_a_position_of_mongodb_is_the_timestamp_of_its_oplog() -> None:
+    places = [(1558965508000, 31), (1558965508000, 32), (1558965509000, 1), (2**31 * 1000 - 1, 2**32 - 1)]
+    numbers = [position_of({"ts_ms": ts_ms, "ord": ordinal}) for ts_ms, ordinal in places]
+    assert numbers == sorted(set(numbers))
+    assert (numbers[0], numbers[-1]) == (1558965508 << 32 | 31, 2**63 - 1)
+    for wrong in ((None, 1), (1, None), (1, -1), (1, 2**32), (2**31 * 1000, 1)):
+        with pytest.raises(Unmappable):
+            position_of(dict(zip(("ts_ms", "ord"), wrong, strict=True)))
+
+
+FLAT = DebeziumMapping(flat=True)
+
+
+def flat(value: int, lsn: int, **more: Any) -> dict[str, Any]:
+    return {"id": 1, "value": value, "__op": "u", "__db": "shop", "__table": "bill", "__lsn": lsn, **more}
+
+
+def test_a_flattened_event_is_a_row_with_the_fields_that_were_added() -> None:
+    row = flat(7, 108, __deleted="false")
+    draft = drafted(row, {"id": 1}, FLAT)
+    assert draft is not None
+    assert (draft.group, draft.revision, json.loads(draft.body)) == ('shop.bill/{"id":1}', 108, row)
+    whole = drafted({"schema": {}, "payload": row}, {"id": 1}, FLAT)
+    assert whole is not None
+    assert (whole.group, whole.revision, json.loads(whole.body)) == (draft.group, 108, row)
+    by_field = drafted(row, None, DebeziumMapping(flat=True, group="value", revision="__lsn"))
+    assert by_field is not None
+    assert (by_field.group, by_field.revision) == ("7", 108)
+    with_source = {"id": 1, "__source_table": "bill", "__source_lsn": "9"}
+    named = drafted(with_source, {"id": 1}, FLAT)
+    assert named is not None
+    assert (named.group, named.revision) == ('bill/{"id":1}', 9)
+
+
+def test_a_flattened_event_that_lacks_what_places_it_says_what_to_add() -> None:
+    assert "add.fields=db,table" in refusal({"id": 1, "__lsn": 1}, {"id": 1}, FLAT)
+    assert "is not known; give revision=" in refusal({"id": 1, "__table": "bill"}, {"id": 1}, FLAT)
+    assert "the op is 't'" in refusal(flat(1, 1, __op="t"), {"id": 1}, FLAT)
+    assert "not an object" in refusal([], {"id": 1}, FLAT)
+    assert "no key" in refusal(flat(1, 1), None, FLAT)
+    assert "say flat" in refusal(flat(1, 1), {"id": 1})
+
+
+def test_a_flattened_delete_without_a_body_is_not_passed_over() -> None:
+    ignoring = DebeziumMapping(flat=True, ignore_empty=True)
+    for empty in (None, b"null", {"schema": None, "payload": None}):
+        assert "delete.tombstone.handling.mode=rewrite" in refusal(empty, {"id": 1}, FLAT)
+        assert drafted(empty, {"id": 1}, ignoring) is None
