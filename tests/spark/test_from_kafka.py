@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from caches import CACHE
 from environments import ROOT, keep
-from inturn import Monotone, Pipeline
+from inturn import Monotone, MonotoneFields, Pipeline
 from inturn.core.errors import InputError
 from inturn.ingest import DebeziumMapping, MessageMapping
+from inturn.ingest.debezium import POSITION_FIELDS
 from inturn.spark import batch, from_kafka, messages, read
 from inturn.spark.tables.manifest import SparkStore
 from kafka_started import SPARK, Kafka, connector_jars, connector_missing, produce, topic, widen
@@ -123,6 +124,41 @@ def test_changes_of_debezium_are_columns(spark: SparkSession, tmp_path: Path) ->
     assert report.counts.applied == 3
     outputs = read(spark, tmp_path / "store", "outputs").orderBy("revision").collect()
     assert [json.loads(row.output) for row in outputs] == ["c", "u", "d"]
+
+
+def test_rows_of_sql_server_are_in_the_order_of_their_positions(spark: SparkSession, tmp_path: Path) -> None:
+    """Behind the last one the connector started again, and sends the first two again at another time."""
+    places = [
+        ("27:ac0:1", None, None),
+        ("27:ac0:00A", "27:0ac0:3", 1),
+        ("00000027:00000AC0:000a", "00000027:00000ac0:0003", 9),
+        ("27:ac0:a", "27:ac0:3", 10),
+        ("100:1:1", "27:fff:1", 1),
+    ]
+
+    def change(left: int, at: tuple[Any, ...], ts_ms: int) -> bytes:
+        source = dict(zip(("commit_lsn", "change_lsn", "event_serial_no"), at, strict=True))
+        return body(op="u", before=None, after={"left": left}, ts_ms=ts_ms, source={"table": "stock", **source})
+
+    rows = [change(left, at, 1) for left, at in enumerate(places)]
+    rows += [change(left, at, 2) for left, at in enumerate(places[:2])]
+    log = from_kafka(records(spark, *rows, key=body(sku="a")), DebeziumMapping())
+    stock = Pipeline(
+        name="stock",
+        group="row",
+        order=MonotoneFields(POSITION_FIELDS["sqlserver"]),
+        ignore=("ts_ms",),
+        handler=lambda state, event: ({"seen": [*state.get("seen", []), event["after"]["left"]]}, [event["op"]]),
+    )
+    source = "struct<commit_lsn:string,change_lsn:string,event_serial_no:bigint>"
+    columns = messages(stock, log, f"op string, after struct<left:bigint>, ts_ms bigint, source {source}")
+    report = batch(stock, columns, store=tmp_path / "store")
+    assert (report.counts.applied, report.counts.duplicate + report.counts.rejected.get("conflict", 0)) == (5, 2)
+    (state,) = read(spark, tmp_path / "store", "states").collect()
+    assert (state.group, state.revision) == ('stock/{"sku":"a"}', None)
+    assert json.loads(state.state) == {"seen": [0, 1, 2, 3, 4]}
+    outputs = read(spark, tmp_path / "store", "outputs").collect()
+    assert {"27:ac0:1/-/-", "100:1:1/27:fff:1/1"} < {row.id for row in outputs}
 
 
 @pytest.mark.parametrize(
