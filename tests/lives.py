@@ -110,9 +110,9 @@ def killed_at_every_point(
     Args:
         command: the host, which ends by itself when nothing is left.
         points: names of points.
-        lives: how many, not fewer than points; of the later ones some may find nothing left.
+        lives: how many, not fewer than points; each is killed.
         chance: what draws.
-        most: the last time that a point is reached at which it is killed; there must be so much to do.
+        most: the last time that a point is reached at which it is killed; there must be so much to do for each life.
     """
 
     def is_killed(at: str) -> bool:
@@ -120,9 +120,7 @@ def killed_at_every_point(
         assert life.returncode in {0, -signal.SIGKILL}
         return life.returncode != 0
 
-    ends = deaths(points, lives, chance, reached=(1, most), after_s=None)
-    for at, _ in ends[: len(points)]:  # what the last life held may have to come free first
+    for at, _ in deaths(points, lives, chance, reached=(1, most), after_s=None):
+        # What the last life held may have to come free first.
         until(lambda at=at: is_killed(at), f"a life that ends {at}")  # type: ignore[misc]
-    for at, _ in ends[len(points) :]:
-        is_killed(at)
     assert not is_killed("")

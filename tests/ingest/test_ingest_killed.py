@@ -28,7 +28,7 @@ def test_lives_that_end_at_every_point(address: str, tmp_path: Path, soak_seed: 
     revisions: defaultdict[str, int] = defaultdict(int)
     for file in range(4):
         rows = []
-        for _ in range(soak_times * 60):
+        for _ in range(soak_times * 70):
             account = f"{file}-{chance.randrange(5)}"
             revisions[account] += 1
             rows.append({"account": account, "n": revisions[account]})

@@ -384,7 +384,7 @@ def test_lives_that_end_at_every_point(
         pytest.skip("each kind over a database of its own")
     chance, queue = random.Random(soak_seed), f"lives-{kind}-{soak_seed}"
     declared(url, queue, kind)
-    names = numbered(chance, soak_times * 240, 10)
+    names = numbered(chance, soak_times * 280, 10)
     published(url, queue, [message(n, account) for account, n in names])
     command = [sys.executable, str(PROGRAM), address, url, queue]
     killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=6)

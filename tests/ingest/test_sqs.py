@@ -307,7 +307,7 @@ def test_lives_that_end_at_every_point(
     db: Database, address: str, sqs: Sqs, fifo: str, soak_seed: int, soak_times: int
 ) -> None:
     chance = random.Random(soak_seed)
-    names = numbered(chance, soak_times * 120, 12)
+    names = numbered(chance, soak_times * 140, 12)
     for each in names:
         sqs.send(fifo, *each)
     command = [sys.executable, str(PROGRAM), address, fifo]
