@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn.core.values.position import Position, position_of, shown_positions, sortable_positions
+from inturn.core.values.position import LogPosition, position_of, shown_positions, sortable_positions
 
 numbers = st.integers(0, 2**64 - 1)
 position = st.lists(numbers, max_size=8).map(tuple)
@@ -56,7 +56,7 @@ def test_two_texts_of_one_position(one: Any, other: Any) -> None:
 
 
 @given(st.lists(position, min_size=1, max_size=4), st.data())
-def test_texts_sort_as_positions_do(one: list[Position], data: st.DataObject) -> None:
+def test_texts_sort_as_positions_do(one: list[LogPosition], data: st.DataObject) -> None:
     """Positions of one field have one form: the same count of numbers, or none."""
     shapes = [st.just(()) | st.tuples(*[numbers] * len(each)) for each in one]
     other = [data.draw(shape) for shape in shapes]
@@ -66,5 +66,5 @@ def test_texts_sort_as_positions_do(one: list[Position], data: st.DataObject) ->
 
 
 @given(st.lists(position, max_size=4), st.lists(position, max_size=4))
-def test_no_two_positions_have_one_text(one: list[Position], other: list[Position]) -> None:
+def test_no_two_positions_have_one_text(one: list[LogPosition], other: list[LogPosition]) -> None:
     assert (sortable_positions(one) == sortable_positions(other)) == (one == other)

@@ -15,7 +15,7 @@ from inturn.core.override import override
 from inturn.core.pipeline.grades import RisingTimeline
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.timeline import MARK_BYTES, Key, place_mark
-from inturn.core.values.position import EXPECTED, Position, position_of, shown_positions, sortable_positions
+from inturn.core.values.position import EXPECTED, LogPosition, position_of, shown_positions, sortable_positions
 
 _LENGTH: Final = struct.Struct(">H")
 _EPOCH_BYTES: Final = 8
@@ -132,6 +132,6 @@ class MonotoneFields(Order):
         return shown_positions(_positions(value))
 
 
-def _positions(value: Any) -> list[Position]:
+def _positions(value: Any) -> list[LogPosition]:
     """Return the positions of a message; their values were checked before."""
     return [position_of(each) or () for each in value]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-Position = tuple[int, ...]
+LogPosition = tuple[int, ...]
 """The numbers of a position, the most significant first; none if it is null."""
 
 EXPECTED: Final = (
@@ -29,7 +29,7 @@ _FILE: Final = re.compile(r"[^:/]*[A-Za-z_-][^:/]*\.(\d{1,18})", re.ASCII)
 _MOST: Final = 2**63
 
 
-def position_of(value: Any) -> Position | None:
+def position_of(value: Any) -> LogPosition | None:
     """Return the numbers of a position; None if the value is none.
 
     Args:
@@ -45,7 +45,7 @@ def position_of(value: Any) -> Position | None:
     return (value,) if is_number else None
 
 
-def _of_text(text: str) -> Position | None:
+def _of_text(text: str) -> LogPosition | None:
     if _DECIMAL.fullmatch(text):
         return (int(text),)
     if found := _HEXADECIMAL.fullmatch(text):
@@ -54,7 +54,7 @@ def _of_text(text: str) -> Position | None:
     return None if file is None else (int(file[1]),)
 
 
-def sortable_positions(positions: Sequence[Position]) -> str:
+def sortable_positions(positions: Sequence[LogPosition]) -> str:
     """Return a text that sorts as these positions do, the first one first.
 
     Each has the count of its numbers before it, and each number the count of its digits, so that no text is the
@@ -63,12 +63,12 @@ def sortable_positions(positions: Sequence[Position]) -> str:
     return "".join(f"{len(each)}{''.join(map(_sortable, each))}" for each in positions)
 
 
-def shown_positions(positions: Sequence[Position]) -> str:
+def shown_positions(positions: Sequence[LogPosition]) -> str:
     """Return the text form of positions, which is the same for all texts of one number: ``27:758:5/27:758:3/1``."""
     return "/".join(_shown(each) for each in positions)
 
 
-def _shown(each: Position) -> str:
+def _shown(each: LogPosition) -> str:
     return str(each[0]) if len(each) == 1 else ":".join(f"{number:x}" for number in each) or "-"
 
 
