@@ -2,10 +2,11 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from inturn.queue import Queue
+from inturn.core.limits import READ_MESSAGES
+from inturn.queue import Peeked, Queue
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
 
 Name = tuple[str, int]
@@ -32,7 +33,7 @@ def check_came_once(queue: Queue, sent: Sequence[Name], *, is_total: bool = Fals
         is_total: whether the queue has the order of the source across groups too.
     """
     places = {name: place for place, name in enumerate(sent)}
-    found = [(str(each.group), each.revision or 0) for each in queue.peek(2 * len(sent))]
+    found = [(str(each.group), each.revision or 0) for each in _all(queue)]
     sends = [
         SendCall(client="source", asked=at, answered=at, dedup_id=f"{group}/{n}", group=group, body="", number=at)
         for at, (group, n) in enumerate(sent)
@@ -45,3 +46,11 @@ def check_came_once(queue: Queue, sent: Sequence[Name], *, is_total: bool = Fals
     assert len(found) == len(sent)
     if is_total:
         assert all(places[one] < places[next_] for one, next_ in pairwise(found))
+
+
+def _all(queue: Queue) -> Iterator[Peeked]:
+    """Yield the messages of a queue, which are read in pages."""
+    last = 0
+    while page := queue.peek(READ_MESSAGES, after=last):
+        yield from page
+        last = page[-1].sequence_number
