@@ -19,11 +19,16 @@ from waiting import DEADLINE_S
 
 @dataclass
 class Bank:
-    """What was posted, and the statuses of the next answers; 200 when there are none; 0: the connection is cut."""
+    """What was posted, and the statuses of the next answers; 200 when there are none; 0: the connection is cut.
+
+    ``retry_after`` is a header of all answers, if it is not empty.
+    """
 
     url: str = ""
     posted: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
+    retry_after: str = ""
+    came_s: list[float] = field(default_factory=list)
 
     def outputs(self) -> dict[str, Any]:
         """The outputs by idempotency key."""
@@ -40,11 +45,14 @@ def bank() -> Iterator[Bank]:
             body = self.rfile.read(length)
             if len(body) < length:  # the worker was killed between the headers and the body
                 return
+            bank.came_s.append(time.time())
             bank.posted.append(({name.lower(): value for name, value in self.headers.items()}, body))
             status = bank.answers.pop(0) if bank.answers else 200
             if status:
                 self.send_response(status)
                 self.send_header("Location", "/elsewhere")
+                if bank.retry_after:
+                    self.send_header("Retry-After", bank.retry_after)
                 self.end_headers()
                 with suppress(BrokenPipeError):  # the worker was killed
                     self.wfile.write(b"because")

@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -16,6 +19,7 @@ from inturn import deliver
 from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
 from inturn.queue import QueueSettings
 from inturn.testing.history import AppliedEffect, SendCall, check_or_raise
+from waiting import until
 
 SECRET, OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 PROGRAM = Path(__file__).parent / "programs" / "http_worker.py"
@@ -34,7 +38,7 @@ def test_an_output_is_posted_with_its_effect_id_and_a_signature(bank: Bank) -> N
     assert "webhook-signature" not in bank.posted[1][0]
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 410, 413, 422, 301, 307])
+@pytest.mark.parametrize("status", [400, 402, 405, 410, 413, 422, 301, 307])
 def test_what_is_refused_for_good(bank: Bank, status: int) -> None:
     bank.answers = [status]
     with pytest.raises(DeliveryRefused, match=f"/postings answered {status} .*: because"):
@@ -42,7 +46,7 @@ def test_what_is_refused_for_good(bank: Bank, status: int) -> None:
     assert len(bank.posted) == 1, "no redirect is followed"
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 0])
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 409, 425, 429, 500, 502, 503, 0])
 def test_what_may_pass(bank: Bank, status: int) -> None:
     bank.answers = [status]
     post = deliver.http(bank.url)
@@ -51,6 +55,84 @@ def test_what_may_pass(bank: Bank, status: int) -> None:
     assert not isinstance(error.value, DeliveryRefused)
     post({}, "e")
     assert [headers["idempotency-key"] for headers, _ in bank.posted] == ['"e"', '"e"']
+
+
+def failure(post: deliver.http) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
+        post({}, "e")
+    return caught.value
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_status_of_a_deploy_refuses_only_after_some_time(bank: Bank, status: int) -> None:
+    post = deliver.http(bank.url, denied_s=0.05)
+    for others in ([], [503], [0], [200]):  # any other answer begins the time anew
+        bank.answers = [status, *others, status]
+        began_s = time.monotonic()
+        assert not isinstance(failure(post), DeliveryRefused)
+        until(lambda: time.monotonic() - began_s > 0.1)  # noqa: B023 - called at once
+        if others == [200]:
+            post({}, "e")
+        elif others:
+            failure(post)
+        assert isinstance(failure(post), DeliveryRefused) == (not others)
+    bank.answers = [status]
+    assert isinstance(failure(deliver.http(bank.url, denied_s=0)), DeliveryRefused)
+
+
+@pytest.mark.parametrize("status", [404, 409, 429, 503])
+@pytest.mark.parametrize(
+    ("text", "wanted_s"),
+    [
+        ("120", 120),
+        (" 0 ", 0),
+        (formatdate(time.time() + 3_000, usegmt=True), 3_000),
+        (time.strftime("%A, %d-%b-%y %H:%M:%S GMT", time.gmtime(time.time() + 3_000)), 3_000),
+        (time.asctime(time.gmtime(time.time() + 3_000)), 3_000),
+        ("", 0),
+        ("soon", 0),
+        ("-5", 0),
+        ("1.5", 0),
+        ("120, 60", 0),
+        ("9" * 5_000, 0),
+        ("Sun, 99 Nov 1994 08:49:37 GMT", 0),
+    ],
+)
+def test_retry_after_is_heeded_and_a_wrong_one_ignored(bank: Bank, status: int, text: str, wanted_s: float) -> None:
+    bank.answers, bank.retry_after = [status], text
+    assert failure(deliver.http(bank.url)).retry_after_s == pytest.approx(wanted_s, abs=600 if wanted_s > 120 else 0)
+
+
+def pipeline() -> inturn.Pipeline[Any, Any, Any]:
+    return inturn.Pipeline(
+        name="ledger",
+        group="account",
+        order=inturn.Gapless("revision"),
+        handler=lambda state, message: (state, [message["revision"]]),
+    )
+
+
+@pytest.mark.parametrize("status", [404, 429])
+def test_a_worker_waits_as_long_as_it_is_told(bank: Bank, tmp_path: Path, status: int) -> None:
+    bank.answers, bank.retry_after = [status], "1"
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        payments = db.queue("payments")
+        payments.send({"account": "a", "revision": 1}, group="a", revision=1)
+        retry = inturn.Retry(1, "10 milliseconds")
+        inturn.work(pipeline(), payments, deliver=deliver.http(bank.url), retry=retry, until="empty")
+    first_s, second_s = bank.came_s
+    assert second_s - first_s > 0.99
+
+
+def test_a_longer_pause_than_the_bound_is_cut(bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inturn.core.limits.DELIVER_RETRY_AFTER_S", 0.1)
+    bank.answers, bank.retry_after = [429], "9" * 1_000
+    with inturn.open(tmp_path / "shop.db", durable=False) as db:
+        payments = db.queue("payments")
+        payments.send({"account": "a", "revision": 1}, group="a", revision=1)
+        retry = inturn.Retry(1, "10 milliseconds")
+        inturn.work(pipeline(), payments, deliver=deliver.http(bank.url), retry=retry, until="empty")
+    assert len(bank.posted) == 2
 
 
 def test_nobody_there_may_pass_and_passwords_are_not_told() -> None:
@@ -62,6 +144,9 @@ def test_nobody_there_may_pass_and_passwords_are_not_told() -> None:
 def test_what_is_not_valid_is_refused() -> None:
     with pytest.raises(InputError, match="begins with https:// or http://"):
         deliver.http("file:///etc/passwd")
+    for wrong in (-1, float("nan")):
+        with pytest.raises(InputError, match=rf"denied_s is {wrong}; it is a number of seconds"):
+            deliver.http("http://x", denied_s=wrong)
     with pytest.raises(InputError, match="the secret is not valid") as error:
         deliver.http("http://x", secret=["whsec_geheim!"])
     assert "geheim" not in str(error.value)

@@ -39,6 +39,7 @@ class HttpDelivery(DeliveryTable, tag="http", frozen=True, kw_only=True):
     secret: str | tuple[str, ...] = ()
     headers: dict[str, str] = {}
     timeout_s: float = limits.DELIVER_TIMEOUT_S
+    denied_s: float = limits.DELIVER_DENIED_S
 
 
 class KafkaDelivery(DeliveryTable, tag="kafka", frozen=True, kw_only=True):

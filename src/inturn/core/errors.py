@@ -230,7 +230,18 @@ class PositionGone(SourceError):
 
 
 class DeliveryError(InturnError):
-    """An output that could not be delivered this time; the worker tries it again."""
+    """An output that could not be delivered this time; the worker tries it again.
+
+    Args:
+        args: the reason.
+        retry_after_s: the least time until the next attempt, in seconds; at most ``limits.DELIVER_RETRY_AFTER_S``.
+    """
+
+    retry_after_s: float = 0.0
+
+    def __init__(self, *args: object, retry_after_s: float = 0.0) -> None:
+        super().__init__(*args)
+        self.retry_after_s = retry_after_s
 
 
 class DeliveryRefused(DeliveryError):

@@ -304,6 +304,13 @@ DELIVER_PAUSE_S: Final = 0.01
 DELIVER_TIMEOUT_S: Final = 30.0
 """Time for which a receiver of outputs may be silent before the delivery has failed."""
 
+DELIVER_DENIED_S: Final = 300.0
+"""Time for which an output is delivered again that its endpoint denies by 401, 403 or 404, by default: a deploy, or a
+key that is being rotated, does not last as long."""
+
+DELIVER_RETRY_AFTER_S: Final = 3_600.0
+"""The longest pause that a receiver of outputs can ask for, as by ``Retry-After``."""
+
 DELIVER_POLL_S: Final = 0.1
 """The longest wait for the acknowledgement of a record of Kafka at a time."""
 

@@ -2,12 +2,14 @@
 
 import base64
 import binascii
+import datetime as dt
 import hashlib
 import hmac
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any, Final
 
@@ -19,23 +21,27 @@ from inturn.deliver.fields import body_of
 
 _AGAIN: Final = frozenset({408, 409, 425, 429})
 """Statuses below 500 that may be another one next time; 409: the first request with this key is still running."""
+_DENIED: Final = frozenset({401, 403, 404})
+"""Statuses that pass if the endpoint is being deployed, or its key rotated."""
 
 
 class http:  # noqa: N801 - it is called as a function is
     """Deliver outputs by POST, as JSON.
 
     ``Idempotency-Key`` and ``webhook-id`` are the effect id. A status of 2xx is success. 408, 409, 425, 429, 5xx and
-    errors of the network are tried again, with the worker's pauses. All other statuses, redirects too, refuse the
-    output for good.
+    errors of the network are tried again, with the worker's pauses or after ``Retry-After`` if that is later. So are
+    401, 403 and 404 for some time. All other statuses, redirects too, refuse the output for good.
 
     Args:
         url: the endpoint.
         secret: the secret of a Standard Webhooks signature, ``whsec_`` and base64; several while they change.
         headers: further headers.
         timeout_s: how long the endpoint may be silent, in seconds.
+        denied_s: how long an output is tried again to which the endpoint answers 401, 403 or 404, in seconds. It counts
+            from the first such answer to this process, and begins anew after any other.
 
     Raises:
-        InputError: if the address or a secret is not valid.
+        InputError: if the address, a secret or ``denied_s`` is not valid.
     """
 
     def __init__(
@@ -45,9 +51,13 @@ class http:  # noqa: N801 - it is called as a function is
         secret: str | Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
         timeout_s: float = limits.DELIVER_TIMEOUT_S,
+        denied_s: float = limits.DELIVER_DENIED_S,
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InputError(f"the url is {shown(url)!r}; it begins with https:// or http://")
+        if not denied_s >= 0:
+            raise InputError(f"denied_s is {denied_s!r}; it is a number of seconds, 0 or more")
+        self._denied_s, self._denied_since = denied_s, dict[str, float]()  # by effect id
         self._url, self._headers, self._timeout_s = url, dict(headers or {}), timeout_s
         self._secrets = [_key(each) for each in ([secret] if isinstance(secret, str) else secret)]
         self._opener = urllib.request.build_opener(_NoRedirects)
@@ -63,6 +73,7 @@ class http:  # noqa: N801 - it is called as a function is
             "Idempotency-Key": f'"{effect_id}"',
             **self._signature(effect_id, body),
         }
+        denied_since_s = self._denied_since.pop(effect_id, None)
         request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310 - checked above
         try:
             with self._opener.open(request, timeout=self._timeout_s):
@@ -71,10 +82,25 @@ class http:  # noqa: N801 - it is called as a function is
             with error:
                 text = error.read(limits.SHOWN_LENGTH).decode(errors="replace")
             said = f"{shown(self._url)} answered {error.code} {error.reason}: {text}"
-            kind = DeliveryError if error.code in _AGAIN or error.code >= 500 else DeliveryRefused
-            raise kind(said) from None
+            if self._may_pass(error.code, effect_id, denied_since_s):
+                pause_s = _retry_after_s(error.headers.get("Retry-After", ""))
+                raise DeliveryError(said, retry_after_s=pause_s) from None
+            raise DeliveryRefused(said) from None
         except (OSError, HTTPException) as error:
             raise DeliveryError(f"{shown(self._url)} cannot be reached: {error!r}") from error
+
+    def _may_pass(self, status: int, effect_id: str, denied_since_s: float | None) -> bool:
+        """Return whether an error may be another one next time."""
+        if status not in _DENIED:
+            return status in _AGAIN or status >= 500
+        now_s = time.monotonic()
+        since_s = now_s if denied_since_s is None else denied_since_s
+        if now_s - since_s >= self._denied_s:
+            return False
+        if len(self._denied_since) >= limits.KNOWN_GROUPS:  # such as of outputs that others have delivered since
+            self._denied_since.clear()
+        self._denied_since[effect_id] = since_s
+        return True
 
     def _signature(self, effect_id: str, body: bytes) -> dict[str, str]:
         """Return the headers of Standard Webhooks 1.0."""
@@ -96,6 +122,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     @override
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+def _retry_after_s(text: str) -> float:
+    """Return the pause that a ``Retry-After`` of RFC 9110 asks for, in seconds; 0 if it is not valid."""
+    text = text.strip()
+    try:
+        if text.isascii() and text.isdigit():
+            return int(text)
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return at.replace(tzinfo=at.tzinfo or dt.UTC).timestamp() - time.time()  # the form of asctime has no zone
 
 
 def _key(secret: str) -> bytes:

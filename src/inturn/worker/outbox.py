@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import DeliveryRefused
+from inturn.core.errors import DeliveryError, DeliveryRefused
 from inturn.core.pipeline.handler import refuse_generator
 from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.lapsed import why_spent
@@ -88,7 +88,9 @@ class Outbox:
             attempts = 0 if sending.count else sending.claim.attempts
             sending.is_last_pause = attempts >= len(self._pauses_s) - 1
             sending.is_refused = isinstance(error, DeliveryRefused)
-            sending.pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
+            asked_s = error.retry_after_s if isinstance(error, DeliveryError) else 0.0
+            pause_s = self._pauses_s[min(attempts, len(self._pauses_s) - 1)]
+            sending.pause_s = max(pause_s, min(asked_s, limits.DELIVER_RETRY_AFTER_S))
         self._over(sending)
 
     def _timed(self, output: MadeOutput, sending: Sending) -> None:
