@@ -51,6 +51,14 @@ def standard(signature: str = SIG_A, id_: str = "msg_2xTurnA0001", at: str = str
     return {"webhook-id": id_, "webhook-timestamp": at, "webhook-signature": signature}
 
 
+def svix(signature: str = SIG_A, id_: str = "msg_2xTurnA0001", at: str = str(NOW)) -> dict[str, str]:
+    return {name.replace("webhook", "svix"): value for name, value in standard(signature, id_, at).items()}
+
+
+def without(headers: dict[str, str], name: str) -> dict[str, str]:
+    return {each: value for each, value in headers.items() if each != name}
+
+
 @pytest.mark.parametrize(
     ("expected", "headers", "body", "secrets", "now_s"),
     [
@@ -73,7 +81,23 @@ def standard(signature: str = SIG_A, id_: str = "msg_2xTurnA0001", at: str = str
         ("refused", standard(SIG_A.replace("v1", "v2")), BODY, [A], NOW),
         ("refused", standard("v1,@@@"), BODY, [A], NOW),
         ("malformed", {**standard(), "webhook-id": ""}, BODY, [A], NOW),
-        ("malformed", {name.replace("webhook", "svix"): value for name, value in standard().items()}, BODY, [A], NOW),
+        ("ok", svix(), BODY, [A], NOW),
+        ("refused", svix(SIG_B), BODY, [A], NOW),
+        ("refused", svix(), BODY, [A], NOW + 301),
+        ("ok", {**svix(SIG_B, "msg_other", "1"), **standard()}, BODY, [A], NOW),
+        ("refused", {**svix(), **standard(SIG_B)}, BODY, [A], NOW),
+        *(("malformed", without(svix(), name), BODY, [A], NOW) for name in svix()),
+        *(
+            (
+                "malformed",
+                {**without(svix(), f"svix-{each}"), f"webhook-{each}": standard()[f"webhook-{each}"]},
+                BODY,
+                [A],
+                NOW,
+            )
+            for each in ("id", "timestamp", "signature")
+        ),
+        *(("malformed", {**svix(), name: value}, BODY, [A], NOW) for name, value in standard().items()),
         ("malformed", standard(at="soon"), BODY, [A], NOW),
         ("malformed", standard(at="nan"), BODY, [A], NOW),
         ("malformed", standard(at="inf"), BODY, [A], NOW),

@@ -32,6 +32,8 @@ HOOK = Webhook(
     mapping=MessageMapping(group="body.order", revision="body.revision"),
 )
 
+TEXT = MessageMapping(group=None, format="text")
+
 
 def signed(id_: str, body: bytes) -> list[tuple[bytes, bytes]]:
     at = dt.datetime.fromtimestamp(int(time.time()), dt.UTC)
@@ -80,6 +82,25 @@ def test_a_request_is_accepted_once_and_refused_as_by_the_endpoint(db: Database)
         assert asked(app, path, b"no JSON", signed(path, b"no JSON"))[2] == {"status": "rejected"}
     assert len(db.queue("orders").peek()) == 2
     assert [each.body for each in SourceControl(db, "shop").rejected()] == [b"no JSON"] * 2
+
+
+def test_the_names_of_svix_give_the_same_id(db: Database) -> None:
+    app = WebhookApp(db, [HOOK])
+
+    def svix(sent: bytes, id_: str) -> list[tuple[bytes, bytes]]:
+        return [(name.replace(b"webhook", b"Svix"), value) for name, value in signed(id_, sent)]
+
+    assert asked(app, "/shop", body(1), svix(body(1), "m1"))[2] == {"status": "accepted"}
+    assert asked(app, "/shop", body(1), svix(body(1), "m1"))[2] == {"status": "duplicate"}
+    assert asked(app, "/shop", body(1), signed("m1", body(1)))[2] == {"status": "duplicate"}
+    for forged in ([*svix(body(1), "m1"), (b"webhook-id", b"m2")], [*signed("m1", body(1))[1:], (b"svix-id", b"m1")]):
+        assert asked(app, "/shop", body(1), forged)[0] == 400
+    assert asked(app, "/shop", body(1), [*signed("m1", body(1)), (b"svix-id", b"m2")])[2] == {"status": "duplicate"}
+    assert [message.dedup_id for message in db.queue("orders").peek()] == ["m1"]
+    assert asked(app, "/shop", b"no JSON", svix(b"no JSON", "m3"))[2] == {"status": "rejected"}
+    mended = Webhook(name="shop", queue="orders", signature="standard", secrets=[SECRET], mapping=TEXT)
+    assert SourceControl(db, "shop").resend(mended.intake).sent == 1
+    assert [message.dedup_id for message in db.queue("orders").peek()] == ["m1", "m3"]
 
 
 def hub_signed(sent: bytes, *more: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:

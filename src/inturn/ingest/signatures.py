@@ -17,6 +17,8 @@ Scheme: TypeAlias = Literal["standard", "stripe", "github", "none"]
 Check: TypeAlias = Callable[[Sequence[bytes], Mapping[str, str], bytes, float, float], None]
 """Called with the keys, the headers by their names in lower case, the body, the time and the tolerance in seconds."""
 
+_STANDARD: Final = ("id", "timestamp", "signature")
+
 
 class SignatureRefused(InputError):
     """A signature that is missing or malformed, does not fit, or has a time outside the tolerance.
@@ -48,17 +50,33 @@ def key_of(scheme: Scheme, secret: str) -> bytes:
     return key
 
 
+def standard_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers of Standard Webhooks as ``webhook-…``, also if they came as ``svix-…``.
+
+    The two are not mixed: beside any ``webhook-…`` those of Svix mean nothing, so that the id is always the signed one.
+    """
+    if any(f"webhook-{each}" in headers for each in _STANDARD):
+        return headers
+    return {
+        **headers,
+        **{f"webhook-{each}": headers[f"svix-{each}"] for each in _STANDARD if f"svix-{each}" in headers},
+    }
+
+
 def check_standard(
     keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float, tolerance_s: float
 ) -> None:
     """Check a request of Standard Webhooks: ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``.
 
+    The older names ``svix-id``, ``svix-timestamp`` and ``svix-signature`` mean the same.
+
     Raises:
         SignatureRefused: if it is not genuine, or its time is too far from now, in either direction.
     """
-    id_, time, signatures = (headers.get(f"webhook-{each}") for each in ("id", "timestamp", "signature"))
+    headers = standard_headers(headers)
+    id_, time, signatures = (headers.get(f"webhook-{each}") for each in _STANDARD)
     if not (id_ and time and signatures):
-        raise _malformed("webhook-id, webhook-timestamp and webhook-signature are needed")
+        raise _malformed("webhook-id, webhook-timestamp and webhook-signature are needed, or all three as svix-…")
     try:
         at_s = math.floor(float(time))
     except (ValueError, OverflowError):

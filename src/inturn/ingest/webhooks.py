@@ -34,7 +34,7 @@ from inturn.ingest.limits import (
 )
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.rejections import RejectedBound, rejected_record
-from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of
+from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of, standard_headers
 from inturn.ingest.source import SourceRecord
 from inturn.store import commands
 from inturn.store.commands import Ask, Command
@@ -76,7 +76,7 @@ class Webhook:
         secrets: the secrets, as the sender shows them; several while they are rotated.
         tolerance_s: how old, and how far in the future, a signature's time may be, in seconds.
         mapping: how a request becomes a message: ``headers`` and ``body``; there is no ``key``. Without an ``id`` of
-            its own it is ``webhook-id``, Stripe's event id or ``x-github-delivery``.
+            its own it is ``webhook-id`` (or ``svix-id``), Stripe's event id or ``x-github-delivery``.
         max_rejected: the number of rejected requests that are kept, about. Beyond it a request that cannot be mapped is
             answered with 503, so that its sender keeps it and sends it again.
         max_rejected_bytes: the same for their size, in bytes.
@@ -150,7 +150,8 @@ class Webhook:
         return IntakeRule(self.name, self.queue, self._draft)
 
     def _draft(self, record: SourceRecord) -> Draft | None:
-        sent = _RequestHeaders(cast("Mapping[str, str]", record.headers))
+        sent = cast("Mapping[str, str]", record.headers)
+        sent = _RequestHeaders(standard_headers(sent) if self.signature == "standard" else sent)
         plain = _unpacked(record.body or b"", sent.get("content-encoding"))
         draft = self._map(record._replace(body=plain, headers=sent))
         attributes = {name: sent[name] for name in _ATTRIBUTES.get(self.signature, ()) if name in sent}
