@@ -247,8 +247,9 @@ def _added(row: Any) -> dict[str, Any]:
         for name, value in row.items()
         if name.startswith(_ADDED)
     }
-    if source.get("op", "c") not in _CHANGES:
-        raise Unmappable(f"the op is {source['op']!r}; it is c, u, d or r")
+    op = source.get("op", "c")
+    if not isinstance(op, str) or op not in _CHANGES:
+        raise Unmappable(f"the op is {op!r:.100}; it is c, u, d or r")
     return source
 
 
