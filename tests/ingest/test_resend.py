@@ -21,6 +21,7 @@ from inturn.ingest import limits as source_limits
 from inturn.ingest.rejections import rejected_record, restored
 from inturn.store.commands import Ask
 from inturn.store.sources import RejectedRecord
+from inturn.store.sql.sources import SqlSources
 from waiting import DEADLINE_S
 
 WRONG = MessageMapping(group="body.user", revision="body.n")
@@ -198,6 +199,24 @@ def test_batches_are_bounded_by_number_and_by_size(db: Database, monkeypatch: py
     assert control.resend(mended.intake, advance=told.append).sent == 20
     assert max(told[2:]) == 3
     assert sent(db) == [("a", number) for number in range(40)]
+
+
+def test_no_more_is_read_at_a_time_than_is_shown_or_fits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    rejecting(db, *[body(number, text="x" * 100) for number in range(20)])
+    monkeypatch.setattr(source_limits, "RESEND_BYTES", 500)
+    sizes: list[int] = []
+    read = SqlSources.rejected_by_number
+
+    def counted(store: SqlSources, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
+        sizes.append(len(numbers))
+        return read(store, source, numbers)
+
+    monkeypatch.setattr(SqlSources, "rejected_by_number", counted)
+    control = SourceControl(db, "bank")
+    assert [each.position for each in control.rejected(1)] == ["1"]
+    assert sizes == [1]
+    assert [each.position for each in control.rejected()] == [str(number) for number in range(1, 21)]
+    assert max(sizes) == 3
 
 
 def test_two_resends_at_a_time_send_each_record_once(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

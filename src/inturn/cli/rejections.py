@@ -2,7 +2,6 @@
 
 import base64
 import tomllib
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +59,7 @@ def rejected(
 
     path, name = split_source(source)
     with opened(path) as db:
-        found = list(islice(SourceControl(db, name).rejected(), limit))
+        found = list(SourceControl(db, name).rejected(limit))
     for each in found:
         if as_json:
             document = {key: value for key, value in each._asdict().items() if key != "exact"}

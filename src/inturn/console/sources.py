@@ -1,6 +1,5 @@
 """Sources of databases: what they read, how far they are, what they rejected; pause, resume and seek."""
 
-from itertools import islice
 from typing import Any, Final
 
 from inturn.console.databases import database, databases
@@ -26,7 +25,7 @@ def sources(fields: RequestFields) -> dict[str, Any]:
                     control = SourceControl(db, name)
                     moved = control.moved_counts()
                     rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
-                    kept = islice(control.rejected(), _REJECTED)
+                    kept = control.rejected(_REJECTED)
                     rejected = [each._replace(exact=None) for each in kept]  # the headers again, for a resend
                     found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
         except (InturnError, OSError) as error:

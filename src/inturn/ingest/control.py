@@ -47,12 +47,10 @@ class SourceControl:
         """Return the partitions, by name."""
         return self._ask(lambda store, _now_ms: store.sources.partitions(self._name))
 
-    def rejected(self) -> Iterator[RejectedRecord]:
-        """Yield the rejected records, in order."""
-        after = 0
-        while found := self._page(after):
-            yield from found
-            after = found[-1].number
+    def rejected(self, limit: int | None = None) -> Iterator[RejectedRecord]:
+        """Yield the rejected records that are there now, in order; the first of them, with a limit."""
+        for batch in batches(self.selected()[:limit]):
+            yield from self._records(batch)
 
     def rejected_total(self) -> RejectedTotal:
         """Return how many rejected records are kept, and their size."""
@@ -69,18 +67,12 @@ class SourceControl:
             numbers: those with these numbers; none: with any. A number that is not there is passed over.
             partitions: those from these partitions; none: from any.
         """
-        found, after = list[RejectedPlace](), 0
-        while page := self._places(after):
-            after = page[-1].number
-            found += [
-                each
-                for each in page
-                if (not numbers or each.number in numbers) and (not partitions or each.partition in partitions)
-            ]
-        return found
-
-    def _places(self, after: int) -> list[RejectedPlace]:
-        return self._ask(lambda store, _now_ms: store.sources.rejected_places(self._name, after, limits.READ_MESSAGES))
+        # In one statement: between two, a record may commit that has a lower number than one already read.
+        return [
+            each
+            for each in self._ask(lambda store, _now_ms: store.sources.rejected_places(self._name))
+            if (not numbers or each.number in numbers) and (not partitions or each.partition in partitions)
+        ]
 
     def resend(
         self,
@@ -238,9 +230,6 @@ class SourceControl:
         store.send(queue_of(store, first.queue), [*map(draft_of, sent)], now_ms)
         return len(sent)
 
-    def _page(self, after: int) -> list[RejectedRecord]:
-        return self._ask(lambda store, _now_ms: store.sources.rejected(self._name, after, limits.READ_MESSAGES))
-
     def pause(self, *partitions: str) -> int:
         """Stop reading the partitions, or all; return how many were changed."""
         return self._change(partitions, lambda each: each._replace(is_paused=True, owner=None))
@@ -272,7 +261,7 @@ class SourceControl:
 
     def _change(self, names: tuple[str, ...], change: Callable[[SourcePartition], SourcePartition]) -> int:
         def run(store: SqlStore, now_ms: int) -> int:
-            known = store.sources.partitions(self._name)
+            known = store.sources.locked_partitions(self._name)
             missing = sorted(set(names) - {each.name for each in known})
             if missing or not known:
                 there = ", ".join(each.name for each in known) or "none"

@@ -198,7 +198,7 @@ class PartitionLeases:
         known = finished | {name: row.incarnation for name, row in begun.items()}
         if all(name in waiting or known.get(name) == each for name, each in incarnations.items()):  # as nearly always
             return {name: row for name, row in begun.items() if name in incarnations and name not in waiting}
-        rows = {row.name: row for row in sources.partitions(self._name)}
+        rows = {row.name: row for row in sources.locked_partitions(self._name)}
         now = self._source.compared({name: self._known(row, now_ms) for name, row in rows.items()}, incarnations)
         self._rename(sources, rows, now)
         sources.add(self._name, now.keys() - rows.keys())

@@ -109,7 +109,7 @@ def mapped(intake: IntakeRule, kept: Iterable[RejectedRecord]) -> list[MappedRec
 
 def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord], now_ms: int) -> ResendCounts:
     """Send the messages of a batch and remove their records; those that stay get their new reason."""
-    partitions = store.sources.partitions(intake.name)
+    partitions = store.sources.locked_partitions(intake.name)
     there = store.sources.lock_rejected(intake.name, [each.kept.number for each in records])
     present = [each for each in records if each.kept.number in there]
     reasons = {each.kept.number: each.reason for each in present if each.reason is not None}

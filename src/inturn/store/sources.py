@@ -95,6 +95,10 @@ class SourceStore(Protocol):
         ...
 
     def partitions(self, source: str) -> list[SourcePartition]:
+        """Return the partitions of a source by name; nothing is locked."""
+        ...
+
+    def locked_partitions(self, source: str) -> list[SourcePartition]:
         """Return the partitions of a source by name, locked until the end of the transaction."""
         ...
 
@@ -149,16 +153,12 @@ class SourceStore(Protocol):
         """Keep rejected records."""
         ...
 
-    def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
-        """Return rejected records after a number, in order."""
-        ...
-
     def rejected_by_number(self, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
         """Return those of the rejected records that are there, in order."""
         ...
 
-    def rejected_places(self, source: str, after: int, limit: int) -> list[RejectedPlace]:
-        """Return rejected records after a number without their content, in order."""
+    def rejected_places(self, source: str) -> list[RejectedPlace]:
+        """Return all rejected records without their content, in order, as they are at one time."""
         ...
 
     def rejected_total(self, source: str) -> RejectedTotal:

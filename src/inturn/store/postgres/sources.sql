@@ -6,7 +6,10 @@ select distinct source from inturn_source_partition order by source;
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
     record_ms, is_finished, dropped, position_form
-from inturn_source_partition where source = $1 order by name for update;
+from inturn_source_partition where source = $1 order by name;
+
+-- name: lock_source_partitions
+select 1 from inturn_source_partition where source = $1 order by name for update;
 
 -- name: lock_source
 select pg_advisory_xact_lock(hashtextextended('inturn source ' || $1, 0));
@@ -62,10 +65,6 @@ insert into inturn_source_rejection
     (source, name, position, reason, record_key, headers, body, exact, rejected_ms)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
--- name: source_rejections
-select name, position, reason, record_key, headers, body, exact, number, rejected_ms
-from inturn_source_rejection where source = $1 and number > $2 order by number limit $3;
-
 -- name: source_rejections_by_number
 select name, position, reason, record_key, headers, body, exact, number, rejected_ms
 from inturn_source_rejection
@@ -73,7 +72,7 @@ where source = $1 and number in (select value::bigint from jsonb_array_elements_
 order by number;
 
 -- name: source_rejection_places
-select number, name, size from inturn_source_rejection where source = $1 and number > $2 order by number limit $3;
+select number, name, size from inturn_source_rejection where source = $1 order by number;
 
 -- name: source_rejection_total
 select count(*), coalesce(sum(size), 0)::bigint from inturn_source_rejection where source = $1;

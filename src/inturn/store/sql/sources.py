@@ -36,6 +36,11 @@ class SqlSources(SourceStore):
         return [self._partition(row) for row in self._read("source_partitions", source)]
 
     @override
+    def locked_partitions(self, source: str) -> list[SourcePartition]:
+        self._read("lock_source_partitions", source)
+        return self.partitions(source)
+
+    @override
     def lock(self, source: str) -> None:
         self._read("lock_source", source)
 
@@ -90,16 +95,12 @@ class SqlSources(SourceStore):
             self._do("add_source_rejection", source, *each[:7], now_ms)
 
     @override
-    def rejected(self, source: str, after: int, limit: int) -> list[RejectedRecord]:
-        return [RejectedRecord(*row) for row in self._read("source_rejections", source, after, limit)]
-
-    @override
     def rejected_by_number(self, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
         return [RejectedRecord(*row) for row in self._read("source_rejections_by_number", source, _json(numbers))]
 
     @override
-    def rejected_places(self, source: str, after: int, limit: int) -> list[RejectedPlace]:
-        return [RejectedPlace(*row) for row in self._read("source_rejection_places", source, after, limit)]
+    def rejected_places(self, source: str) -> list[RejectedPlace]:
+        return [RejectedPlace(*row) for row in self._read("source_rejection_places", source)]
 
     @override
     def rejected_total(self, source: str) -> RejectedTotal:

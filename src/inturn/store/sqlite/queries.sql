@@ -854,6 +854,9 @@ select name, position, incarnation, owner, epoch, until_ms, is_paused, received,
     record_ms, is_finished, dropped, position_form
 from inturn_source_partition where source = ? order by name;
 
+-- name: lock_source_partitions
+select ?;
+
 -- name: lock_source
 select ?;
 
@@ -906,16 +909,12 @@ insert into inturn_source_rejection
     (source, name, position, reason, record_key, headers, body, exact, rejected_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: source_rejections
-select name, position, reason, record_key, headers, body, exact, number, rejected_ms
-from inturn_source_rejection where source = ? and number > ? order by number limit ?;
-
 -- name: source_rejections_by_number
 select name, position, reason, record_key, headers, body, exact, number, rejected_ms
 from inturn_source_rejection where source = ? and number in (select value from json_each(?)) order by number;
 
 -- name: source_rejection_places
-select number, name, size from inturn_source_rejection where source = ? and number > ? order by number limit ?;
+select number, name, size from inturn_source_rejection where source = ? order by number;
 
 -- name: source_rejection_total
 select count(*), coalesce(sum(size), 0) from inturn_source_rejection where source = ?;
