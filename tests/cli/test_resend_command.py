@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.ingest import MessageMapping, SourceControl, Webhook, WebhookApp
+from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceControl, Webhook, WebhookApp
+from postgres_schemas import Schemas
 
 CONFIG = """
 [[sources]]
@@ -150,6 +151,27 @@ def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server
     with inturn.open("shop.db") as db:
         assert [each.group for each in db.queue("orders").peek()] == ["o1"]
         assert SourceControl(db, "shop").rejected_total() == (0, 0)
+
+
+def test_of_two_databases_with_a_source_of_that_name_the_equal_address_is_meant(postgres_schemas: Schemas) -> None:
+    first, second = postgres_schemas.new(), postgres_schemas.new()
+    with inturn.open(second) as db:
+        db.queue("payments")
+        wrong = MessageMapping(group="body.none")
+        Ingest(FolderSource("drop"), db.queue("orders"), wrong, name="bank").run(until="caught up")
+    Path("two.toml").write_text(
+        CONFIG.replace("shop.db", first).replace("GROUP", "user")
+        + CONFIG.replace("shop.db#payments", f"{second}#orders").replace("GROUP", "account")
+    )
+    other = second.replace("postgresql://", "postgres://")  # the same database in another spelling
+    refused = run("ingest", "resend", f"{other}#bank", "two.toml", "--all")
+    assert refused.exit_code == 1
+    schemas = [each.rpartition("%3D")[2] for each in (first, second)]
+    assert all(each in refused.stderr for each in [*schemas, "write the one that is meant as it is there"])
+    assert said("ingest", "resend", f"{second}#bank", "two.toml", "--all")[0]["sent"] == 2
+    with inturn.open(second) as db:
+        assert [each.revision for each in db.queue("orders").peek()] == [1, 2]
+        assert not db.queue("payments").peek()
 
 
 def test_status_shows_what_was_dropped_and_the_bound_of_the_configuration() -> None:

@@ -182,7 +182,7 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     """Return the rule of a source or a webhook in a configuration.
 
     Raises:
-        InputError: if it is not there, or belongs to another database.
+        InputError: if it is not there, or belongs to another database, or may belong to one of several.
     """
     if _has_webhooks(config):
         from inturn.server.config import load
@@ -198,10 +198,16 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     if not found:
         there = ", ".join(each.name for each in sources) or "none"
         raise InputError(f"the configuration has no source {name!r}; it has: {there}")
-    for each in found:
-        if _is_same(path, each.queue.rpartition("#")[0], config.parent):
-            return each.intake(config.parent)
-    raise InputError(f"the source {name!r} of the configuration is of another database than {shown(path)}")
+    databases = {each.queue.rpartition("#")[0]: each for each in found}
+    same = [each for each in databases if each == path] or [
+        each for each in databases if _is_same(path, each, config.parent)
+    ]
+    if not same:
+        raise InputError(f"the source {name!r} of the configuration is of another database than {shown(path)}")
+    if len(same) > 1:
+        several = f"the source {name!r} of the configuration is of several databases that {shown(path)} may be"
+        raise InputError(f"{several}: {', '.join(map(shown, same))}: write the one that is meant as it is there")
+    return databases[same[0]].intake(config.parent)
 
 
 def _is_same(path: str, configured: str, folder: Path) -> bool:
