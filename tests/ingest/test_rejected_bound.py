@@ -52,12 +52,16 @@ def test_a_source_that_has_them_still_drops_and_counts_what_is_too_many_and_goes
     assert control.partitions()[0].dropped == 4
 
 
-def test_the_bound_is_one_of_bytes_too(db: Database) -> None:
+def test_the_bound_is_one_of_bytes_too_and_what_comes_after_the_first_dropped_one_is_dropped(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     log = Log(p=[b"x" * 100, b"y" * 500, b"z" * 100])
     ingest(db, Scripted(log), max_rejected_bytes=300).run(until="caught up")
     control = SourceControl(db, "bank")
-    assert [(each.body or b"")[:1] for each in control.rejected()] == [b"x", b"z"]
-    assert control.rejected_total() == (2, 2 * (100 + len(b"k") + len('{"h":"v"}')))
+    assert [(each.body or b"")[:1] for each in control.rejected()] == [b"x"]
+    assert control.rejected_total() == (1, 100 + len(b"k") + len('{"h":"v"}'))
+    assert control.partitions()[0].dropped == 2
+    assert "2 more are dropped, the last from p at 3: the body is not JSON" in caplog.text
 
 
 def test_the_only_copy_is_never_dropped_the_source_waits_and_says_why(db: Database) -> None:

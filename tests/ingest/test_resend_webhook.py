@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from inturn.core.errors import RejectedFull
+from ingest.scripted import Log, Scripted
+from inturn.core.errors import InputError, RejectedFull
 from inturn.database import Database
-from inturn.ingest import MessageMapping, SourceControl, Webhook, WebhookApp
+from inturn.ingest import Ingest, MessageMapping, SourceControl, Webhook, WebhookApp
 from inturn.ingest.webhooks import refused
 
 
@@ -59,6 +60,39 @@ def test_attributes_and_the_time_are_those_of_the_request(db: Database) -> None:
     (message,) = db.queue("orders").peek()
     assert message.attributes == {"x-github-event": "push"}
     assert before <= int(message.group or 0) <= after
+
+
+def test_attributes_of_the_mapping_stand_beside_those_of_the_sender_and_go_before_them(db: Database) -> None:
+    import hashlib
+    import hmac
+
+    body = b'{"action": "opened"}'
+    signed = "sha256=" + hmac.new(b"s", body, hashlib.sha256).hexdigest()
+    paths = {"action": "body.action"}
+    for number, more in enumerate([{}, {"x-github-event": "body.action"}]):
+        mapping = MessageMapping(group=None, attributes=paths | more)
+        github = Webhook(name="shop", queue="orders", signature="github", secrets=["s"], mapping=mapping)
+        said = {"X_GitHub_Event": "push", "X_GitHub_Delivery": str(number), "X_Hub_Signature_256": signed}
+        assert received(db, github, body, **said) == "accepted"
+    assert [each.attributes for each in db.queue("orders").peek()] == [
+        {"action": "opened", "x-github-event": "push"},
+        {"action": "opened", "x-github-event": "opened"},
+    ]
+
+
+def test_a_webhook_and_a_source_of_one_name_are_refused(db: Database) -> None:
+    source = Scripted(Log(p=[b"{}"]))
+    bank = Ingest(source, db.queue("payments"), WRONG.mapping, name="shop")
+    assert received(db, WRONG, b"{}", X_Id="1") == "rejected"
+    with pytest.raises(InputError, match="webhook"):
+        bank.run(until="caught up")
+    assert SourceControl(db, "shop").purge() == 1
+    bank.run(until="caught up")
+    with pytest.raises(InputError, match="'shop'"):
+        WebhookApp(db, [WRONG])
+    with pytest.raises(InputError, match="'shop'"):  # the source came while the webhook was there
+        db.writer.run(WRONG.command({"x-id": "2"}, b"{}", db.writer.clock()))
+    assert [each.partition for each in SourceControl(db, "shop").rejected()] == ["p"]
 
 
 def test_a_mapping_that_reads_a_secret_which_is_not_kept_is_refused(db: Database) -> None:

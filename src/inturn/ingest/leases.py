@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from inturn.core.errors import InturnError, PositionGone
+from inturn.core.errors import InputError, InturnError, PositionGone
 from inturn.core.source_shares import DECIDED, SourcePartition, share
 from inturn.ingest import limits as source_limits
 from inturn.ingest.source import KnownPartition, PartitionNow, Source
@@ -199,6 +199,11 @@ class PartitionLeases:
         if all(name in waiting or known.get(name) == each for name, each in incarnations.items()):  # as nearly always
             return {name: row for name, row in begun.items() if name in incarnations and name not in waiting}
         rows = {row.name: row for row in sources.locked_partitions(self._name)}
+        if not rows and sources.rejected_total(self._name).records:
+            raise InputError(
+                f"the database keeps rejected requests of a webhook {self._name!r}, and the source would share them: "
+                "give one of them another name, or resend or purge the requests first if the webhook is no more"
+            )
         now = self._source.compared({name: self._known(row, now_ms) for name, row in rows.items()}, incarnations)
         self._rename(sources, rows, now)
         sources.add(self._name, now.keys() - rows.keys())

@@ -128,7 +128,8 @@ class RejectedBound(NamedTuple):
             source: the source.
             rejected: the records.
             now_ms: the time.
-            may_drop: whether the source has the records still. Otherwise each is the only copy and none is dropped; the
+            may_drop: whether the source has the records still: those from the first without room on are dropped, so
+                that all before it are kept. Otherwise each is the only copy and none is dropped; the
                 bound may be exceeded by the records of one call then, so that those of a large batch find room.
 
         Raises:
@@ -143,14 +144,14 @@ class RejectedBound(NamedTuple):
                 f"{self.records:,} and {self.size:,} bytes: resend or purge them, or raise max_rejected and "
                 "max_rejected_bytes"
             )
-        kept = list[RejectedRecord]()
-        for each in rejected:
-            length = len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
-            if not may_drop or (records < self.records and size + length <= self.size):
-                kept.append(each)
-                records, size = records + 1, size + length
-        store.reject(source, kept, now_ms)
-        dropped = len(rejected) - len(kept)
+        fit = len(rejected)
+        for at, each in enumerate(rejected if may_drop else ()):
+            records, size = records + 1, size + len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
+            if records > self.records or size > self.size:
+                fit = at
+                break
+        store.reject(source, rejected[:fit], now_ms)
+        dropped = len(rejected) - fit
         if dropped:
             text = "source %s keeps as many rejected records as it may: %d more are dropped, the last from %s at %s: %s"
             last = rejected[-1]

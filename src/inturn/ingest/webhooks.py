@@ -49,7 +49,7 @@ _IDS: Final[Mapping[Scheme, str | None]] = {
     "github": "headers.x-github-delivery",
     "none": None,
 }
-_ATTRIBUTES: Final[Mapping[Scheme, tuple[str, ...]]] = {"github": ("x-github-event",)}
+_ATTRIBUTES: Final[Mapping[Scheme, Mapping[str, str]]] = {"github": {"x-github-event": "headers.x-github-event"}}
 _SECRET: Final = dict.fromkeys(
     ("authorization", "cookie", "proxy-authorization"), "it was not kept with the rejected record, since it is a secret"
 )
@@ -107,6 +107,9 @@ class Webhook:
             raise InputError("secrets is a list of texts, and tolerance_s is above zero")
         if self.mapping.id is None:
             object.__setattr__(self, "mapping", replace(self.mapping, id=_IDS[self.signature]))
+        if self.signature in _ATTRIBUTES:
+            attributes = {**_ATTRIBUTES[self.signature], **(self.mapping.attributes or {})}
+            object.__setattr__(self, "mapping", replace(self.mapping, attributes=attributes))
         _ = self._keys, self._map, self._bound  # for their checks
 
     @cached_property
@@ -149,20 +152,29 @@ class Webhook:
         """The rule by which requests become messages, for :meth:`SourceControl.resend`; signatures are not checked."""
         return IntakeRule(self.name, self.queue, self._draft)
 
+    def check_name(self, store: Store) -> None:
+        """Check that no source of the database has its name: the two would share their rejected records.
+
+        Raises:
+            InputError: if one has.
+        """
+        if cast("SqlStore", store).sources.partitions(self.name):
+            raise InputError(
+                f"the database has a source {self.name!r}, whose rejected records the webhook of that name would "
+                "share: give one of them another name"
+            )
+
     def _draft(self, record: SourceRecord) -> Draft | None:
         sent = cast("Mapping[str, str]", record.headers)
         sent = _RequestHeaders(standard_headers(sent) if self.signature == "standard" else sent)
         plain = _unpacked(record.body or b"", sent.get("content-encoding"))
-        draft = self._map(record._replace(body=plain, headers=sent))
-        attributes = {name: sent[name] for name in _ATTRIBUTES.get(self.signature, ()) if name in sent}
-        if draft is None or not attributes:
-            return draft
-        return draft._replace(attributes=msgspec.json.encode(attributes).decode())
+        return self._map(record._replace(body=plain, headers=sent))
 
     def _rejecting(self, record: SourceRecord, why: str) -> Command[Verdict]:
         kept = rejected_record(record, why, _SECRET)
 
         def reject(store: Store, now_ms: int) -> Verdict:
+            self.check_name(store)
             self._bound.keep(cast("SqlStore", store).sources, self.name, [kept], now_ms, may_drop=False)
             return "rejected"
 
@@ -229,11 +241,12 @@ NOT_POST: Final = WebhookAnswer(405, b'{"error":"a webhook is sent by POST"}')
 def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
     """Return the command that makes the queues of webhooks, and checks those that are there.
 
-    Its caller gets an InputError if a queue forgets ids while senders still retry.
+    Its caller gets an InputError if a queue forgets ids while senders still retry, or a source has a webhook's name.
     """
 
     def prepare(store: Store, now_ms: int) -> None:
         for each in webhooks:
+            each.check_name(store)
             info = store.queues.get(each.queue)
             if info is None:
                 store.save(each.queue, QueueInfo(0, each.queue, QueueSettings(dedup_window_s=None), now_ms))
@@ -258,7 +271,7 @@ class WebhookApp:
         webhooks: the webhooks.
 
     Raises:
-        InputError: if a name is there twice, or a queue forgets ids too early.
+        InputError: if a name is there twice, or is that of a source, or a queue forgets ids too early.
     """
 
     def __init__(self, db: Database, webhooks: Sequence[Webhook]) -> None:
