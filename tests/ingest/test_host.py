@@ -10,7 +10,7 @@ from ingest.scripted import Log, Scripted
 from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue, SetupError, SourceError
 from inturn.database import Database
-from inturn.ingest import Ingest, MessageMapping, SourceControl, source_names
+from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, source_names
 from inturn.ingest import limits as source_limits
 from waiting import until
 
@@ -207,6 +207,34 @@ def test_a_call_that_takes_longer_than_the_lease_keeps_its_partition(
     assert sent(db) == [("a", 1)]
 
 
+@pytest.mark.parametrize("call", ["is_finished", "lag", "close", "shut"])
+def test_leases_end_with_the_run_whatever_the_source_does_then(
+    db: Database, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    source = Scripted(Log(p=[body(1)]))
+
+    def lost(*_: object) -> None:
+        raise RuntimeError("connection lost")
+
+    with ingest(db, source, lease_s=30):
+        until(lambda: sent(db))
+        monkeypatch.setattr(source, call, lost)
+    (partition,) = SourceControl(db, "bank").partitions()
+    assert (partition.owner, partition.position) == (None, "1")
+    assert not [each.name for each in threading.enumerate() if each.name == "inturn-leases-bank"]
+
+
+def test_whatever_a_decoder_refuses_of_a_record_rejects_that_record_alone(db: Database) -> None:
+    def decode(record: SourceRecord) -> SourceRecord:
+        if record.position == 2:
+            raise InputError("the schema does not fit\0")
+        return record
+
+    source = Scripted(Log(p=[body(1), body(2), body(3)]))
+    assert ingest(db, source, decode=decode).run(until="caught up") == (2, 1, 0, 0)
+    assert [each.reason for each in SourceControl(db, "bank").rejected()] == ["the schema does not fit\\0"]
+
+
 def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
     log, control = Log(p=[body(1)], q=[]), SourceControl(db, "bank")
     source = Scripted(log)
@@ -319,5 +347,11 @@ def test_what_is_not_valid_is_refused(db: Database) -> None:
         MessageMapping(group="account")
     with pytest.raises(InputError, match=r"needs format='json', not 'text'"):
         MessageMapping(group="body.account", format="text")
-    with pytest.raises(InputError, match="batch is 0; it is above zero"):
+    with pytest.raises(InputError, match=r"batch is 0; it is a whole number above 0"):
         ingest(db, Scripted(Log()), batch=0)
+
+
+@pytest.mark.parametrize("lease_s", [float("nan"), float("inf"), 1e300, -1.0, 0, "10"])
+def test_a_lease_that_no_clock_can_measure_is_refused(db: Database, lease_s: object) -> None:
+    with pytest.raises(InputError, match=r"lease_s is .*; it is a number of seconds above 0, at most 86,400"):
+        ingest(db, Scripted(Log()), lease_s=lease_s)

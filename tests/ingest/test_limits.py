@@ -1,6 +1,9 @@
 """Records of any length, depth and content are messages or rejected rows, and never an error that stalls a source."""
 
+import re
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -8,10 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.scripted import Log, Scripted
+from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.ingest import DebeziumMapping, Ingest, KafkaSource, MessageMapping, SourceControl, SourceRecord, Unmappable
+from inturn.ingest import (
+    DebeziumMapping,
+    Ingest,
+    IngestCounts,
+    KafkaSource,
+    MessageMapping,
+    SourceControl,
+    SourceRecord,
+    Unmappable,
+)
 from inturn.ingest import limits as source_limits
 from kafka_started import produce, topic
+from waiting import DEADLINE_S
 
 MAPPINGS = [
     MessageMapping(group="body.a", revision="body.r", id="body.i", body="body.b"),
@@ -77,6 +91,77 @@ def test_a_long_a_deep_and_an_odd_record_stall_nothing(db: Database) -> None:
     assert rejected[0].reason == "the body has 10,000,002 bytes; 1,048,576 fit"
     assert rejected[1].reason.startswith("the body is not JSON: maximum recursion depth exceeded")
     assert len(rejected[-1].reason) <= source_limits.REASON_LENGTH
+
+
+def caught_up(ingest: Ingest) -> IngestCounts:
+    """Run to the end of the source; a source that stalls is stopped, so that its test fails."""
+    stop = threading.Timer(DEADLINE_S, ingest.stop_soon)
+    stop.start()
+    try:
+        return ingest.run(until="caught up")
+    finally:
+        stop.cancel()
+
+
+class Odd(Scripted):
+    """A source whose records have other keys and headers."""
+
+    parts: Mapping[str, Any] = {}
+
+    def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+        return [each._replace(**self.parts) for each in super().poll(limit, timeout_s)]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "headers", "reason"),
+    [
+        (MessageMapping(group="body.none"), {"t": "caf\udce9", "caf\udce9": "x"}, "the record has no group"),
+        (MessageMapping(group="body.none"), {"a\0b": b"x\0y", "c": "x\0y"}, "the record has no group"),
+        (MessageMapping(group="headers.t"), {"t": "caf\udce9"}, "half a surrogate pair"),
+        (MessageMapping(attributes={"x": "headers.t"}), {"t": "caf\udce9"}, "half a surrogate pair"),
+        (MessageMapping(attributes={"x": "headers.t.a"}), {"t": '{"a": "\udce9"}'}, "half a surrogate pair"),
+        (MessageMapping(body="headers.t"), {"t": "caf\udce9"}, "half a surrogate pair"),
+        (MessageMapping(body="headers"), {"t": "caf\udce9"}, "half a surrogate pair"),
+        (MessageMapping(body="headers"), {"caf\udce9": "x"}, "surrogate"),
+    ],
+)
+def test_a_header_that_no_utf_8_holds_rejects_what_reads_it_and_is_kept(
+    db: Database, mapping: MessageMapping, headers: dict[str, bytes | str], reason: str
+) -> None:
+    source = Odd(Log(p=[b"{}"]))
+    source.parts = {"headers": headers}
+    assert caught_up(Ingest(source, db.queue("q"), mapping, name="s")).rejected == 1
+    control = SourceControl(db, "s")
+    (kept,) = control.rejected()
+    assert reason in kept.reason
+    assert control.resend(Ingest(source, db.queue("q"), mapping, name="s").intake).stayed == 1
+    assert reason in next(control.rejected()).reason
+    reads_none = Ingest(source, db.queue("q"), MessageMapping(), name="s").intake
+    assert control.resend(reads_none).sent == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ({"key": "text"}, "the key is 'text'; it is bytes or None"),
+        ({"body": "text"}, "the body is 'text'; it is bytes or None"),
+        ({"position": "caf\udce9"}, "position 'caf"),
+        ({"position": object()}, "position <object"),
+    ],
+)
+def test_a_part_of_a_wrong_type_ends_the_source_with_its_name(db: Database, parts: dict[str, Any], text: str) -> None:
+    for mapping in (MessageMapping(group="body.none"), MessageMapping(group="partition")):
+        source = Odd(Log(p=[b"{}"]))
+        source.parts = parts
+        with pytest.raises(InputError, match=text):
+            caught_up(Ingest(source, db.queue("q"), mapping, name="s"))
+        assert SourceControl(db, "s").partitions()[0].position is None
+
+
+@pytest.mark.parametrize("name", ["p\0q", "caf\udce9"])
+def test_a_name_of_a_partition_that_no_database_holds_ends_the_source(db: Database, name: str) -> None:
+    with pytest.raises(InputError, match=re.escape(repr(name))):
+        caught_up(Ingest(Scripted(Log(**{name: [b"{}"]})), db.queue("q"), MessageMapping(), name="s"))
 
 
 def test_a_text_may_have_any_character(db: Database) -> None:

@@ -93,7 +93,9 @@ def test_a_source_that_waits_for_room_can_be_stopped(db: Database) -> None:
     assert SourceControl(db, "bank").troubles() == {}, "it has left"
 
 
-@pytest.mark.parametrize("wrong", [{"max_rejected": 0}, {"max_rejected_bytes": -1}])
-def test_a_bound_below_one_is_refused(db: Database, wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"max_rejected": 0}, {"max_rejected_bytes": -1}, {"max_rejected": "5"}, {"max_rejected": 1.5}]
+)
+def test_a_bound_that_is_no_number_above_zero_is_refused(db: Database, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="above 0"):
         ingest(db, Scripted(Log()), **wrong)

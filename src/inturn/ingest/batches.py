@@ -2,12 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
+from typing import Final
 
+from inturn.core.errors import InputError
 from inturn.core.queue.messages import Draft
+from inturn.ingest import limits as source_limits
 from inturn.ingest.mapping import Unmappable
 from inturn.ingest.rejections import rejected_record
 from inturn.ingest.source import SourceRecord
 from inturn.store.sources import RejectedRecord
+
+_BYTES: Final = (bytes, NoneType)
+_EXPECTED: Final = "it is bytes or None, as the source has to give them"
 
 
 @dataclass(slots=True)
@@ -32,20 +39,41 @@ class IngestBatch:
     moved: int = 0
 
 
+def check_pace(batch: int, batch_bytes: int, lease_s: float) -> None:
+    """Check how many records, of what size, are read at a time, and the length of a lease.
+
+    Raises:
+        InputError: if one of them is not valid.
+    """
+    for setting, given in (("batch", batch), ("batch_bytes", batch_bytes)):
+        if not isinstance(given, int) or given < 1:
+            raise InputError(f"{setting} is {given!r}; it is a whole number above 0")
+    most_s = source_limits.INGEST_LEASE_AT_MOST_S
+    if not isinstance(lease_s, int | float) or not 0 < lease_s <= most_s:
+        raise InputError(f"lease_s is {lease_s!r}; it is a number of seconds above 0, at most {most_s:,.0f}")
+
+
 def batches_of(
     records: Sequence[SourceRecord], epochs: Mapping[str, int], map_: Callable[[SourceRecord], Draft | None]
 ) -> list[IngestBatch]:
-    """Map records and divide them by partition; ``epochs`` has that of each partition."""
+    """Map records and divide them by partition; ``epochs`` has that of each partition.
+
+    Raises:
+        InputError: if a record has a key or a body of a wrong type: its source has a fault.
+    """
     batches: dict[str, IngestBatch] = {}
     for record in records:
         batch = batches.get(record.partition)
         if batch is None:
             batch = batches[record.partition] = IngestBatch(record.partition, epochs[record.partition], record)
         batch.last = record
+        if not isinstance(record.key, _BYTES) or not isinstance(record.body, _BYTES):
+            what, value = ("body", record.body) if isinstance(record.key, _BYTES) else ("key", record.key)
+            raise InputError(f"{record.partition} at {record.position!r}: the {what} is {value!r:.100}; {_EXPECTED}")
         try:
             draft = map_(record)
-        except Unmappable as error:
-            batch.rejected.append(rejected_record(record, str(error)))
+        except InputError as error:  # Unmappable, or one of a decoder
+            batch.rejected.append(rejected_record(record, str(Unmappable(str(error)))))
             continue
         if draft is None:
             batch.ignored += 1

@@ -19,7 +19,7 @@ from inturn.core.errors import InputError, NoSuchQueue, PositionGone, QueueFull,
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
-from inturn.ingest.batches import IngestBatch, batches_of
+from inturn.ingest.batches import IngestBatch, batches_of, check_pace
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.leases import PartitionLeases
 from inturn.ingest.mapping import MessageMapping
@@ -102,9 +102,7 @@ class Ingest:
         max_rejected: int = source_limits.REJECTED_RECORDS,
         max_rejected_bytes: int = source_limits.REJECTED_BYTES,
     ) -> None:
-        for setting, given in (("batch", batch), ("batch_bytes", batch_bytes), ("lease_s", lease_s)):
-            if given <= 0:
-                raise InputError(f"{setting} is {given!r}; it is above zero")
+        check_pace(batch, batch_bytes, lease_s)
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
         source.batch_bytes = batch_bytes

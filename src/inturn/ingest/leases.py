@@ -14,6 +14,7 @@ import msgspec
 
 from inturn.core.errors import InputError, InturnError, PositionGone
 from inturn.core.source_shares import DECIDED, SourcePartition, share
+from inturn.core.texts import storable
 from inturn.ingest import limits as source_limits
 from inturn.ingest.source import KnownPartition, PartitionNow, Source
 from inturn.store.protocols import SqlStore
@@ -79,6 +80,12 @@ class PartitionLeases:
     def _look(self) -> None:
         """Claim free partitions, give up those beyond our quota, and open and close them accordingly."""
         names = list(self._source.partitions())
+        for name in names:
+            if not isinstance(name, str) or storable(name) != name:
+                raise InputError(
+                    f"the source {self._name!r} has a partition {name!r}; give it a name that is a text without NUL "
+                    "and without half surrogate pairs"
+                )
         incarnations = {name: self._source.incarnation(name) for name in names}
         lags, done = self._lags(), self._done()
         mine = self._ask(lambda store, now_ms: self._shared(store, incarnations, lags, done, now_ms))
@@ -108,12 +115,14 @@ class PartitionLeases:
 
     def leave(self) -> None:
         """Give up all partitions, so that the others need not wait for the end of the leases."""
-        lags, done, epochs = self._last_lags(), self._done(), dict(self.epochs)
         self._ending.set()
+        lags = self._at_the_end(self._lags) or {}
+        done = self._at_the_end(self._done) or set()
+        epochs = dict(self.epochs)
         if self._thread is not None:
             self._thread.join()
         self.close_all()
-        self._source.shut()
+        self._at_the_end(self._source.shut)
 
         def given_up(store: SqlStore, _now_ms: int) -> None:
             self._finish(store.sources, done, epochs)
@@ -154,13 +163,13 @@ class PartitionLeases:
     def _done(self) -> set[str]:
         return {name for name in self.epochs if self._source.is_finished(name)}
 
-    def _last_lags(self) -> dict[str, int | None]:
-        """Return the lags, or none if the source is not there."""
+    def _at_the_end(self, call: Callable[[], T]) -> T | None:
+        """Return what a call to the source returns; None if it fails, since the leases are given up in any case."""
         try:
-            return self._lags()
+            return call()
         except Exception as error:  # noqa: BLE001 - the positions are what counts
             _log.warning("source %s: %s", self._name, error)
-            return {}
+            return None
 
     def _shared(
         self, store: SqlStore, incarnations: dict[str, str], lags: dict[str, int | None], done: set[str], now_ms: int

@@ -12,6 +12,9 @@ bodies and headers. A process holds a small multiple of it: 142 MB with bodies o
 INGEST_LEASE_S: Final = 10.0
 """Length of the lease on a source's partition: how long another instance waits for one that died."""
 
+INGEST_LEASE_AT_MOST_S: Final = 86_400.0
+"""The longest lease: a day, after which somebody has looked."""
+
 INGEST_CALL_S: Final = 600.0
 """Time after which a call to a source counts as hung: the leases on its partitions are not renewed any more."""
 

@@ -10,7 +10,7 @@ from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
 from inturn.core.queue.messages import Content, Draft
-from inturn.core.texts import checked
+from inturn.core.texts import checked, is_text, text_fault
 from inturn.core.values.path import joined, parts, value_at
 from inturn.ingest import limits as source_limits
 from inturn.ingest.source import Decoder, SourceRecord, UnreadableHeader
@@ -19,6 +19,8 @@ _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
 _decode: Final = msgspec.json.Decoder().decode
 _DIGITS: Final = 20  # of 64 bits, with a sign; int() refuses a text of thousands
+_UNSHOWN: Final = (InputError, RecursionError, UnicodeError)
+"""Errors of a value that cannot be shown: what could just be decoded may be too deep, or have half a surrogate pair."""
 
 
 class Unmappable(InputError):
@@ -111,7 +113,7 @@ class MessageMapping:
                     None if revision is None else _revision(revision(record, value), self.ranks),
                     None if id_ is None else name_of("id", id_(record, value)),
                 )
-            except (InputError, RecursionError) as error:  # what could just be decoded may be too deep to be shown
+            except _UNSHOWN as error:
                 raise Unmappable(str(error)) from error
 
         return with_attributes(self.attributes, draft)
@@ -145,7 +147,7 @@ def with_attributes(
         try:
             read = {name: each(record, value) for name, each in readers.items() if each is not None}
             found = msgspec.json.encode({name: each for name, each in read.items() if each is not None})
-        except (InputError, RecursionError) as error:
+        except _UNSHOWN as error:
             raise Unmappable(str(error)) from error
         size = len(found) + len(made.body.encode() if isinstance(made.body, str) else made.body)
         if size > limits.BODY_BYTES:
@@ -210,6 +212,8 @@ def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
 def _check_readable(name: str, data: bytes | str | None) -> None:
     if isinstance(data, UnreadableHeader):
         raise Unmappable(f"the header {name!r} cannot be read: {data.why}")
+    if isinstance(data, str) and not is_text(data):
+        raise Unmappable(text_fault(f"header {name!r}", data))
 
 
 def _part(what: str, data: bytes | str | None, within: str) -> Any:

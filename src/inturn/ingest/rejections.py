@@ -8,6 +8,7 @@ import msgspec
 
 from inturn.core.errors import InputError, RejectedFull
 from inturn.core.override import override
+from inturn.core.texts import is_text, storable, text_fault
 from inturn.ingest import limits as source_limits
 from inturn.ingest.mapping import Unmappable
 from inturn.ingest.source import SourceRecord, UnreadableHeader
@@ -34,15 +35,19 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
     except Unmappable as error:
         lost = str(error)
     texts = {
-        name: each if isinstance(each, str) else each.decode(errors="replace")
+        storable(name): storable(each) if isinstance(each, str) else each.decode(errors="replace")
         for name, each in headers.items()
         if name not in secret
     }
     for name, each in headers.items():
-        if name in secret:
+        if not is_text(name):
+            lost = text_fault("header's name", name)
+        elif name in secret:
             exact[name] = (b"", secret[name])
         elif isinstance(each, UnreadableHeader):
             exact[name] = (bytes(each), each.why)
+        elif isinstance(each, str) and not is_text(each):
+            exact[name] = (each.encode(errors="surrogatepass"), text_fault("text", each))
         else:
             exact[name] = each
     return RejectedRecord(
@@ -98,15 +103,22 @@ class _LostHeaders(Mapping[str, bytes | str]):
 
 
 def position_json(value: Any) -> str:
-    """Return a position as it is kept."""
-    return msgspec.json.encode(value).decode()
+    """Return a position as it is kept.
+
+    Raises:
+        InputError: if it is no value of JSON.
+    """
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the source gives the position {value!r:.100}; it is a value of JSON: {error}") from error
 
 
 class RejectedBound(NamedTuple):
     """The number and the size, in bytes, of the rejected records that a source keeps.
 
     Raises:
-        InputError: by ``checked``, if one is below 1.
+        InputError: by ``checked``, if one is no whole number above 0.
     """
 
     records: int = source_limits.REJECTED_RECORDS
@@ -114,8 +126,9 @@ class RejectedBound(NamedTuple):
 
     def checked(self) -> "RejectedBound":
         """Return it, if it is valid."""
-        if self.records < 1 or self.size < 1:
-            raise InputError(f"max_rejected is {self.records!r} and max_rejected_bytes {self.size!r}; both are above 0")
+        if not all(isinstance(each, int) and each > 0 for each in self):
+            given = f"max_rejected is {self.records!r} and max_rejected_bytes {self.size!r}"
+            raise InputError(f"{given}; both are whole numbers above 0")
         return self
 
     def keep(
@@ -146,7 +159,10 @@ class RejectedBound(NamedTuple):
             )
         fit = len(rejected)
         for at, each in enumerate(rejected if may_drop else ()):
-            records, size = records + 1, size + len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
+            records, size = (
+                records + 1,
+                size + len(each.key or b"") + len(each.headers.encode()) + len(each.body or b""),
+            )
             if records > self.records or size > self.size:
                 fit = at
                 break
