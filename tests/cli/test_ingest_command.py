@@ -108,6 +108,19 @@ def test_a_wrong_configuration_is_told(change: tuple[str, str], text: str) -> No
     assert text in done.stderr
 
 
+@pytest.mark.parametrize(
+    "setting", ["batch = 0", "batch_bytes = 0", "max_rejected = 0", "lease_s = -1.0", "lease_s = nan"]
+)
+@pytest.mark.parametrize("command", [["check"], ["run", "--until-caught-up"]])
+def test_a_setting_out_of_its_bounds_is_refused_before_anything_is_made(command: list[str], setting: str) -> None:
+    Path("ingest.toml").write_text(CONFIG.replace("path =", f"{setting}\npath ="))
+    done = run("ingest", *command, "ingest.toml")
+    assert done.exit_code == 1
+    assert "source 'bank'" in done.stderr
+    assert setting.partition(" ")[0] in done.stderr
+    assert not Path("shop.db").exists()
+
+
 def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
     Path("ingest.toml").write_text(CONFIG * 2)
     assert "the source 'bank' is there twice" in run("ingest", "run", "ingest.toml").stderr

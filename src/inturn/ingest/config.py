@@ -9,10 +9,12 @@ import msgspec
 from inturn.core.address import is_address
 from inturn.core.errors import InputError
 from inturn.ingest import limits as source_limits
+from inturn.ingest.batches import check_pace
 from inturn.ingest.debezium import DebeziumMapping
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.moved_groups import OnMove
+from inturn.ingest.rejections import RejectedBound
 from inturn.ingest.schema_registry import Encoding, SchemaRegistry, importable_from
 from inturn.ingest.source import Decoder, Source
 from inturn.ingest.sources.folder import FolderSource
@@ -78,6 +80,15 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     on_move: OnMove | None = None
     max_rejected: int = source_limits.REJECTED_RECORDS
     max_rejected_bytes: int = source_limits.REJECTED_BYTES
+
+    def check(self) -> None:
+        """Check its numbers.
+
+        Raises:
+            InputError: if one of them is out of its bounds.
+        """
+        check_pace(self.batch, self.batch_bytes, self.lease_s)
+        RejectedBound(self.max_rejected, self.max_rejected_bytes).checked()
 
     def message_mapping(self) -> MessageMapping:
         """Return the mapping.
@@ -240,4 +251,9 @@ def read(path: Path) -> IngestConfig:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"{path}: the source {twice[0]!r} is there twice; give each a name of its own")
+    for each in config.sources:
+        try:
+            each.check()
+        except InputError as error:
+            raise InputError(f"{path}: the source {each.name!r}: {error}") from error
     return config

@@ -103,7 +103,7 @@ class Webhook:
         if (self.signature == "none") != (not self.secrets):
             what = "has secrets, which signature = 'none' does not use" if self.secrets else "has no secret"
             raise InputError(f"the webhook {self.name!r} {what}; give it a signature with at least one secret")
-        if isinstance(self.secrets, str) or self.tolerance_s <= 0:
+        if isinstance(self.secrets, str) or not self.tolerance_s > 0:
             raise InputError("secrets is a list of texts, and tolerance_s is above zero")
         if self.mapping.id is None:
             object.__setattr__(self, "mapping", replace(self.mapping, id=_IDS[self.signature]))
