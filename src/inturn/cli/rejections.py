@@ -17,6 +17,7 @@ from inturn.core.words import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inturn.database import Database
     from inturn.ingest import IntakeRule, SourceControl
     from inturn.store.sources import RejectedPlace
 
@@ -59,6 +60,7 @@ def rejected(
 
     path, name = split_source(source)
     with opened(path) as db:
+        _check_known(db, path, name)
         found = list(SourceControl(db, name).rejected(limit))
     for each in found:
         if as_json:
@@ -145,6 +147,7 @@ def purge(
 
     path, name = split_source(source)
     with opened(path) as db:
+        _check_known(db, path, name)
         control = SourceControl(db, name)
         which, places = _selected(control, number, partition, every=every)
         what = f"{counted(len(places), 'rejected record')} of {line(name)}"
@@ -164,16 +167,36 @@ def purge(
         say(f"purge: {counted(removed, 'rejected record')} of {line(name)} removed.")
 
 
+def _check_known(db: "Database", path: str, name: str) -> None:
+    """Check that there is a source or a webhook; of a webhook, a database knows the rejected requests alone.
+
+    Raises:
+        InputError: if there is none.
+    """
+    from inturn.ingest import rejecting_names, source_names
+
+    known = sorted({*source_names(db), *rejecting_names(db)})
+    if name not in known:
+        there = ", ".join(known) or "none"
+        raise InputError(
+            f"{shown(path)} has no source {name!r}, nor requests that such a webhook rejected; it has: {there}"
+        )
+
+
 def _selected(
     control: "SourceControl", numbers: list[int] | None, partitions: list[str] | None, *, every: bool
 ) -> "tuple[set[int], Sequence[RejectedPlace]]":
     """Return the numbers of the selected records, so that those that come meanwhile are left alone, and their places.
 
     Raises:
-        InputError: if the options select nothing, or contradict each other.
+        InputError: if the options select nothing, or contradict each other, or name a partition that is not there.
     """
     if every == bool(numbers or partitions):
         raise InputError("select records by --number or --partition, or give --all alone")
+    if partitions:
+        known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
+        if missing := sorted(set(partitions) - known):
+            raise InputError(f"there is no partition {missing[0]!r}; there are: {', '.join(sorted(known)) or 'none'}")
     places = control.selected(numbers=frozenset(numbers or ()), partitions=frozenset(partitions or ()))
     return {each.number for each in places} or {0}, places  # 0: no record, where no number would be all of them
 
