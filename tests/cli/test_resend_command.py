@@ -157,6 +157,21 @@ def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server
         assert SourceControl(db, "shop").rejected_total() == (0, 0)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        'kind = "folder"\npath = "gone"',
+        'kind = "outbox"\ndatabase = "gone.db"\ntable = "outbox"',
+        'kind = "rabbitmq"\nfrom_queue = "orders"',
+    ],
+)
+def test_a_resend_needs_nothing_of_what_the_source_reads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTURN_RABBITMQ_URL", raising=False)
+    table = CONFIG.replace("GROUP", "account").replace('kind = "folder"', kind).replace('path = "drop"\n', "")
+    Path("ingest.toml").write_text(table)
+    assert said("ingest", "resend", "shop.db#bank", "ingest.toml", "--all")[0]["sent"] == 2
+
+
 def test_of_two_databases_with_a_source_of_that_name_the_equal_address_is_meant(postgres_schemas: Schemas) -> None:
     first, second = postgres_schemas.new(), postgres_schemas.new()
     with inturn.open(second) as db:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -58,6 +58,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     """A ``[[sources]]``: what all kinds have.
 
     Attributes:
+        source_kind: the class of its source.
         name: the name under which positions are kept.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
         mapping: how a record becomes a message.
@@ -69,6 +70,8 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         max_rejected: the number of rejected records that are kept; see :class:`Ingest`.
         max_rejected_bytes: their size, in bytes.
     """
+
+    source_kind: ClassVar[type[Source]]
 
     name: str
     queue: str
@@ -99,13 +102,13 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         return self.mapping.message_mapping()
 
     def intake(self, folder: Path) -> IntakeRule:
-        """Return the rule by which its records become messages; the source is not read.
+        """Return the rule by which its records become messages; the source need not be there.
 
         Raises:
             InputError: if a value in the table is not valid.
         """
         return IntakeRule.of(
-            self.source(folder),
+            self.source_kind,
             self.message_mapping(),
             name=self.name,
             queue=self.queue.rpartition("#")[2],
@@ -155,6 +158,8 @@ class SchemaRegistryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
     """A source of ``kind = "folder"``; see :class:`FolderSource`."""
 
+    source_kind = FolderSource
+
     path: str
     pattern: str = "*"
 
@@ -165,6 +170,8 @@ class FolderTable(SourceTable, tag="folder", frozen=True, kw_only=True):
 
 class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
     """A source of ``kind = "kafka"``; see :class:`KafkaSource`."""
+
+    source_kind = KafkaSource
 
     servers: str
     topic: str
@@ -184,6 +191,8 @@ class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
 class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
     """A source of ``kind = "outbox"``; see :class:`OutboxSource`."""
 
+    source_kind = OutboxSource
+
     database: str
     table: str
     delete: bool = False
@@ -201,6 +210,8 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
         url: the server; None: that of the environment variable ``INTURN_RABBITMQ_URL``.
     """
 
+    source_kind = RabbitSource
+
     from_queue: str
     url: str | None = None
     prefetch: int = source_limits.RABBITMQ_PREFETCH
@@ -215,6 +226,8 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
 
 class SqsTable(SourceTable, tag="sqs", frozen=True, kw_only=True):
     """A source of ``kind = "sqs"``; see :class:`SqsSource`."""
+
+    source_kind = SqsSource
 
     queue_url: str
     region: str | None = None

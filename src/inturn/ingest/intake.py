@@ -36,7 +36,7 @@ class IntakeRule(NamedTuple):
 
     @staticmethod
     def of(
-        source: Source,
+        source: Source | type[Source],
         mapping: MessageMapping,
         *,
         name: str,
@@ -45,7 +45,7 @@ class IntakeRule(NamedTuple):
         on_move: OnMove | None = None,
         decode: Decoder | None = None,
     ) -> "IntakeRule":
-        """Return the rule of a source, which is not read; the arguments are those of Ingest.
+        """Return the rule of a source or a kind of source, which is not read; the arguments are those of Ingest.
 
         Raises:
             InputError: if a value is not valid.

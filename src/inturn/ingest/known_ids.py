@@ -28,7 +28,7 @@ class NewDrafts(NamedTuple):
     conflicts: dict[int, str]
 
 
-def identified(source: Source, mapping: MessageMapping, *, once: bool) -> MessageMapping:
+def identified(source: Source | type[Source], mapping: MessageMapping, *, once: bool) -> MessageMapping:
     """Return the mapping, with an id that tells the records of a source without positions apart.
 
     Raises:
