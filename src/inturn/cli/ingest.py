@@ -123,7 +123,6 @@ def check(
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
     from inturn.core.errors import PositionGone, SourceError
-    from inturn.ingest import Unmappable
     from inturn.ingest.known_ids import identified
     from inturn.ingest.mapping import decoding
 
@@ -139,7 +138,7 @@ def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any
             known = {"source": table.name, "partition": record.partition, "position": record.position}
             try:
                 draft = map_(record)
-            except Unmappable as error:
+            except InputError as error:
                 found.append(known | {"rejected": str(error)})
                 continue
             if draft is not None:
