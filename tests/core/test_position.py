@@ -42,14 +42,15 @@ def test_the_higher_one_is_the_later_one(lower: Any, higher: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     ["", "soon", "-1", -1, True, 1.5, 2**63, "1.5", "0x", "27:", ":27", "1:2:3:4:5:6:7:8:9", "\u0661", Decimal("1.5"),
-     Decimal("NaN"), "9" * 40, "bin.", b"1", " 1"],
+     Decimal("NaN"), "9" * 40, "bin.", b"1", " 1", Decimal("1E+39"), Decimal("1E+9999999"), Decimal("0E+9999999"),
+     Decimal("1E-9999999"), "2026-11-29T100000.900000", "1-100.000009", "-1.000009", "mysql-bin.1"],
 )  # fmt: skip
 def test_what_is_no_position(value: Any) -> None:
     assert position_of(value) is None
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("0000000F:1", "f:0001"), ("007", 7), (Decimal("7.0"), 7), ("a-b.01", "x.1")]
+    ("one", "other"), [("0000000F:1", "f:0001"), ("007", 7), (Decimal("7.0"), 7), ("a-b.000001", "x.1.0000001")]
 )
 def test_two_texts_of_one_position(one: Any, other: Any) -> None:
     assert position_of(one) == position_of(other)

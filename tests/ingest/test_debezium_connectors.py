@@ -114,6 +114,15 @@ def test_a_flattened_event_is_a_row_with_the_fields_that_were_added() -> None:
     assert (named.group, named.revision) == ('bill/{"id":1}', 9)
 
 
+def test_the_connectors_clock_is_no_position_of_a_flattened_event() -> None:
+    added: dict[str, Any] = {"__collection": "bill", "__ord": 1}
+    for clocks in ({"__ts_ms": 9000, "__source_ts_ms": 1000}, {"__source_ts_ms": 1000, "__ts_ms": 9000}):
+        draft = drafted({"id": 1, **added, **clocks}, {"id": 1}, FLAT)
+        assert draft is not None
+        assert draft.revision == 1 << 32 | 1
+    assert "the ts_ms is None" in refusal({"id": 1, **added, "__ts_ms": 9000}, {"id": 1}, FLAT)
+
+
 def test_a_flattened_event_that_lacks_what_places_it_says_what_to_add() -> None:
     assert "add.fields=db,table" in refusal({"id": 1, "__lsn": 1}, {"id": 1}, FLAT)
     assert "is not known; give revision=" in refusal({"id": 1, "__table": "bill"}, {"id": 1}, FLAT)

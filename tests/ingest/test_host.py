@@ -355,3 +355,12 @@ def test_what_is_not_valid_is_refused(db: Database) -> None:
 def test_a_lease_that_no_clock_can_measure_is_refused(db: Database, lease_s: object) -> None:
     with pytest.raises(InputError, match=r"lease_s is .*; it is a number of seconds above 0, at most 86,400"):
         ingest(db, Scripted(Log()), lease_s=lease_s)
+
+
+def test_the_log_says_which_partitions_are_read(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "inturn.ingest")
+    source = Scripted(Log(**{f"p{n}": [b"1"] for n in range(7)}))
+    assert Ingest(source, db.queue("q"), MessageMapping(group=None), name="s").run(until="caught up").received == 7
+    assert [each.message for each in caplog.records if "reads" in each.message] == [
+        "source s reads p0, p1, p2, p3, p4 and 2 more"
+    ]

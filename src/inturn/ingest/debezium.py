@@ -48,6 +48,7 @@ _CHANGES: Final = frozenset("cudr")
 _OTHERS: Final = {"t": "a truncate (op t) belongs to no row", "m": "a logical message (op m) belongs to no row"}
 _ADDED: Final = "__"
 """The prefix of the fields that a flattened event has beside those of its row."""
+_OF_SOURCE: Final = "source_"
 _TABLE: Final = ("db", "schema", "table", "collection")
 _TEXT: Final = "__debezium_unavailable_value"
 _UNAVAILABLE: Final = frozenset({_TEXT, b64encode(_TEXT.encode()).decode()})
@@ -242,11 +243,10 @@ def _added(row: Any) -> dict[str, Any]:
     """Return the fields of the source that a flattened event has, and refuse what is no change of a row."""
     if not isinstance(row, dict):
         raise Unmappable("the event is not an object")
-    source = {
-        name.removeprefix(_ADDED).removeprefix("source_"): value
-        for name, value in row.items()
-        if name.startswith(_ADDED)
-    }
+    added = {name.removeprefix(_ADDED): value for name, value in row.items() if name.startswith(_ADDED)}
+    named = {name.removeprefix(_OF_SOURCE): value for name, value in added.items() if name.startswith(_OF_SOURCE)}
+    # Without "source." in add.fields, ts_ms is the connector's clock, which goes on when a change is sent again.
+    source = {name: value for name, value in added.items() if name != "ts_ms"} | named
     op = source.get("op", "c")
     if not isinstance(op, str) or op not in _CHANGES:
         raise Unmappable(f"the op is {op!r:.100}; it is c, u, d or r")

@@ -23,6 +23,8 @@ from inturn.store.sources import SourceStore
 T = TypeVar("T")
 
 _log = logging.getLogger("inturn.ingest")
+_TOLD = 5
+"""Names of partitions that one line of the log has."""
 
 
 class PartitionLeases:
@@ -94,9 +96,12 @@ class PartitionLeases:
             if name not in incarnations:
                 _log.warning("source %s: partition %s is not there, or cannot be read now", self._name, name)
             self.close(name)
-        for name, partition in mine.items():
-            if name not in self.epochs:
-                self._open(partition)
+        begun = [name for name in mine if name not in self.epochs]
+        for name in begun:
+            self._open(mine[name])
+        if opened := [name for name in begun if name in self.epochs]:
+            more = f" and {len(opened) - _TOLD:,} more" if len(opened) > _TOLD else ""
+            _log.info("source %s reads %s%s", self._name, ", ".join(opened[:_TOLD]), more)
 
     def close(self, partition: str) -> None:
         """Stop reading a partition."""

@@ -159,10 +159,8 @@ class RejectedBound(NamedTuple):
             )
         fit = len(rejected)
         for at, each in enumerate(rejected if may_drop else ()):
-            records, size = (
-                records + 1,
-                size + len(each.key or b"") + len(each.headers.encode()) + len(each.body or b""),
-            )
+            records += 1
+            size += len(each.key or b"") + len(each.headers.encode()) + len(each.body or b"")
             if records > self.records or size > self.size:
                 fit = at
                 break

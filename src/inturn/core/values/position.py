@@ -18,14 +18,16 @@ LogPosition = tuple[int, ...]
 """The numbers of a position, the most significant first; none if it is null."""
 
 EXPECTED: Final = (
-    "a whole number from 0 on, an LSN such as 00000027:00000758:0005 or 16/B374D848, or a file name.000003"
+    "a whole number of 64 bits from 0 on, as text of 39 digits; an LSN such as 00000027:00000758:0005 or 16/B374D848; "
+    "or the name of a binlog such as mysql-bin.000003"
 )
 """The values that are positions, in words."""
 
-_DECIMAL: Final = re.compile(r"\d{1,39}", re.ASCII)
+_DIGITS: Final = 39
+_DECIMAL: Final = re.compile(rf"\d{{1,{_DIGITS}}}", re.ASCII)
 _HEX: Final = r"[0-9A-Fa-f]{1,16}"
 _HEXADECIMAL: Final = re.compile(rf"{_HEX}(?:[:/]{_HEX}){{1,7}}|(?:0x)?({_HEX}(?:\.{_HEX}){{2}})")
-_FILE: Final = re.compile(r"[^:/]*[A-Za-z_-][^:/]*\.(\d{1,18})", re.ASCII)
+_FILE: Final = re.compile(r"[A-Za-z][^:/]*\.(\d{6,18})", re.ASCII)
 _MOST: Final = 2**63
 
 
@@ -40,7 +42,8 @@ def position_of(value: Any) -> LogPosition | None:
     if isinstance(value, str):
         return _of_text(value)
     if isinstance(value, Decimal):
-        return (int(value),) if value.is_finite() and value >= 0 and value == int(value) else None
+        is_whole = value.is_finite() and value >= 0 and value.adjusted() < _DIGITS and value == int(value)
+        return (int(value),) if is_whole else None
     is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
     return (value,) if is_number else None
 
