@@ -362,7 +362,8 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
             0,
             "bank readable: 1 message, not read, since the broker would count a delivery",
         )
-    assert said("run", url, "readable") == (0, "bank: 1 received, 0 rejected, 0 ignored"), "no lease is left behind"
+    code, text = said("run", url, "readable")
+    assert (code, text.endswith("bank: 1 received, 0 rejected, 0 ignored")) == (0, True), "no lease is left behind"
 
 
 def test_a_long_and_a_deep_message_stall_nothing(db: Database, url: str, queue: str) -> None:
