@@ -12,6 +12,7 @@ As texts these compare wrongly: ``9`` is above ``10``, and ``F`` below ``a``.
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 LogPosition = tuple[int, ...]
@@ -29,6 +30,8 @@ _HEX: Final = r"[0-9A-Fa-f]{1,16}"
 _HEXADECIMAL: Final = re.compile(rf"{_HEX}(?:[:/]{_HEX}){{1,7}}|(?:0x)?({_HEX}(?:\.{_HEX}){{2}})")
 _FILE: Final = re.compile(r"[A-Za-z][^:/]*\.(\d{6,18})", re.ASCII)
 _MOST: Final = 2**63
+_TEXTS: Final = 64
+"""Number of texts whose numbers are kept: a message's are needed for its check, its tie and its id."""
 
 
 def position_of(value: Any) -> LogPosition | None:
@@ -48,6 +51,7 @@ def position_of(value: Any) -> LogPosition | None:
     return (value,) if is_number else None
 
 
+@lru_cache(_TEXTS)
 def _of_text(text: str) -> LogPosition | None:
     if _DECIMAL.fullmatch(text):
         return (int(text),)

@@ -64,12 +64,12 @@ def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _positions(pipeline: Pipeline, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
     """Return the ties of messages whose place is in several fields, and their ids; null where a field has none."""
     order = pipeline.order
-    places = list(zip(*(_plain(batch.column(column_of(name))) for name in order.fields), strict=True))
-    good = [order.fault(each) is None for each in places]
-    ties, names = (
-        [of(each) if is_good else None for each, is_good in zip(places, good, strict=True)]
-        for of in (lambda each: order.tie(each, None, ""), order.name)
-    )
+    ties: list[str | None] = []
+    names: list[str | None] = []
+    for place in zip(*(_plain(batch.column(column_of(name))) for name in order.fields), strict=True):
+        is_good = order.fault(place) is None
+        ties.append(order.tie(place, None, "") if is_good else None)
+        names.append(order.name(place) if is_good else None)
     return pa.array(ties, pa.string()), pa.array(names, pa.string())
 
 
