@@ -32,7 +32,10 @@ for line in sys.stdin:
     arguments = json.loads(line)
     one = create_clidriver() if "--region" in arguments else aws  # which would stay in that region
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = one.main(arguments)
+        try:
+            code = one.main(arguments)
+        except SystemExit as refused:  # by its parser of arguments
+            code = refused.code
         out.flush(), err.flush()
     told = [stream.buffer.getvalue().decode() for stream in (out, err)]
     print(json.dumps([code, *told]), flush=True)
@@ -251,6 +254,7 @@ def test_errors(aws: Aws) -> None:
         ran = aws.run(*arguments)
         assert (ran.code, ran.out) == (255, ""), arguments
         assert f"An error occurred ({code}) when calling the {operation} operation: " in ran.err, arguments
+    assert aws.run("delete-message", *queue, "--receipt-handle", "-x").code == 2  # so no handle begins like that
 
 
 # --- processes of their own ---

@@ -1,6 +1,7 @@
 """What the endpoint does around its actions: who asks, what is counted, what becomes of errors."""
 
 import asyncio
+import re
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -177,6 +178,12 @@ def test_a_receipt_handle_is_of_one_database() -> None:
             else:
                 with pytest.raises(errors.SqsError, match="not a valid receipt handle"):
                     MessageNames(lineage).receipt(info, handle)
+
+
+def test_receipt_handle_begins_with_a_letter() -> None:
+    """The AWS CLI takes ``--receipt-handle -x`` as two options."""
+    handles = [MessageNames(number.to_bytes(16)).handle(first_number(3) + 1, 7, 1) for number in range(1_000)]
+    assert all(re.match("[A-Za-z]", handle) for handle in handles)
 
 
 def test_the_order_of_sequence_numbers_is_that_of_their_texts() -> None:

@@ -33,6 +33,7 @@ _VARIANTS: Final = "89ab"
 _PACKED: Final = struct.Struct(">HQQQ")
 _WITH_SUM: Final = struct.Struct(">HQQQI")  # 30 bytes, and so 40 characters
 _LENGTH: Final = 40
+_MARK: Final = 0x7FFF  # so a handle begins with a letter: a command line takes a text that begins with "-" as an option
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_+/", b"+/  ")
 
@@ -54,7 +55,7 @@ class MessageNames:
         self._high = mask >> 32 & _HIGH
         self._rest = lru_cache(256)(self._made_rest)
         key = _derived(lineage, b"receipt handle", 6)
-        self._mark, self._start = int.from_bytes(key[:2]), int.from_bytes(key[2:])
+        self._mark, self._start = int.from_bytes(key[:2]) & _MARK, int.from_bytes(key[2:])
 
     def message_id(self, number: int) -> str:
         """Return the id of the message that was first sent with this sequence number, as a UUID.
@@ -76,7 +77,7 @@ class MessageNames:
     def handle(self, number: int, token: int, received_ms: int) -> str:
         """Return the receipt handle of a lease.
 
-        The checksum detects a damaged handle. With the mark, 48 bits in all, it detects a handle of another database,
+        The checksum detects a damaged handle. With the mark, 47 bits in all, it detects a handle of another database,
         where the same numbers name another message. It does not prevent forgery.
         """
         packed = _PACKED.pack(self._mark, number, token, received_ms)
