@@ -14,7 +14,7 @@ from inturn.core.errors import HandlerError, InputError, InvalidMessage, StateEr
 from inturn.core.identity import TimelineEntry, group_text, is_model
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
-from inturn.core.pipeline.reading import finest, read, with_time
+from inturn.core.pipeline.reading import Unplaced, finest, message_of, placed, with_time
 from inturn.core.pipeline.replay import remake
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.queue.messages import Content, StoredMessage
@@ -152,7 +152,9 @@ class MessageDecoder:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         kind: Any = pipeline.message  # mypy does not know that a type[Any] can be hashed
-        self._names = {each.name: each.key for each in places(kind)} if kind else {}
+        fields = places(kind) if kind else ()
+        self._names = {each.name: each.key for each in fields}
+        self._plain = [(each.name, each.key) for each in fields if each.fill is None]
         self._defaults = _class_defaults(kind)
 
     def group_of(self, envelope: StoredMessage) -> str | None:
@@ -254,11 +256,13 @@ class MessageDecoder:
         return body  # type: ignore[no-any-return]
 
     def _entry(self, content: dict[str, Any], number: int) -> TimelineEntry:
-        message = self.message(content)
-        offers, invalid = read(self._pipeline, [message])
-        if invalid:
-            raise Misfit(invalid[0][0])
-        entry, pipeline = offers[0][2], self._pipeline
+        pipeline = self._pipeline
+        given = self.message(content)
+        message, fields = message_of(pipeline, given)
+        try:
+            _, _, entry = placed(pipeline, message, fields, 0, given)
+        except Unplaced as fault:
+            raise Misfit(fault.why) from fault
         if pipeline.time is not None:  # the message may have neither its nanoseconds nor its arrival
             time, came = finest(pipeline, value_at(message, pipeline.time), content), number
             if pipeline.arrival is not None:
@@ -275,11 +279,13 @@ class MessageDecoder:
         kind = self._pipeline.message
         if kind is None:
             return with_time(self._pipeline, content)
-        fields = filled(kind, content)
-        why = lacking(kind, fields)
-        if why is not None:
-            raise Misfit(why)
-        values = {self._names[name]: value for name, value in fields.items() if name in self._names}
+        values = {key: value for name, key in self._plain if (value := content.get(name)) is not None}
+        if len(values) < len(self._names):  # something is null or absent, or may contain records
+            fields = filled(kind, content)
+            why = lacking(kind, fields)
+            if why is not None:
+                raise Misfit(why)
+            values = {self._names[name]: value for name, value in fields.items()}
         try:
             made: Any = (
                 make(kind, values) if is_model(kind) else msgspec.convert(values, kind, strict=False, dec_hook=decoded)

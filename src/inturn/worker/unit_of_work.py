@@ -31,6 +31,7 @@ from inturn.worker.work_items import LeaseLost, Overtaken, Unsent, Work, WorkReq
 T = TypeVar("T")
 
 TURN_LEASE_MS: Final = round(limits.TURN_LEASE_S * 1000)
+_DONE: Final = SettleResult.DONE  # before Python 3.12 each access to an enum member takes 0.15 µs
 
 
 class UnitOfWork:
@@ -143,24 +144,21 @@ class UnitOfWork:
 
     def _settle(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
         """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
-        kinds = (
-            (request.done, SettleAction.ACK, 0),
-            (request.back, SettleAction.NACK, 0),  # it has not begun, or comes to the same once more
-            (request.prolong, SettleAction.EXTEND, self.lease_ms),
-        )
         asked = [
-            (turn, act, Settlement(each.entry.sequence_number, each.token, act, ms, attempts=each.attempts - 1))
-            for turns, act, ms in kinds
-            for turn in turns
-            for each in turn.deliveries
+            *((turn, SettleAction.ACK) for turn in request.done),
+            *((turn, SettleAction.NACK) for turn in request.back),  # it has not begun, or comes to the same once more
+            *((turn, SettleAction.EXTEND) for turn in request.prolong),
         ]
-        if asked and self._queue is not None:
-            verdicts = store.settle(queue_of(store, self._queue), [change for _, _, change in asked], found.now_ms)
-            failed = [pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict is not SettleResult.DONE]
-            lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.ACK))
-            if lost:
-                raise LeaseLost(lost)
-            found.lost = list(dict.fromkeys(turn for turn, act, _ in failed if act is SettleAction.EXTEND))
+        changes = [change for turn, act in asked for change in self._changes(turn, act)]
+        if changes and self._queue is not None:
+            verdicts = store.settle(queue_of(store, self._queue), changes, found.now_ms)
+            if any(verdict is not _DONE for verdict in verdicts):
+                owners = [each for each in asked for _ in each[0].deliveries]
+                failed = [each for each, verdict in zip(owners, verdicts, strict=True) if verdict is not _DONE]
+                lost = list(dict.fromkeys(turn for turn, act in failed if act is SettleAction.ACK))
+                if lost:
+                    raise LeaseLost(lost)
+                found.lost = list(dict.fromkeys(turn for turn, act in failed if act is SettleAction.EXTEND))
         begun = {turn.group or "": turn.begun - 1 for turn in request.back if turn.begun}
         store.pipelines.begin(info.number, {**begun, **request.unbegun}, found.now_ms)
         begun = {turn.group or "": turn.begun for turn in request.prolong if turn.begun}
@@ -183,6 +181,16 @@ class UnitOfWork:
             # The records are locked by now.
             over = {turn.group or "": 0 for turn in request.done if turn.begun}
             store.pipelines.begin(info.number, over, found.now_ms)
+
+    def _changes(self, turn: GroupTask, act: SettleAction) -> list[Settlement]:
+        """Return the change of each message of a turn."""
+        if act is SettleAction.NACK:
+            return [
+                Settlement(each.entry.sequence_number, each.token, act, attempts=each.attempts - 1)
+                for each in turn.deliveries
+            ]
+        ms = self.lease_ms if act is SettleAction.EXTEND else 0
+        return [Settlement(each.entry.sequence_number, each.token, act, ms) for each in turn.deliveries]
 
     def _keep(
         self,

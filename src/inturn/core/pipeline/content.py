@@ -20,7 +20,7 @@ def fields_of(pipeline: Pipeline, entry: TimelineEntry) -> Mapping[str, Any]:
 
 def own_content(pipeline: Pipeline, content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the content for the digest: without arrival and ignored fields."""
-    if pipeline.fields is None and not pipeline.left_out:
+    if not pipeline.left_out and (pipeline.fields is None or len(pipeline.fields) == len(content)):
         return content
     own = {name: content[name] for name in pipeline.fields or content}
     for name in pipeline.left_out.keys() & own.keys():

@@ -30,18 +30,27 @@ class Placed(NamedTuple):
     arrival: Any
 
 
-class _Place(NamedTuple):
-    """The place of a message that has one."""
+class Unplaced(Exception):
+    """Raised if a message has no place.
 
-    turn: int
-    epoch: int
-    group: str
+    Attributes:
+        why: the reason, in words.
+        group: its group, as it is kept; None if it has none that could be a group.
+    """
+
+    def __init__(self, why: str, group: Any) -> None:
+        super().__init__(why)
+        self.why, self.group = storable(why), _name_of(group)
+
+
+Offer = tuple[Any, str, TimelineEntry]
+"""A message that has a place: its sort key, its group and its entry."""
 
 
 def read(
     pipeline: Pipeline, messages: Iterable[Any], begin: int = 0
-) -> tuple[list[tuple[Any, str, TimelineEntry]], list[tuple[str, str | None, Any]]]:
-    """Return messages as (sort key, group, entry), and those that cannot be placed as (reason, group, message).
+) -> tuple[list[Offer], list[tuple[str, str | None, Any]]]:
+    """Return messages with their places, and those that cannot be placed as (reason, group, message).
 
     Args:
         pipeline: pipeline that they are of.
@@ -55,20 +64,46 @@ def read(
     offers, invalid = [], []
     for number, given in enumerate(messages, begin):
         message, content = message_of(pipeline, given)
-        at = Placed._make(pipeline.read_places(content))
-        why = next(_faults(pipeline, message, content, at), None)
-        if why is None:
-            try:
-                place = _Place(pipeline.order.turn(at.turn), integer(at.epoch, pipeline.epoch), group_text(at.group))
-            except InputError as error:  # of the wrong type
-                why = str(error)
-            else:
-                offers.append(_offer(pipeline, given, number, message, content, at, place))
-                continue
-        if pipeline.on_invalid == "fail":
-            raise InvalidMessage(why + f": {given!r}")
-        invalid.append((storable(why), _name_of(at.group), given))
+        try:
+            offers.append(placed(pipeline, message, content, number, given))
+        except Unplaced as fault:
+            if pipeline.on_invalid == "fail":
+                raise InvalidMessage(f"{fault}: {given!r}") from fault
+            invalid.append((fault.why, fault.group, given))
     return offers, invalid
+
+
+def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number: int, given: Any) -> Offer:
+    """Return a message with its place.
+
+    Args:
+        pipeline: pipeline that it is of.
+        message: the message, as the handler gets it.
+        content: its fields.
+        number: number of those before it: where a message does not say its arrival, its number does.
+        given: the message as it came, whose time may be finer.
+
+    Raises:
+        Unplaced: if it has none.
+    """
+    at = Placed._make(pipeline.read_places(content))
+    for why in _faults(pipeline, message, content, at):
+        raise Unplaced(why, at.group)
+    order, is_identified = pipeline.order, pipeline.id is not None
+    try:
+        turn, epoch, group = order.turn(at.turn), integer(at.epoch, pipeline.epoch), group_text(at.group)
+    except InputError as error:  # of the wrong type
+        raise Unplaced(str(error), at.group) from error
+    name = str(at.id) if is_identified and at.id is not None else order.name(at.turn)
+    came = None
+    if pipeline.arrival is not None:
+        came = at.arrival if _says_arrival(pipeline.arrival, content) else number
+    tie = order.tie(finest(pipeline, at.turn, given), came, name or "")
+    entry = TimelineEntry(turn, digest(own_content(pipeline, content)), message, epoch, name, tie=tie)
+    # An id also orders messages, by its own type; a revision needs no id beside it.
+    ident = at.id if is_identified and not order.has_revisions else ""
+    key = (epoch, turn, tie, ident, entry.digest)
+    return (key if pipeline.arrival is None else (came, *key)), group, entry
 
 
 def _name_of(group: Any) -> str | None:
@@ -180,28 +215,6 @@ def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
 def finest(pipeline: Pipeline, time: Any, given: Any) -> Any:
     """Return a message's time with its nanoseconds: a datetime has none, what the message was made of may have some."""
     return value_at(given, pipeline.time) if pipeline.time and isinstance(time, dt.datetime) else time
-
-
-def _offer(
-    pipeline: Pipeline, given: Any, number: int, message: Any, content: Mapping[str, Any], at: Placed, place: _Place
-) -> tuple[Any, str, TimelineEntry]:
-    order, is_identified = pipeline.order, pipeline.id is not None
-    name = str(at.id) if is_identified and at.id is not None else order.name(at.turn)
-    came = None
-    if pipeline.arrival is not None:
-        came = at.arrival if _says_arrival(pipeline.arrival, content) else number
-    entry = TimelineEntry(
-        turn=place.turn,
-        digest=digest(own_content(pipeline, content)),
-        message=message,
-        epoch=place.epoch,
-        id=name,
-        tie=order.tie(finest(pipeline, at.turn, given), came, name or ""),
-    )
-    # An id also orders messages, by its own type; a revision needs no id beside it.
-    ident = at.id if is_identified and not order.has_revisions else ""
-    key = (entry.epoch, entry.turn, entry.tie, ident, entry.digest)
-    return (key if pipeline.arrival is None else (came, *key)), place.group, entry
 
 
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:

@@ -107,10 +107,16 @@ def lacking(record: type, made: Mapping[str, Any]) -> str | None:
 def is_unfilled(message: Any) -> bool:
     """Return whether a record holds None in place of a default, or a value that may contain other records."""
     return any(
-        (value is None and has_default) or (value is not None and fill is not None)
-        for name, _, _, has_default, _, fill, _ in places(message.__class__)
-        for value in (getattr(message, name, None),)
+        has_default if getattr(message, name, None) is None else is_filled
+        for name, has_default, is_filled in _fillable(message.__class__)
     )
+
+
+@functools.cache
+def _fillable(record: type) -> tuple[tuple[str, bool, bool], ...]:
+    """Return the fields that may have to be filled: each with whether it has a default, and may contain records."""
+    found = ((each.name, each.has_default, each.fill is not None) for each in places(record))
+    return tuple(each for each in found if any(each[1:]))
 
 
 def _word(hint: Any) -> str:
