@@ -268,6 +268,10 @@ PARK_AGAIN_MS: Final = 10_000
 WORKER_GRACE_S: Final = 30.0
 """Time for which a stopped worker waits for the turns that have begun, by default."""
 
+SIGNAL_REPEAT_S: Final = 1.0
+"""Time after the first signal that stops a process in which a SIGINT counts as the same one, sent to it twice; a person
+who presses Ctrl-C again, since it takes too long, does so later."""
+
 UNAVAILABLE_PAUSE_S: Final = 5.0
 """The longest pause before a worker or a consumer tries a database again that was unavailable; the first is short."""
 

@@ -43,6 +43,7 @@ from inturn.server.webhooks import WebhookRoutes
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
+from inturn.worker.signals import StopRequest, StopSignals
 
 if TYPE_CHECKING:
     from inturn.console.serving import ConsoleServer
@@ -264,7 +265,7 @@ class Endpoint:
 
 
 async def serve(db: Database, config: Config) -> None:
-    """Serve until SIGTERM or SIGINT; then finish the requests in progress. A second signal cuts that short.
+    """Serve until SIGTERM or SIGINT; then finish the requests in progress. A later SIGINT cuts that short.
 
     Raises:
         InturnError: if the endpoint cannot start; see :meth:`Endpoint.start`.
@@ -283,9 +284,10 @@ async def serve(db: Database, config: Config) -> None:
 
 async def _serve(endpoint: Endpoint, signals: "asyncio.Queue[signal.Signals]", grace_s: float) -> None:
     await endpoint.start()
-    came = await signals.get()
+    known = StopSignals()
+    came = await asked(known, signals, "stop")
     _LOG.info("stopping", extra={"signal": came.name, "grace_s": grace_s})
-    stopping, hurry = asyncio.ensure_future(endpoint.stop()), asyncio.ensure_future(signals.get())
+    stopping, hurry = asyncio.ensure_future(endpoint.stop()), asyncio.ensure_future(asked(known, signals, "force"))
     await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
     if hurry.done() and not stopping.done():
         stopping.cancel()
@@ -293,6 +295,13 @@ async def _serve(endpoint: Endpoint, signals: "asyncio.Queue[signal.Signals]", g
             await stopping
         await endpoint.stop(grace_s=0)
     hurry.cancel()
+
+
+async def asked(known: StopSignals, signals: "asyncio.Queue[signal.Signals]", what: StopRequest) -> signal.Signals:
+    """Return the next of the signals that asks for this; the others before it change nothing."""
+    while known.asks(came := await signals.get()) != what:
+        pass
+    return came
 
 
 def run(db: Database, config: Config) -> None:

@@ -70,7 +70,7 @@ class ProcessGroup:
             raise WorkFailed(failure)
 
     def stop_soon(self) -> None:
-        """Ask every process, once, to stop in order; not by a signal, of which a second one would end it at once."""
+        """Ask every process, once, to stop in order; not by a signal, which one that has just begun would die of."""
         with self._lock:
             if not self._stopping.is_set():
                 self._stopping.set()

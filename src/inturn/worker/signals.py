@@ -1,16 +1,50 @@
-"""Signals that stop a worker in order: the first one finishes what runs, a second one has its usual effect."""
+"""Signals that stop a process in order, once, however often they come; a later Ctrl-C ends it at once."""
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+from inturn.core import limits
+
+StopRequest: TypeAlias = Literal["stop", "repeat", "force"]
+"""What a signal asks for: to stop in order, nothing new, or to end at once."""
+
+
+class StopSignals:
+    """The signals of one process that is to stop, told apart as uvicorn and its users have it.
+
+    The first one stops in order. A further SIGTERM changes nothing: GNU ``timeout`` and other supervisors signal a
+    process and then its process group, which is two signals for one stop. Who wants to end it at once has SIGKILL, or
+    SIGINT: a person at a terminal who presses Ctrl-C again. One that comes with the first signal is a repetition too,
+    since a terminal signals a whole group, and a parent such as ``uv run`` may pass its own on.
+
+    Args:
+        clock: returns the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first_s: float | None = None
+
+    def asks(self, number: int) -> StopRequest:
+        """Return what a signal asks for that has come now."""
+        now_s = self._clock()
+        if self._first_s is None:
+            self._first_s = now_s
+            return "stop"
+        is_later = now_s - self._first_s >= limits.SIGNAL_REPEAT_S
+        return "force" if number == signal.SIGINT and is_later else "repeat"
 
 
 @contextmanager
 def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[None]:
-    """Call ``stop`` at the first of some signals, by default SIGTERM and SIGINT.
+    """Call ``stop`` at the first of some signals, by default SIGTERM and SIGINT; see :class:`StopSignals`.
+
+    A SIGINT that ends the process at once has its usual effect, such as KeyboardInterrupt.
 
     Outside the main thread, which alone gets signals, it does nothing. ``stop`` is called in a thread of its own: a
     signal handler runs between any two lines of the main thread, which may hold the very lock that ``stop`` takes.
@@ -21,10 +55,15 @@ def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[N
         return
     heard: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
     before: dict[int, Any] = {}
+    came = StopSignals()
 
     def hear(number: int, _frame: object) -> None:
-        signal.signal(number, before[number])
-        heard.put(stop)
+        asked = came.asks(number)
+        if asked == "stop":
+            heard.put(stop)
+        elif asked == "force":
+            signal.signal(number, before[number])
+            signal.raise_signal(number)
 
     def follow() -> None:
         if (called := heard.get()) is not None:

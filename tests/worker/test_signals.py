@@ -1,0 +1,86 @@
+"""A stop is asked for once, however many signals say so; a person can still end the process at once."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from inturn.core import limits
+from inturn.server.run import asked
+from inturn.worker.signals import StopSignals, stopped_by
+from waiting import DEADLINE_S
+
+
+@pytest.fixture
+def usual() -> Iterator[list[int]]:
+    """The signals that had their usual effect, which here is to be listed."""
+    seen: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda came, _frame: seen.append(came))
+    yield seen
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_is_sent_twice_stops_in_order(usual: list[int], number: signal.Signals) -> None:
+    stops: list[int] = []
+    stopped = threading.Event()
+
+    def stop() -> None:
+        stops.append(1)
+        stopped.set()
+
+    with stopped_by(stop):
+        for _ in range(3):  # as timeout(1) does: to the process, and to its group
+            signal.raise_signal(number)
+        assert stopped.wait(DEADLINE_S)
+    assert (stops, usual) == ([1], [])
+    signal.raise_signal(number)
+    assert usual == [number], "the handler from before is there again"
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+def test_a_later_ctrl_c_has_its_usual_effect(
+    usual: list[int], monkeypatch: pytest.MonkeyPatch, first: signal.Signals
+) -> None:
+    monkeypatch.setattr(limits, "SIGNAL_REPEAT_S", 0.0)
+    with stopped_by(lambda: None):
+        signal.raise_signal(first)
+        signal.raise_signal(signal.SIGTERM)
+        assert usual == []
+        signal.raise_signal(signal.SIGINT)
+        assert usual == [signal.SIGINT]
+
+
+def test_a_sigint_within_a_second_of_the_first_signal_is_the_same_one() -> None:
+    now_s = [100.0]
+    known = StopSignals(lambda: now_s[0])
+    assert known.asks(signal.SIGINT) == "stop"
+    assert known.asks(signal.SIGINT) == "repeat"
+    now_s[0] += limits.SIGNAL_REPEAT_S
+    assert known.asks(signal.SIGTERM) == "repeat"
+    assert known.asks(signal.SIGINT) == "force"
+
+
+def test_the_endpoint_waits_for_a_signal_that_cuts_its_grace() -> None:
+    now_s = [100.0]
+
+    async def serve() -> list[Any]:
+        known, signals = StopSignals(lambda: now_s[0]), asyncio.Queue[signal.Signals]()
+        signals.put_nowait(signal.SIGTERM)
+        found = [await asked(known, signals, "stop")]
+        signals.put_nowait(signal.SIGTERM)
+        hurry = asyncio.ensure_future(asked(known, signals, "force"))
+        while not signals.empty():
+            await asyncio.sleep(0)
+        assert not hurry.done()
+        now_s[0] += limits.SIGNAL_REPEAT_S
+        signals.put_nowait(signal.SIGINT)
+        return [*found, await hurry]
+
+    assert asyncio.run(serve()) == [signal.SIGTERM, signal.SIGINT]
