@@ -253,3 +253,21 @@ def test_the_package_of_standard_webhooks_has_the_same_verdicts(monkeypatch: pyt
         seen.add(ours)
     assert seen == {True, False}
     assert base64.b64encode(key_of("standard", A)).decode() in A
+
+
+@pytest.mark.parametrize(
+    ("scheme", "headers", "missing"),
+    [
+        ("stripe", {}, "stripe-signature"),
+        ("stripe", {"stripe-signature": ""}, "stripe-signature"),
+        ("github", {"x-hub-signature": "sha1=00"}, "x-hub-signature-256"),
+        ("standard", {}, "webhook-id"),
+        ("standard", without(standard(), "webhook-timestamp"), "webhook-timestamp"),
+        ("standard", without(standard(), "webhook-signature"), "webhook-signature"),
+        ("standard", without(svix(), "svix-signature"), "svix-signature"),
+    ],
+)
+def test_a_header_that_is_missing_is_named(scheme: Scheme, headers: dict[str, str], missing: str) -> None:
+    with pytest.raises(SignatureRefused, match=f"the header {missing} is missing") as refused:
+        CHECKS[scheme]([key_of("stripe", "s")], headers, b"{}", NOW, 300)
+    assert refused.value.is_malformed

@@ -55,12 +55,18 @@ def standard_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
     The two are not mixed: beside any ``webhook-…`` those of Svix mean nothing, so that the id is always the signed one.
     """
-    if any(f"webhook-{each}" in headers for each in _STANDARD):
+    if _prefix(headers) == "webhook":
         return headers
     return {
         **headers,
         **{f"webhook-{each}": headers[f"svix-{each}"] for each in _STANDARD if f"svix-{each}" in headers},
     }
+
+
+def _prefix(headers: Mapping[str, str]) -> Literal["webhook", "svix"]:
+    """Return how the names of the headers begin with which a request is signed."""
+    has_svix, has_own = (any(f"{prefix}-{each}" in headers for each in _STANDARD) for prefix in ("svix", "webhook"))
+    return "svix" if has_svix and not has_own else "webhook"
 
 
 def check_standard(
@@ -73,27 +79,25 @@ def check_standard(
     Raises:
         SignatureRefused: if it is not genuine, or its time is too far from now, in either direction.
     """
-    headers = standard_headers(headers)
-    id_, time, signatures = (headers.get(f"webhook-{each}") for each in _STANDARD)
-    if not (id_ and time and signatures):
-        raise _malformed("webhook-id, webhook-timestamp and webhook-signature are needed, or all three as svix-…")
+    prefix = _prefix(headers)
+    id_, time, signatures = (_required(headers, f"{prefix}-{each}") for each in _STANDARD)
     try:
         at_s = math.floor(float(time))
     except (ValueError, OverflowError):
-        raise _malformed("webhook-timestamp is no number") from None
-    _check_time("webhook-timestamp", float(time), now_s, tolerance_s)
+        raise _malformed(f"{prefix}-timestamp is no number") from None
+    _check_time(f"{prefix}-timestamp", float(time), now_s, tolerance_s)
     signed = f"{id_}.{at_s}.".encode() + body
     expected = [_hmac(key, signed).digest() for key in keys]
     for each in signatures.split(" "):
         version, comma, text = each.partition(",")
         if not comma or "," in text:
-            raise _malformed("webhook-signature is not a list of version,signature")
+            raise _malformed(f"{prefix}-signature is not a list of version,signature")
         if version != "v1":
             continue
         try:
             given = base64.b64decode(text)
         except ValueError:
-            raise _malformed("webhook-signature has a signature that is not Base64") from None
+            raise _malformed(f"{prefix}-signature has a signature that is not Base64") from None
         if _is_one_of(given, expected):
             return
     raise SignatureRefused("no signature fits")
@@ -107,7 +111,7 @@ def check_stripe(
     Raises:
         SignatureRefused: if it is not genuine, or too old.
     """
-    pairs = [each.split("=", 2) for each in headers.get("stripe-signature", "").split(",")]
+    pairs = [each.split("=", 2) for each in _required(headers, "stripe-signature").split(",")]
     try:
         at_s = int(next(pair[1] for pair in pairs if pair[0] == "t"))
         given = [pair[1].encode() for pair in pairs if pair[0] == "v1"]
@@ -132,7 +136,7 @@ def check_github(
     Raises:
         SignatureRefused: if it is not genuine.
     """
-    kind, _, given = headers.get("x-hub-signature-256", "").partition("=")
+    kind, _, given = _required(headers, "x-hub-signature-256").partition("=")
     if kind != "sha256" or not given:
         raise _malformed("x-hub-signature-256 is not sha256=<signature>")
     if not _is_one_of(given.encode(), [_hmac(key, body).hexdigest().encode() for key in keys]):
@@ -145,6 +149,13 @@ CHECKS: Final[Mapping[Scheme, Check]] = {
     "github": check_github,
     "none": lambda _keys, _headers, _body, _now_s, _tolerance_s: None,
 }
+
+
+def _required(headers: Mapping[str, str], name: str) -> str:
+    """Return the value of a header that a signature needs; an empty one is as one that is missing."""
+    if not (value := headers.get(name)):
+        raise _malformed(f"the header {name} is missing")
+    return value
 
 
 def _check_time(what: str, at_s: float, now_s: float, tolerance_s: float, *, is_future_fine: bool = False) -> None:
