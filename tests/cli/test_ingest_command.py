@@ -121,6 +121,52 @@ def test_a_setting_out_of_its_bounds_is_refused_before_anything_is_made(command:
     assert not Path("shop.db").exists()
 
 
+def test_status_cuts_no_name_and_no_heading(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, partition = "statements-of-the-bank-in-the-north", "payments-2026-03-01T12-00-00-0000000001.jsonl"
+    Path("drop/1.jsonl").rename(f"drop/{partition}")
+    Path("ingest.toml").write_text(CONFIG.replace('"bank"', f'"{source}"'))
+    assert run("ingest", "run", "ingest.toml", "--until-caught-up").exit_code == 0
+    monkeypatch.delenv("COLUMNS")
+    shown = run("ingest", "status", "shop.db").stdout
+    assert "…" not in shown
+    row = next(line for line in shown.splitlines() if partition in line)
+    assert source in row
+    assert "read to its end; moved" in row
+    assert all(heading in shown for heading in ("source", "partition", "position", "received", "rejected", "dropped"))
+
+
+SERVER = """
+[server]
+port = 0
+
+[[webhooks]]
+name = "shop"
+queue = "orders"
+signature = "stripe"
+secrets = ["whsec_1"]
+mapping = { group = "body.order" }
+"""
+
+
+def test_check_of_a_servers_file_checks_its_webhooks() -> None:
+    Path("server.toml").write_text(SERVER)
+    assert said("ingest", "check", "server.toml") == [[{"webhook": "shop", "queue": "orders", "signature": "stripe"}]]
+    assert run("ingest", "check", "server.toml").stdout == "shop: webhook of queue orders, signature stripe\n"
+    Path("server.toml").write_text(SERVER.replace("body.order", "order"))
+    wrong = run("ingest", "check", "server.toml")
+    assert wrong.exit_code == 1
+    assert "group is 'order'; it is a path that begins with" in wrong.stderr
+    Path("server.toml").write_text('[[queues]]\nname = "orders"\n')
+    assert "server.toml has no webhooks" in run("ingest", "check", "server.toml").stdout
+
+
+def test_a_servers_file_is_no_file_of_sources_and_the_error_says_what_runs_it() -> None:
+    Path("server.toml").write_text(SERVER)
+    refused = run("ingest", "run", "server.toml")
+    assert refused.exit_code == 1
+    assert "server.toml: this is the file of a server; run it with inturn serve --config" in refused.stderr
+
+
 def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
     Path("ingest.toml").write_text(CONFIG * 2)
     assert "the source 'bank' is there twice" in run("ingest", "run", "ingest.toml").stderr

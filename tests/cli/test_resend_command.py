@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 import inturn
 from inturn.cli import app
 from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceControl, Webhook, WebhookApp
+from inturn.store.sources import RejectedPlace
+from inturn.store.sql.sources import SqlSources
 from postgres_schemas import Schemas
 
 CONFIG = """
@@ -116,6 +118,31 @@ def test_purge_asks_and_removes_what_was_selected() -> None:
 
 
 @pytest.mark.parametrize(
+    "selection", [["--partition", "1.jsonl"], ["--number", 2, "--partition", "1.jsonl"], ["--all"]]
+)
+def test_purge_reads_the_places_of_the_rejected_records_once(
+    monkeypatch: pytest.MonkeyPatch, selection: list[object]
+) -> None:
+    reads = []
+    read = SqlSources.rejected_places
+
+    def counted(sources: SqlSources, source: str) -> list[RejectedPlace]:
+        reads.append(source)
+        return read(sources, source)
+
+    monkeypatch.setattr(SqlSources, "rejected_places", counted)
+    assert said("ingest", "purge", "shop.db#bank", "--yes", *selection)[0]["removed"] == (1 if 2 in selection else 4)
+    assert reads == ["bank"]
+
+
+def test_a_partition_without_a_record_of_the_selected_numbers_is_known() -> None:
+    Path("drop/2.jsonl").write_bytes(b"1\n")
+    assert run("ingest", "run", "ingest.toml", "--until-caught-up").exit_code == 0
+    assert said("ingest", "purge", "shop.db#bank", "--yes", "--number", 1, "--partition", "2.jsonl")[0]["removed"] == 0
+    assert numbers() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("resend", "shop.db#bank", "ingest.toml"), "--all"),
@@ -147,9 +174,13 @@ def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server
         db.writer.run(webhook.command({}, b'{"order": "o1"}', db.writer.clock()))
     rows = said("ingest", "status", "shop.db#shop")[0]
     assert [(each["partition"], each["kept"], each["status"]) for each in rows] == [("webhook", 1, "webhook")]
+    place = "5 webhook: the record has no group"
+    assert run("ingest", "rejected", "shop.db#shop").stdout == f'{place}: {{"order": "o1"}}\n'
     Path("server.toml").write_text(
         '[[webhooks]]\nname = "shop"\nqueue = "orders"\nsignature = "none"\nmapping = { group = "body.order" }\n'
     )
+    dry = run("ingest", "resend", "shop.db#shop", "server.toml", "--all", "--dry-run").stdout
+    assert dry.startswith("5 webhook: send: group o1, ")
     assert "it has: shop" in run("ingest", "resend", "shop.db#none", "server.toml", "--all").stderr
     assert run("ingest", "resend", "shop.db#shop", "server.toml", "--all").exit_code == 0
     with inturn.open("shop.db") as db:

@@ -19,7 +19,7 @@ from inturn.cli.options import AsJson
 from inturn.cli.places import opened, parts
 from inturn.cli.rejections import SourceAt, purge, rejected, resend, split_source
 from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
-from inturn.cli.texts import cell, line, plain_console, say, say_json
+from inturn.cli.texts import cell, line, print_table, say, say_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
 from inturn.core.words import counted
@@ -103,10 +103,14 @@ def check(
     """Show the messages that the first records of each source would become; nothing is written or used up.
 
     A message of RabbitMQ or SQS cannot be read without a delivery that the broker counts, so none is: the login, the
-    queue and the settings are checked, and the number of messages is shown.
+    queue and the settings are checked, and the number of messages is shown. Of a server's file, as 'inturn serve' has
+    it, the settings and the secrets of its webhooks are checked.
     """
-    from inturn.ingest.config import read
+    from inturn.ingest.config import is_of_server, read
 
+    if is_of_server(config):
+        _check_webhooks(config, as_json=as_json)
+        return
     found = [each for table in read(config).sources for each in _checked(table, config.parent, limit)]
     if as_json:
         say_json(found)
@@ -119,6 +123,20 @@ def check(
         said = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
         kind = "rejected: " if "rejected" in each else ""
         say(f"{at} {json.dumps(each['position'])}: {kind}{line(str(said))}")
+
+
+def _check_webhooks(config: Path, *, as_json: bool) -> None:
+    """Check the webhooks of a server's file; there are no requests yet that could be shown."""
+    from inturn.server.config import load
+
+    webhooks = [each.webhook() for each in load(config).webhooks]
+    if as_json:
+        say_json([{"webhook": each.name, "queue": each.queue, "signature": each.signature} for each in webhooks])
+        return
+    for each in webhooks:
+        say(f"{line(each.name)}: webhook of queue {line(each.queue)}, signature {each.signature}")
+    if not webhooks:
+        say(f"{config} has no webhooks.")
 
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
@@ -169,7 +187,7 @@ def status(
     if as_json:
         say_json(found)
         return
-    table = Table("source", "partition", "position", "received", "rejected", "kept", "dropped", "lag", "status")
+    table = Table("source", "partition", "position", *_COUNTS, "status", box=None, pad_edge=False)
     for row in found:
         counts = ["" if row[name] is None else f"{row[name]:,}" for name in _COUNTS]
         status = f"{row['status']}: {row['note']}" if row["note"] else row["status"]
@@ -179,7 +197,10 @@ def status(
             status += f"; moved {row['moved_s']:,.0f} s ago"
         position = "" if row["position"] is None else json.dumps(row["position"])
         table.add_row(cell(row["source"]), cell(row["partition"]), cell(position), *counts, cell(status))
-    plain_console().print(table if found else "There is no source yet.")
+    if found:
+        print_table(table)
+    else:
+        say("There is no source yet.")
 
 
 def _rows(db: "Database", name: str) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The commands about records that could not become messages: show, send again, remove."""
 
 import base64
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inturn.database import Database
-    from inturn.ingest import IntakeRule, SourceControl
-    from inturn.store.sources import RejectedPlace
+    from inturn.ingest import IntakeRule, ResendPreview, SourceControl
+    from inturn.store.sources import RejectedPlace, RejectedRecord
 
 SourceAt = Annotated[str, typer.Argument(help="The source: DATABASE#SOURCE, such as shop.db#bank.")]
 Config = Annotated[
@@ -68,7 +67,13 @@ def rejected(
             say_json(document | _texts("key", each.key) | _texts("body", each.body))
         else:
             body = (each.body or b"").decode(errors="backslashreplace")
-            say(f"{each.number} {line(each.partition)} {line(each.position)}: {line(each.reason)}: {line(body)}")
+            say(f"{_place(each)}: {line(each.reason)}: {line(body)}")
+
+
+def _place(each: "RejectedRecord | ResendPreview") -> str:
+    """Return the number and the place of a rejected record; a webhook's request has no position."""
+    position = "" if each.position == "null" else f" {line(each.position)}"
+    return f"{each.number} {line(each.partition)}{position}"
 
 
 def _texts(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -128,7 +133,7 @@ def _show_preview(control: "SourceControl", intake: "IntakeRule", which: set[int
             continue
         said = each.reason or f"group {each.group}, revision {each.revision}, id {each.id}"
         what = each.outcome if each.outcome == "ignored" else f"{each.outcome}: {line(said)}"
-        say(f"{each.number} {line(each.partition)} {line(each.position)}: {what}")
+        say(f"{_place(each)}: {what}")
     if not as_json:
         say(f"resend, dry run: {counted(sent, 'record')} would be sent, {stay:,} would stay. Nothing was written.")
 
@@ -193,11 +198,11 @@ def _selected(
     """
     if every == bool(numbers or partitions):
         raise InputError("select records by --number or --partition, or give --all alone")
-    if partitions:
-        known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
-        if missing := sorted(set(partitions) - known):
-            raise InputError(f"there is no partition {missing[0]!r}; there are: {', '.join(sorted(known)) or 'none'}")
     places = control.selected(numbers=frozenset(numbers or ()), partitions=frozenset(partitions or ()))
+    if set(partitions or ()) - {each.partition for each in places}:  # none of its records is selected, or it is unknown
+        known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
+        if missing := sorted(set(partitions or ()) - known):
+            raise InputError(f"there is no partition {missing[0]!r}; there are: {', '.join(sorted(known)) or 'none'}")
     return {each.number for each in places} or {0}, places  # 0: no record, where no number would be all of them
 
 
@@ -207,15 +212,15 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     Raises:
         InputError: if it is not there, or belongs to another database, or may belong to one of several.
     """
-    if _has_webhooks(config):
+    from inturn.ingest.config import is_of_server, read
+
+    if is_of_server(config):
         from inturn.server.config import load
 
         hooks = {each.name: each.webhook() for each in load(config).webhooks}
         if name not in hooks:
             raise InputError(f"the configuration has no webhook {name!r}; it has: {', '.join(hooks) or 'none'}")
         return hooks[name].intake
-    from inturn.ingest.config import read
-
     sources = read(config).sources
     found = [each for each in sources if each.name == name]
     if not found:
@@ -238,11 +243,3 @@ def _is_same(path: str, configured: str, folder: Path) -> bool:
     if is_address(path) or is_address(configured):
         return is_address(path) and is_address(configured)
     return Path(path).resolve() == (folder / configured).resolve()
-
-
-def _has_webhooks(config: Path) -> bool:
-    """Return whether a file is the configuration of a server with webhooks; errors in it are told by its reader."""
-    try:
-        return "webhooks" in tomllib.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False

@@ -12,12 +12,17 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 from rich.text import Text
 
 from inturn.core.texts import shown, visible
 
 _SHOWN = 20
 """The number of groups that a report names; JSON has all of them."""
+
+_WIDTH = 10_000
+"""The widest table, in characters: each cell has at most :data:`inturn.core.limits.SHOWN_LENGTH`, or some of these."""
 
 
 def line(text: str) -> str:
@@ -43,6 +48,17 @@ def say(words: str, *, err: bool = False) -> None:
 def print_line(console: Console, words: str, style: str = "") -> None:
     """Print a line that contains user data: without markup, and not cut."""
     console.print(Text(lines(words), style), soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table of which nothing is cut: its cells are folded, and without a terminal it is as wide as it needs."""
+    console = plain_console()
+    for column in table.columns:
+        column.overflow = "fold"
+    if not console.is_terminal:
+        unbound = console.options.update(max_width=_WIDTH)
+        console.width = max(console.width, Measurement.get(console, unbound, table).maximum)
+    console.print(table)
 
 
 def say_json(document: Any, **how: Any) -> None:

@@ -1,8 +1,9 @@
 """The configuration of sources: one TOML file, read and checked as a whole."""
 
 import os
+import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -24,6 +25,9 @@ from inturn.ingest.sources.rabbitmq import RabbitSource
 from inturn.ingest.sources.sqs import SqsSource
 from inturn.telemetry.settings import TelemetrySettings
 from inturn.toml_file import read_toml
+
+_OF_SERVER: Final = frozenset({"server", "webhooks", "queues", "keys"})
+"""The tables of a server's configuration by which it is known."""
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -252,6 +256,18 @@ class IngestConfig(TelemetrySettings, frozen=True, kw_only=True):
     sources: tuple[AnySource, ...]
 
 
+def is_of_server(path: Path) -> bool:
+    """Return whether a file is the configuration of a server, which has webhooks and no sources.
+
+    Errors in it are left to its reader.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return "sources" not in tables and not _OF_SERVER.isdisjoint(tables)
+
+
 def read(path: Path) -> IngestConfig:
     """Read a configuration.
 
@@ -259,6 +275,10 @@ def read(path: Path) -> IngestConfig:
         InputError: if the file cannot be read, is not TOML, names a source twice, or has an unknown name or a wrong
             value.
     """
+    if is_of_server(path):
+        raise InputError(
+            f"{path}: this is the file of a server; run it with inturn serve --config, or write [[sources]] instead"
+        )
     config = read_toml(path, IngestConfig)
     names = [(each.name, each.queue.rpartition("#")[0]) for each in config.sources]
     twice = next((name for name in names if names.count(name) > 1), None)

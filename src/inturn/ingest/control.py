@@ -11,6 +11,7 @@ from inturn.core.source_shares import DECIDED, SourcePartition
 from inturn.core.words import counted
 from inturn.database import Database
 from inturn.faults import reach
+from inturn.ingest import limits as source_limits
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.known_ids import NewDrafts, compared, ids_of
 from inturn.ingest.moved_groups import draft_of
@@ -169,8 +170,12 @@ class SourceControl:
         Returns:
             How many were removed.
         """
+        chosen = sorted(numbers)
+        if partitions or not numbers:
+            chosen = [each.number for each in self.selected(numbers=numbers, partitions=partitions)]
         count = 0
-        for batch in batches(self.selected(numbers=numbers, partitions=partitions)):
+        for at in range(0, len(chosen), source_limits.INGEST_RECORDS):
+            batch = chosen[at : at + source_limits.INGEST_RECORDS]
             count += self._do(partial(self._remove, batch))
             advance(len(batch))
         return count
