@@ -126,6 +126,15 @@ def test_what_an_expression_names_is_there(expression: str, metrics: dict[str, s
     assert not any(metrics[name] for name in names) or labels <= there, (labels, there)
 
 
+@pytest.mark.thorough
+def test_every_metric_of_sources_is_on_the_dashboard(metrics: dict[str, set[str]]) -> None:
+    known = {name for name in metrics if name.startswith(("inturn_source_", "inturn_ingest_"))}
+    targets = [target for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    shown = set().union(*(used(target["expr"])[0] for target in targets))
+    assert known - shown == set()
+    assert "inturn_source_dropped_records_total" in known
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not there; `make services` installs it")
 def test_prometheus_can_read_every_expression(tmp_path: Path) -> None:
     rules = [{"record": "a:b", "expr": each, "labels": {"at": f"{at}"}} for at, each in enumerate(expressions())]
