@@ -15,7 +15,7 @@ from inturn.ingest import limits as source_limits
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.known_ids import NewDrafts, compared, ids_of
 from inturn.ingest.moved_groups import draft_of
-from inturn.ingest.positions import position_text
+from inturn.ingest.positions import sought_json
 from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, mapped, preview
 from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.protocols import SqlStore
@@ -259,7 +259,7 @@ class SourceControl:
 
         def sought(each: SourcePartition) -> SourcePartition:
             incarnation = DECIDED + each.incarnation.removeprefix(DECIDED)
-            text = position_text(each.position_form, position)
+            text = sought_json(each.position_form, position)
             return each._replace(position=text, note=None, owner=None, incarnation=incarnation, is_finished=False)
 
         return self._change(partitions, sought)

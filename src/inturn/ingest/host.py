@@ -24,7 +24,8 @@ from inturn.ingest.intake import IntakeRule
 from inturn.ingest.leases import PartitionLeases
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.moved_groups import OnMove
-from inturn.ingest.rejections import RejectedBound, position_json
+from inturn.ingest.positions import position_json
+from inturn.ingest.rejections import RejectedBound
 from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue import Queue

@@ -15,7 +15,7 @@ from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import quoted
 from inturn.ingest.batches import IngestBatch
 from inturn.ingest.mapping import MessageMapping
-from inturn.ingest.rejections import position_json
+from inturn.ingest.positions import position_json
 from inturn.store.sources import MovedRecord, SourceStore
 
 OnMove: TypeAlias = Literal["park", "follow", "ignore"]

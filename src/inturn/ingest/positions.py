@@ -1,6 +1,7 @@
-"""The forms of positions: what a source accepts where a person says where to go on, checked without the source."""
+"""Positions as they are kept, and their forms: what a source accepts where a person says where to go on."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -61,8 +62,20 @@ _FORMS: Final[dict[str, _Form]] = {
 }
 
 
-def position_text(form: str, position: Any) -> str | None:
-    """Return a position as it is stored; None: the start.
+def position_json(position: Any) -> str:
+    """Return a position as it is kept.
+
+    Raises:
+        InputError: if it is no value of JSON.
+    """
+    try:
+        return msgspec.json.encode(position).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the source gives the position {position!r:.100}; it is a value of JSON: {error}") from error
+
+
+def sought_json(form: str, position: Any) -> str | None:
+    """Return a position that a person gives as it is kept; None: the start.
 
     Args:
         form: the form of the source's positions; one that this version does not know is any.
@@ -75,11 +88,8 @@ def position_text(form: str, position: Any) -> str | None:
         return None
     known = _FORMS.get(form, _FORMS[""])
     if known.accepts(position):
-        try:
-            text = msgspec.json.encode(position).decode()
-        except TypeError:
-            text = "null"
-        if text != "null":  # as it is also of a number that is none
-            return text
+        with suppress(InputError):
+            if (text := position_json(position)) != "null":  # as it is also of a number that is none
+                return text
     mend = "give one as `inturn ingest status` shows it, or start"
     raise InputError(f"the position is {position!r}; {known.expected}: {mend}")

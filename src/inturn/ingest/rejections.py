@@ -11,6 +11,7 @@ from inturn.core.override import override
 from inturn.core.texts import is_text, storable, text_fault
 from inturn.ingest import limits as source_limits
 from inturn.ingest.mapping import Unmappable
+from inturn.ingest.positions import position_json
 from inturn.ingest.source import SourceRecord, UnreadableHeader
 from inturn.store.sources import RejectedRecord, SourceStore
 
@@ -55,7 +56,7 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
         position_json(record.position),
         why,
         record.key,
-        position_json(texts),
+        msgspec.json.encode(texts).decode(),
         record.body,
         msgspec.msgpack.encode((exact if lost is None else lost, record.time_ms)),
     )
@@ -100,18 +101,6 @@ class _LostHeaders(Mapping[str, bytes | str]):
     @override
     def __len__(self) -> int:
         raise Unmappable(self._why)
-
-
-def position_json(value: Any) -> str:
-    """Return a position as it is kept.
-
-    Raises:
-        InputError: if it is no value of JSON.
-    """
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the source gives the position {value!r:.100}; it is a value of JSON: {error}") from error
 
 
 class RejectedBound(NamedTuple):
