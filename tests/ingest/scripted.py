@@ -25,6 +25,7 @@ class Scripted(Source):
         self.confirmed: list[tuple[str, Any]] = []
         self.faults: list[Callable[[], object]] = []
         self.is_shut = False
+        self.headers: dict[str, Any] = {"h": b"v"}
 
     def partitions(self) -> Sequence[str]:
         return list(self.log.partitions)
@@ -45,7 +46,7 @@ class Scripted(Source):
         for name in self.at:
             for body in self.log.partitions[name][self.at[name] :][: limit - len(found)]:
                 self.at[name] += 1
-                found.append(SourceRecord(name, self.at[name], body, b"k", {"h": b"v"}, 7))
+                found.append(SourceRecord(name, self.at[name], body, b"k", self.headers, 7))
         return found
 
     def lag(self, partition: str) -> int | None:

@@ -1,5 +1,6 @@
 """Records of a source become messages once, in order, whatever happens to the source, the host or its lease."""
 
+import datetime as dt
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ from inturn.core.errors import InputError, NoSuchQueue, SetupError, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, source_names
 from inturn.ingest import limits as source_limits
+from inturn.ingest.rejections import restored
 from waiting import until
 
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n", id="body.id")
@@ -355,6 +357,40 @@ def test_what_is_not_valid_is_refused(db: Database) -> None:
 def test_a_lease_that_no_clock_can_measure_is_refused(db: Database, lease_s: object) -> None:
     with pytest.raises(InputError, match=r"lease_s is .*; it is a number of seconds above 0, at most 86,400"):
         ingest(db, Scripted(Log()), lease_s=lease_s)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (7, "7"),
+        (None, None),
+        ({"a": [1.5, b"x", dt.datetime(2026, 3, 1, tzinfo=dt.UTC)]}, '{"a":[1.5,"eA==","2026-03-01T00:00:00Z"]}'),
+    ],
+)
+def test_a_header_that_is_neither_text_nor_bytes_is_json(db: Database, value: object, text: str | None) -> None:
+    """Also in a rejected record, and for a mapping that reads all headers at once."""
+    source = Scripted(Log(p=[body(1), b"{"]))
+    source.headers = {"h": value}
+    paths = {"one": "headers.h", "all": "headers"}
+    host = ingest(db, source, MessageMapping(group="body.account", attributes=paths))
+    assert host.run(until="caught up") == (1, 1, 0, 0)
+    (message,) = db.queue("payments").peek()
+    assert message.attributes == ({"all": {}} if text is None else {"one": text, "all": {"h": text}})
+    (kept,) = SourceControl(db, "bank").rejected()
+    assert json.loads(kept.headers) == ({} if text is None else {"h": text})
+    assert restored(kept).headers == ({} if text is None else {"h": text})
+
+
+def test_a_header_that_no_json_holds_rejects_what_reads_it(db: Database) -> None:
+    source = Scripted(Log(p=[body(1)]))
+    source.headers = {"h": object()}
+    unread = ingest(db, source)
+    assert unread.run(until="caught up") == (1, 0, 0, 0)
+    reads = Ingest(source, db.queue("payments"), MessageMapping(group="headers.h"), name="reads")
+    assert reads.run(until="caught up") == (0, 1, 0, 0)
+    (kept,) = SourceControl(db, "reads").rejected()
+    assert "the header 'h' cannot be read" in kept.reason
+    assert reads.intake.name == "reads"
 
 
 def test_the_log_says_which_partitions_are_read(db: Database, caplog: pytest.LogCaptureFixture) -> None:

@@ -314,3 +314,39 @@ def test_lives_that_end_at_every_point(
     killed_at_every_point(command, POINTS, soak_times * LIVES, chance, most=3)
     until(lambda: subprocess.run(command, check=False, timeout=60).returncode == 0 and sqs.left(fifo) == 0)
     check_came_once(db.queue("payments"), names)
+
+
+def test_an_attribute_of_an_unknown_form_and_a_time_that_is_none_stall_nothing(
+    db: Database, sqs: Sqs, fifo: str
+) -> None:
+    """Other servers have this API: what they answer may not be what the documentation of AWS says."""
+
+    def change(parsed: dict[str, Any], **_: Any) -> None:
+        for message in parsed.get("Messages", ()):
+            message["MessageAttributes"] = {
+                "list": {"DataType": "String.Array", "StringListValues": ["a", "b"]},
+                "number": {"DataType": "Number", "StringValue": 7},
+                "text": {"DataType": "String", "StringValue": "t"},
+            }
+            message["Attributes"]["SentTimestamp"] = "2026-03-01"
+
+    sqs.client.meta.events.register("after-call.sqs.ReceiveMessage", change)
+    sqs.send(fifo, "a", 1)
+    names = {name: f"headers.{name}" for name in ("list", "number", "text", "SentTimestamp")}
+    mapping = MessageMapping(attributes=names)
+    host = Ingest(source(fifo, client=sqs.client), db.queue("payments"), mapping, name="sqs")
+    assert host.run(until="caught up") == (1, 0, 0, 0)
+    (message,) = db.queue("payments").peek()
+    assert message.attributes == {
+        "list": '{"DataType":"String.Array","StringListValues":["a","b"]}',
+        "number": "7",
+        "text": "t",
+        "SentTimestamp": "2026-03-01",
+    }
+    sqs.send(fifo, "a", 2)
+    timed = Ingest(
+        source(fifo, client=sqs.client), db.queue("payments"), MessageMapping(attributes={"at": "time"}), name="timed"
+    )
+    assert timed.run(until="caught up") == (0, 1, 0, 0)
+    (kept,) = SourceControl(db, "timed").rejected()
+    assert "the header 'timestamp' cannot be read" in kept.reason

@@ -13,7 +13,7 @@ from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import checked, is_text, text_fault
 from inturn.core.values.path import joined, parts, value_at
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import Decoder, SourceRecord, UnreadableHeader
+from inturn.ingest.source import Decoder, SourceRecord, UnreadableHeader, header_value
 
 _ROOTS: Final = ("key", "headers", "body", "partition", "position", "time")
 _JSON: Final = Content.JSON
@@ -201,10 +201,13 @@ def _whole_key(record: SourceRecord, _value: Any) -> str | None:
 
 def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
     if not names:
-        for name, each in headers.items():
+        found = {name: header_value(each) for name, each in headers.items() if each is not None}
+        for name, each in found.items():
             _check_readable(name, each)
-        return dict(headers)
+        return found
     data = headers.get(names[0])
+    if data is not None:
+        data = header_value(data)
     _check_readable(names[0], data)
     return _part(f"header {names[0]!r}", data, joined(names[1:]))
 

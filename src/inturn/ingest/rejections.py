@@ -12,7 +12,7 @@ from inturn.core.texts import is_text, storable, text_fault
 from inturn.ingest import limits as source_limits
 from inturn.ingest.mapping import Unmappable
 from inturn.ingest.positions import position_json
-from inturn.ingest.source import SourceRecord, UnreadableHeader
+from inturn.ingest.source import SourceRecord, UnreadableHeader, header_value
 from inturn.store.sources import RejectedRecord, SourceStore
 
 _EARLIER: Final = "an earlier version kept the record without it"
@@ -32,7 +32,7 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
     headers, exact = dict[str, bytes | str](), dict[str, Any]()
     lost: str | None = None
     try:
-        headers = dict(record.headers)
+        headers = {name: header_value(each) for name, each in record.headers.items() if each is not None}
     except Unmappable as error:
         lost = str(error)
     texts = {

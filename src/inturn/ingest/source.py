@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
+import msgspec
+
 from inturn.ingest import limits as source_limits
 from inturn.ingest.positions import PositionForm
 
@@ -72,6 +74,25 @@ class UnreadableHeader(bytes):
         return made
 
 
+def header_value(value: Any) -> bytes | str:
+    """Return a header as it is, or as JSON if it is neither text nor bytes; what is unreadable within makes it so."""
+    if isinstance(value, str | bytes):
+        return value
+    reasons: list[str] = []
+
+    def within(each: Any) -> str:
+        if not isinstance(each, UnreadableHeader):
+            raise TypeError(f"{type(each).__name__} is no type of JSON")
+        reasons.append(each.why)
+        return str(each)
+
+    try:
+        encoded = msgspec.json.encode(value, enc_hook=within)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the fault of this one header
+        return UnreadableHeader(b"", str(error) or type(error).__name__)
+    return UnreadableHeader(encoded, reasons[0]) if reasons else encoded.decode()
+
+
 class SourceRecord(NamedTuple):
     """A record of a source.
 
@@ -80,8 +101,8 @@ class SourceRecord(NamedTuple):
         position: where the partition goes on after this record, as a JSON value.
         body: its content; None: a record without one, such as a tombstone.
         key: its key.
-        headers: its headers. A source may read them when they are first used, and raise
-            :class:`inturn.ingest.Unmappable` then.
+        headers: its headers, texts or bytes; another value is read as JSON. A source may read them when they are first
+            used, and raise :class:`inturn.ingest.Unmappable` then.
         time_ms: its time, in milliseconds since 1970; None: it has none, or one that is the header ``timestamp`` and
             cannot be read.
     """
@@ -98,7 +119,7 @@ class SourceRecord(NamedTuple):
         """The size of its key, body and headers, in bytes; headers that are read when they are first used count 0."""
         size = len(self.key or b"") + len(self.body or b"")
         if isinstance(self.headers, dict):
-            size += sum(len(name) + len(value) for name, value in self.headers.items())
+            size += sum(len(name) + len(header_value(value)) for name, value in self.headers.items())
         return size
 
 

@@ -13,12 +13,10 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-import msgspec
-
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader
+from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader, header_value
 from inturn.ingest.sources.amqp_decoding import make_total
 
 if TYPE_CHECKING:
@@ -293,7 +291,7 @@ def _headers(properties: Basic.Properties) -> Mapping[str, bytes | str]:
         values["expiration"] = _seconds(properties.expiration)
     if isinstance(properties.timestamp, UnreadableHeader):
         values["timestamp"] = properties.timestamp
-    return {name: _header(value) for name, value in values.items() if value is not None}
+    return {name: header_value(value) for name, value in values.items() if value is not None}
 
 
 def _seconds(expiration: str | UnreadableHeader) -> float | UnreadableHeader:
@@ -304,21 +302,3 @@ def _seconds(expiration: str | UnreadableHeader) -> float | UnreadableHeader:
         return float(expiration) / 1000
     except ValueError as error:
         return UnreadableHeader(expiration.encode(), str(error))
-
-
-def _header(value: Any) -> bytes | str:
-    """Return a header as it is, or as JSON; what is unreadable within makes it so."""
-    if isinstance(value, str | bytes):
-        return value
-    reasons: list[str] = []
-
-    def within(each: Any) -> str:
-        if isinstance(each, UnreadableHeader):
-            reasons.append(each.why)
-        return str(each)
-
-    try:
-        encoded = msgspec.json.encode(value, enc_hook=within)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the fault of this one header
-        return UnreadableHeader(b"", str(error) or type(error).__name__)
-    return UnreadableHeader(encoded, reasons[0]) if reasons else encoded.decode()

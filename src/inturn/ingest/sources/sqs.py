@@ -14,7 +14,7 @@ from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.positions import PositionForm
-from inturn.ingest.source import PollBatch, Source, SourceRecord
+from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader, header_value
 
 _log = logging.getLogger("inturn.ingest.sqs")
 
@@ -139,22 +139,22 @@ class SqsSource(Source):
 
     def _record(self, message: Mapping[str, Any]) -> SourceRecord:
         known = message["Attributes"]
-        headers = {
-            name: value["BinaryValue"] if "BinaryValue" in value else value["StringValue"]
-            for name, value in message.get("MessageAttributes", {}).items()
-        }
+        headers = {name: _attribute(value) for name, value in message.get("MessageAttributes", {}).items()}
         headers |= known | {
             "MessageId": message["MessageId"],
             "dedup-id": known.get("MessageDeduplicationId") or message["MessageId"],
         }
-        group = known.get("MessageGroupId")
+        group, sent = known.get("MessageGroupId"), known.get("SentTimestamp")
+        time_ms = None if sent is None else _whole_number(sent)
+        if sent is not None and time_ms is None:
+            headers["timestamp"] = UnreadableHeader(b"", f"SentTimestamp is {sent!r:.100}, no number of milliseconds")
         return SourceRecord(
             partition=self.partitions()[0],
             position=self._last + 1,
             body=message["Body"].encode(),
             key=None if group is None else group.encode(),
             headers=headers,
-            time_ms=int(known["SentTimestamp"]) if "SentTimestamp" in known else None,
+            time_ms=time_ms,
         )
 
     @override
@@ -210,6 +210,18 @@ class SqsSource(Source):
             return [batch[int(each["Id"])] for each in answer.get("Failed", []) if not each.get("SenderFault")]
 
         return [receipt for batch in self._pool.map(failed, _cut(receipts)) for receipt in batch]
+
+
+def _attribute(value: Mapping[str, Any]) -> bytes | str:
+    """Return the value of a message's attribute; one of a form that AWS does not have is JSON."""
+    return header_value(next((value[name] for name in ("BinaryValue", "StringValue") if name in value), value))
+
+
+def _whole_number(text: Any) -> int | None:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        return None
 
 
 def _cut(receipts: Sequence[str]) -> Iterator[Sequence[str]]:
