@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 import threading
 import time
 
@@ -11,7 +12,7 @@ from ingest.scripted import Log, Scripted
 from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchQueue, SetupError, SourceError
 from inturn.database import Database
-from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, source_names
+from inturn.ingest import Decoder, Ingest, MessageMapping, SourceControl, SourceRecord, source_names
 from inturn.ingest import limits as source_limits
 from inturn.ingest.rejections import restored
 from waiting import until
@@ -353,9 +354,10 @@ def test_what_is_not_valid_is_refused(db: Database) -> None:
         ingest(db, Scripted(Log()), batch=0)
 
 
-@pytest.mark.parametrize("lease_s", [float("nan"), float("inf"), 1e300, -1.0, 0, "10"])
-def test_a_lease_that_no_clock_can_measure_is_refused(db: Database, lease_s: object) -> None:
-    with pytest.raises(InputError, match=r"lease_s is .*; it is a number of seconds above 0, at most 86,400"):
+@pytest.mark.parametrize("lease_s", [float("nan"), float("inf"), 1e300, -1.0, 0, "10", 1e-9, 0.099, True])
+def test_a_lease_that_cannot_be_kept_is_refused(db: Database, lease_s: object) -> None:
+    text = f"lease_s is {lease_s!r}; it is a number of seconds, at least 0.1 and at most 86,400"
+    with pytest.raises(InputError, match=re.escape(text)):
         ingest(db, Scripted(Log()), lease_s=lease_s)
 
 
@@ -391,6 +393,39 @@ def test_a_header_that_no_json_holds_rejects_what_reads_it(db: Database) -> None
     (kept,) = SourceControl(db, "reads").rejected()
     assert "the header 'h' cannot be read" in kept.reason
     assert reads.intake.name == "reads"
+
+
+def test_a_lasting_error_ends_a_run_that_is_only_to_catch_up(
+    db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as of a registry that refuses the credentials: it is asked only once a record is there."""
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.02)
+
+    class Registry(Decoder):
+        def __call__(self, record: SourceRecord) -> SourceRecord:
+            raise SourceError("the schema registry refuses the credentials (HTTP 401)")
+
+    host = ingest(db, Scripted(Log(p=[body(1)])), decode=Registry())
+    with pytest.raises(SourceError, match="HTTP 401"):
+        host.run(until="caught up")
+    told = [each.getMessage() for each in caplog.records if "HTTP 401" in each.getMessage()]
+    assert [each.rpartition("; ")[2] for each in told] == ["again in 0.0 s", "it is read no more"]
+    assert "HTTP 401" in host.trouble
+
+
+def test_errors_with_progress_between_them_are_waited_out(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_limits, "INGEST_PAUSE_AT_MOST_S", 0.02)
+    failures = {1: SourceError("for now"), 3: SourceError("for now")}
+
+    class Registry(Decoder):
+        def __call__(self, record: SourceRecord) -> SourceRecord:
+            if record.position in failures:
+                raise failures.pop(record.position)
+            return record
+
+    host = ingest(db, Scripted(Log(p=[body(1), body(2), body(3)])), batch=1, decode=Registry())
+    assert host.run(until="caught up") == (3, 0, 0, 0)
+    assert not failures
 
 
 def test_the_log_says_which_partitions_are_read(db: Database, caplog: pytest.LogCaptureFixture) -> None:

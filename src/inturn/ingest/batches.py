@@ -48,9 +48,10 @@ def check_pace(batch: int, batch_bytes: int, lease_s: float) -> None:
     for setting, given in (("batch", batch), ("batch_bytes", batch_bytes)):
         if not isinstance(given, int) or given < 1:
             raise InputError(f"{setting} is {given!r}; it is a whole number above 0")
-    most_s = source_limits.INGEST_LEASE_AT_MOST_S
-    if not isinstance(lease_s, int | float) or not 0 < lease_s <= most_s:
-        raise InputError(f"lease_s is {lease_s!r}; it is a number of seconds above 0, at most {most_s:,.0f}")
+    least_s, most_s = source_limits.INGEST_LEASE_AT_LEAST_S, source_limits.INGEST_LEASE_AT_MOST_S
+    if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not least_s <= lease_s <= most_s:
+        expected = f"it is a number of seconds, at least {least_s:g} and at most {most_s:,.0f}"
+        raise InputError(f"lease_s is {lease_s!r}; {expected}")
 
 
 def batches_of(

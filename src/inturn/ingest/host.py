@@ -152,14 +152,17 @@ class Ingest:
     def run(self, *, until: Literal["stopped", "caught up"] = "stopped") -> IngestCounts:
         """Read until stopped, or until the source has nothing more.
 
-        Errors of the source and the database are waited out with growing pauses, also when it begins, unless it is only
-        to catch up. A full queue takes what it has room for. ``caught up`` waits for the lease of
-        an instance that has partitions, in case it died, and takes them over.
+        Errors of the source, its decoder and the database are waited out with growing pauses, also when it begins. A
+        run that is only to catch up ends with the error if it cannot begin, or if nothing has gone on while the pauses
+        grew to their longest, for about a minute: wrong credentials do not mend themselves. A full queue takes what it
+        has room for. ``caught up`` waits for the lease of an instance that has partitions, in case it died, and takes
+        them over.
 
         Raises:
             NoSuchQueue: if the queue was deleted.
             InputError, SetupError: if the source can never work as it is, such as without an extra.
-            SourceError, StoreError: if it is to catch up, and the source or the database is down when it begins.
+            Exception: if it is to catch up: SourceError or StoreError if the source or the database is down when it
+                begins, and any error that lasts for a minute.
         """
         if until not in ("stopped", "caught up"):
             raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
@@ -184,7 +187,9 @@ class Ingest:
                     self.report.fails(error)
                     raise
                 except Exception as error:  # whatever a source or a lost database raises
-                    if until == "caught up" and not self._begun.is_set():
+                    is_lasting = pause_s >= source_limits.INGEST_PAUSE_AT_MOST_S
+                    if until == "caught up" and (is_lasting or not self._begun.is_set()):
+                        self.report.fails(error)
                         raise
                     self.report.waits(error, pause_s)
                     self._leases.close_all()

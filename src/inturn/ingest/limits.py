@@ -12,6 +12,9 @@ bodies and headers. A process holds a small multiple of it: 142 MB with bodies o
 INGEST_LEASE_S: Final = 10.0
 """Length of the lease on a source's partition: how long another instance waits for one that died."""
 
+INGEST_LEASE_AT_LEAST_S: Final = 0.1
+"""The shortest lease: it is renewed three times within it, each time by a transaction."""
+
 INGEST_LEASE_AT_MOST_S: Final = 86_400.0
 """The longest lease: a day, after which somebody has looked."""
 
@@ -46,7 +49,8 @@ INGEST_PAUSE_S: Final = 0.2
 """The first pause after an error of a source or a full queue; it doubles, up to :data:`INGEST_PAUSE_AT_MOST_S`."""
 
 INGEST_PAUSE_AT_MOST_S: Final = 30.0
-"""The longest pause after errors of a source."""
+"""The longest pause after errors of a source. It is reached after 51 s of pauses, more than the restart of a broker
+takes: then an error is lasting, and ends a run that is only to catch up."""
 
 UNKNOWN_SCHEMA_S: Final = 10.0
 """Time for which a schema registry is not asked again for a schema that it does not have."""
