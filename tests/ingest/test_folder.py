@@ -169,3 +169,53 @@ def test_a_file_that_is_removed_before_it_is_read_is_not_refused(tmp_path: Path)
     (tmp_path / "later").rename(tmp_path / "1.jsonl")
     source.open("1.jsonl", 2)
     assert [each.position for each in source.poll(9, 0)] == [3]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "tsv.zst"])
+def test_a_csv_file_with_repeated_names_is_refused_alone(db: Database, tmp_path: Path, ending: str) -> None:
+    data = b"account,n,n,note\na,1,2,x\n".replace(b",", b"\t" if ending.startswith("tsv") else b",")
+    (tmp_path / f"1.{ending}").write_bytes(packed(data, ending.partition(".")[2]))
+    write(tmp_path / "2.jsonl", ROWS)
+    assert run(db, tmp_path) == 3
+    note = SourceControl(db, "files").partitions()[0].note or ""
+    assert note.startswith(f"1.{ending} cannot be read on: several columns have one name")
+    assert "kept: 'n'; mend it" in note
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "csv.gz", "csv.zst"])
+@pytest.mark.parametrize("filler", [b"\n", b" ", b"x"])
+def test_a_compressed_file_of_little_but_blanks_is_refused_alone(
+    db: Database, tmp_path: Path, ending: str, filler: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 10_000)
+    monkeypatch.setattr(source_limits, "FOLDER_PASSED_BYTES", 100_000)
+    first = b"account,n\na,1\n" if ending.startswith("csv") else b'{"account": "a", "n": 1}\n'
+    (tmp_path / f"1.{ending}").write_bytes(packed(first + filler * 1_000_000 + b"\n", ending.partition(".")[2]))
+    write(tmp_path / "2.jsonl", ROWS)
+    assert run(db, tmp_path) == 4
+    note = SourceControl(db, "files").partitions()[0].note or ""
+    assert note.startswith(f"1.{ending} cannot be read on: it has ")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_a_plain_file_may_have_as_many_blank_lines_as_it_likes(
+    db: Database, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "FOLDER_PASSED_BYTES", 1_000)
+    write(tmp_path / f"1.{ending}", ROWS)
+    with (tmp_path / f"1.{ending}").open("ab") as file:
+        file.write(b"\n" * 10_000)
+    write(tmp_path / f"2.{ending}", ROWS)
+    assert run(db, tmp_path) == 6
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_blank_lines_between_records_are_counted_anew(
+    db: Database, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "FOLDER_PASSED_BYTES", 1_000)
+    write(tmp_path / f"1.{kind}", ROWS * 100)
+    data = (tmp_path / f"1.{kind}").read_bytes().replace(b"\n", b"\n" * 500)
+    (tmp_path / f"2.{kind}.gz").write_bytes(gzip.compress(data))
+    (tmp_path / f"1.{kind}").unlink()
+    assert run(db, tmp_path) == 300

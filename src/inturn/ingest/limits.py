@@ -58,6 +58,10 @@ UNKNOWN_SCHEMA_S: Final = 10.0
 FOLDER_RECORD_BYTES: Final = 16 * 1_048_576
 """The longest part of a line, and of a field in CSV, that is read of a file: a longer one is never held whole."""
 
+FOLDER_PASSED_BYTES: Final = 32 * 1_048_576
+"""Size of what may follow a record of a compressed file before the next one, such as blank lines, in bytes. A thousandth
+of it in the file is enough, and a poll has nothing to return meanwhile: 32 MiB of blank lines took 7 seconds."""
+
 FOLDER_DIGEST_BYTES: Final = 65_536
 """Length of the beginning and of the end of a file by which it is known, with its size."""
 

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import IO, Any, Final, NamedTuple, cast
@@ -18,6 +19,7 @@ _ENDINGS: Final = {
 }  # fmt: skip
 _PACKED: Final = (".gz", ".zst")
 _BOM: Final = b"\xef\xbb\xbf"
+_NAMED: Final = 10  # column names that an error has
 _ROWS: Final = 1_000  # of Parquet at a time, or fewer that are large
 _BUFFER: Final = 1_048_576  # instead of a whole column of a row group
 
@@ -61,13 +63,15 @@ def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
     if format_.kind == "parquet":
         return _parquet_rows(file)
     unpacked = _unpacked(cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size))), format_.packed)
-    return _lines(unpacked) if format_.kind == "json" else _csv_rows(unpacked, format_.kind)
+    # A plain file has at most its own size to pass over.
+    passed = _PassedOver(source_limits.FOLDER_PASSED_BYTES if format_.packed else size)
+    return _lines(unpacked, passed) if format_.kind == "json" else _csv_rows(unpacked, format_.kind, passed)
 
 
 def _unpacked(file: IO[bytes], packed: str) -> IO[bytes]:
     """Return the content as it was before it was compressed."""
     if packed == ".gz":
-        return cast("IO[bytes]", gzip.open(file))
+        return cast("IO[bytes]", io.BufferedReader(gzip.open(file)))  # its own readline() is Python code
     if packed == ".zst":
         pyarrow = _pyarrow("Zstandard")
         stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
@@ -93,27 +97,78 @@ class _FirstBytes(io.RawIOBase):
         return len(data)
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
+class _PassedOver:
+    """The bytes since the last record that are of none, such as blank lines: a compressed file has no end of them.
+
+    Args:
+        most: how many there may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._bytes = most, 0
+
+    def add(self, count: int) -> None:
+        """Count bytes.
+
+        Raises:
+            InputError: if there are too many of them.
+        """
+        self._bytes += count
+        if self._bytes > self._most:
+            raise InputError(
+                f"it has more than {self._most:,} bytes without a record: blank lines, or the rest of a line above "
+                f"{source_limits.FOLDER_RECORD_BYTES:,} bytes"
+            )
+
+    def end(self) -> None:
+        """Begin anew, after a record."""
+        self._bytes = 0
+
+
+def _lines(file: IO[bytes], passed: _PassedOver) -> Iterator[bytes]:
     most, is_first = source_limits.FOLDER_RECORD_BYTES, True
     while line := file.readline(most):
         rest = line
         while len(rest) == most and not rest.endswith(b"\n"):  # its beginning is rejected, for its length
             rest = file.readline(most)
+            passed.add(len(rest))
         if record := (line.removeprefix(_BOM) if is_first else line).strip():
             yield record
+            passed.end()
+        else:
+            passed.add(len(line))
         is_first = False
 
 
-def _csv_rows(file: IO[bytes], separator: str) -> Iterator[bytes]:
-    """Yield the rows as JSON objects; one that cannot be, as CSV again, to be rejected as no JSON."""
+def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[bytes]:
+    """Yield the rows as JSON objects; one that cannot be, as CSV again, to be rejected as no JSON.
+
+    Raises:
+        InputError: if two columns have one name: an object has room for one of them.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), source_limits.FOLDER_RECORD_BYTES))
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-    for row in csv.DictReader(text, delimiter=separator):
+    rows = csv.DictReader(_csv_lines(text, passed), delimiter=separator)
+    if repeated := [name for name, count in Counter(rows.fieldnames or ()).items() if count > 1]:
+        named = ", ".join(f"{name!a:.100}" for name in repeated[:_NAMED])
+        raise InputError(f"several columns have one name, of which one alone would be kept: {named}")
+    for row in rows:
+        passed.end()
         try:
             yield msgspec.json.encode(row)
         except (TypeError, UnicodeEncodeError):  # more values than names, or not UTF-8
             values = [*(value for name, value in row.items() if name is not None), *row.get(None, ())]
             yield separator.join(value or "" for value in values).encode("utf-8", "surrogateescape")
+
+
+def _csv_lines(text: io.TextIOWrapper, passed: _PassedOver) -> Iterator[str]:
+    """Yield the lines, none of them longer than a record: the reader of CSV would hold one of any length whole."""
+    most = source_limits.FOLDER_RECORD_BYTES
+    while line := text.readline(most):
+        if len(line) == most and not line.endswith("\n"):
+            raise InputError(f"it has a line above {most:,} characters")
+        passed.add(len(line))
+        yield line
 
 
 def _parquet_rows(file: IO[bytes]) -> Iterator[bytes]:
