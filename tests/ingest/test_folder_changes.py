@@ -167,6 +167,38 @@ def test_a_line_that_was_cut_is_refused_and_a_seek_goes_on(db: Database, drop: P
     assert sent(db) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n" + lines([3])])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_line_that_is_ended_later_is_the_same_line(db: Database, drop: Path, end: bytes, count: int) -> None:
+    (drop / "1.jsonl").write_bytes(lines([1, 2]).rstrip())
+    db.queue("payments").configure(max_depth=count)
+    with ingest(db, drop):
+        until(lambda: len(sent(db)) == count)
+    db.queue("payments").configure(max_depth=100)
+    with (drop / "1.jsonl").open("ab") as file:
+        file.write(end)
+    caught_up(db, drop)
+    assert partition(db, "1.jsonl").note is None
+    assert sent(db) == ([1, 2, 3] if len(end) > 2 else [1, 2])
+    with (drop / "1.jsonl").open("ab") as file:
+        file.write(lines([4]))
+    assert caught_up(db, drop) == 1
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_row_of_csv_that_is_ended_later_is_the_same_row(db: Database, drop: Path, end: bytes) -> None:
+    (drop / "1.csv").write_bytes(b"account,n\na,1")
+    assert caught_up(db, drop) == 1
+    with (drop / "1.csv").open("ab") as file:
+        file.write(end)
+    assert caught_up(db, drop) == 0
+    assert partition(db, "1.csv").note is None
+    with (drop / "1.csv").open("ab") as file:
+        file.write(b"a,2\n")
+    assert caught_up(db, drop) == 0
+    assert "has changed after its first" in (partition(db, "1.csv").note or "")
+
+
 @pytest.mark.parametrize("name", ["1.csv", "1.jsonl.gz"])
 def test_only_plain_lines_of_json_may_grow(db: Database, drop: Path, name: str) -> None:
     import gzip

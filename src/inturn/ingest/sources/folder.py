@@ -7,7 +7,7 @@ A file is read in the state in which it was claimed: as many bytes as it had the
 checked before and after, and by each look (see file_identity.py):
 
 - a file with the same content, by whatever inode, has nothing new; under another name and with its inode it is renamed;
-- JSON lines appended to a file after a whole line are read on;
+- JSON lines appended to a file after a whole line are read on; the end of the last line belongs to it;
 - another file under the name of one that was read to its end is read from its start;
 - any other change is refused, with the number of records that were read: nothing is skipped or sent twice silently.
 """
@@ -26,7 +26,7 @@ from inturn.core.errors import InputError, PositionGone, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.positions import PositionForm
-from inturn.ingest.source import KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
+from inturn.ingest.source import Change, KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
 from inturn.ingest.sources.file_identity import FileIdentity, SeenFile, digest, seen
 from inturn.ingest.sources.file_rows import format_of, rows_of
 
@@ -241,8 +241,9 @@ class FolderSource(Source):
         if before is None or own.is_decided:
             return same
         if now.size > before.size:
-            if self._may_go_on(name, before.size):
-                return same._replace(change="more")
+            change = self._grown_by(name, before.size)
+            if change is not None:
+                return same._replace(change=change)
             return same._replace(incarnation=own.incarnation, refusal=_grown(name, before))
         if not own.is_finished and own.is_begun and now.size > _KNOWN_WHOLE and now.mtime_ns != before.mtime_ns:
             why = f"{name} may have changed after a part of it was read: it is known by its beginning and end alone"
@@ -255,16 +256,19 @@ class FolderSource(Source):
         with (self._folder / name).open("rb") as file:
             return digest(file, before.size) == before.digest
 
-    def _may_go_on(self, name: str, size: int) -> bool:
-        """Return whether records after so many bytes are whole, and those before were."""
+    def _grown_by(self, name: str, size: int) -> Change | None:
+        """Return what is there beside the records in so many first bytes; None: these may be others now."""
         found = format_of(name)
         if size == 0:
-            return True
-        if found is None or not found.may_grow:
-            return False
+            return "more"
+        if found is None or found.packed or found.kind == "parquet":
+            return None
         with (self._folder / name).open("rb") as file:
             file.seek(size - 1)
-            return file.read(1) == b"\n"
+            last, added = file.read(1), file.read(3)
+        if found.may_grow and (last == b"\n" or added.startswith((b"\n", b"\r\n"))):
+            return "more"
+        return "none" if last != b"\n" and added in (b"\n", b"\r\n") else None
 
     @override
     def open(self, partition: str, position: Any) -> None:
