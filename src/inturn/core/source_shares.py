@@ -10,6 +10,12 @@ from typing import Final, NamedTuple
 DECIDED: Final = "*"
 """The mark before the incarnation of a partition for which a person said where to go on."""
 
+MISSING: Final = "missing: "
+"""The beginning of the note of a partition that was removed before its end; it is read on if it comes back."""
+
+FORGOTTEN: Final = "(forgotten)"
+"""The name under which the counts of partitions are kept that were removed long ago."""
+
 
 class SourcePartition(NamedTuple):
     """The stored record of a partition of a source.
@@ -21,7 +27,8 @@ class SourcePartition(NamedTuple):
             With :data:`DECIDED` before it, a person said where to go on, whatever the partition is now.
         owner: the instance that reads it; None: nobody.
         epoch: the fencing epoch, raised by each claim and each change by hand.
-        until_ms: the end of the owner's lease.
+        until_ms: the end of the owner's lease; below 0 for one that is read to its end and was removed since: minus the
+            time at which this was seen.
         is_paused: whether nobody may read it.
         received: the number of records that became messages.
         rejected: the number of records that were rejected.
@@ -54,6 +61,16 @@ class SourcePartition(NamedTuple):
     def is_owned(self, now_ms: int) -> bool:
         """Return whether somebody's lease is valid."""
         return self.owner is not None and self.until_ms > now_ms
+
+    @property
+    def is_missing(self) -> bool:
+        """True if it was removed before it was read to its end."""
+        return self.note is not None and self.note.startswith(MISSING)
+
+    @property
+    def gone_ms(self) -> int | None:
+        """The time since when it is removed, read to its end; None: it is not, as far as is known."""
+        return -self.until_ms if self.is_finished and self.until_ms < 0 else None
 
     def age_s(self, now_ms: int) -> float | None:
         """Return how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from inturn.core import limits
 from inturn.core.errors import InputError, QueueFull
 from inturn.core.queue.messages import Draft, checked_name
-from inturn.core.source_shares import DECIDED, SourcePartition
+from inturn.core.source_shares import DECIDED, FORGOTTEN, SourcePartition
 from inturn.core.words import counted
 from inturn.database import Database
 from inturn.faults import reach
@@ -275,7 +275,7 @@ class SourceControl:
             count = 0
             for each in known:
                 changed = change(each)
-                if (not names or each.name in names) and changed != each:
+                if (each.name in names if names else each.name != FORGOTTEN) and changed != each:
                     store.sources.save(self._name, changed._replace(epoch=each.epoch + 1, moved_ms=now_ms))
                     count += 1
             return count

@@ -7,7 +7,7 @@ takes longer than :data:`INGEST_CALL_S` counts as hung: its partitions are left 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from inturn.core.errors import InputError, InturnError, PositionGone
 from inturn.core.source_shares import DECIDED, SourcePartition, share
 from inturn.core.texts import storable
 from inturn.ingest import limits as source_limits
+from inturn.ingest.gone_partitions import GonePartitions
 from inturn.ingest.source import KnownPartition, PartitionNow, Source
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import SourceStore
@@ -58,6 +59,7 @@ class PartitionLeases:
         self.epochs: dict[str, int] = {}
         self.has_all = False
         self._trouble = trouble
+        self._gone = GonePartitions(name, source.is_gone)
         self._next_look_s = 0.0
         self._called_s: float | None = None  # when the polling thread last said that it goes on; None: it reads nothing
         self._ending = threading.Event()
@@ -208,10 +210,14 @@ class PartitionLeases:
     def _readable(self, sources: SourceStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
         """Return the partitions that may be read, as they go on."""
         begun, finished = {each.name: each for each in sources.unfinished(self._name)}, sources.finished(self._name)
-        waiting = {name for name, row in begun.items() if row.is_paused or row.note is not None}
+        back = {name for name, row in begun.items() if row.is_missing and name in incarnations}
+        waiting = {name for name, row in begun.items() if row.is_paused or (row.note is not None and name not in back)}
         known = finished | {name: row.incarnation for name, row in begun.items()}
         if all(name in waiting or known.get(name) == each for name, each in incarnations.items()):  # as nearly always
-            return {name: row for name, row in begun.items() if name in incarnations and name not in waiting}
+            self._gone.mark(sources, finished, incarnations, now_ms)
+            self._gone.tell(sources, self._unlisted(begun.values(), incarnations, now_ms))
+            there = {name: row for name, row in begun.items() if name in incarnations and name not in waiting}
+            return {name: row._replace(note=None) for name, row in there.items()}
         rows = {row.name: row for row in sources.locked_partitions(self._name)}
         if not rows and sources.rejected_total(self._name).records:
             raise InputError(
@@ -221,12 +227,23 @@ class PartitionLeases:
         now = self._source.compared({name: self._known(row, now_ms) for name, row in rows.items()}, incarnations)
         self._rename(sources, rows, now)
         sources.add(self._name, now.keys() - rows.keys())
+        self._gone.mark(sources, finished.keys() & rows.keys(), now, now_ms)
+        self._gone.forget(sources, rows.values(), now, now_ms)
+        self._gone.tell(sources, self._unlisted(rows.values(), now, now_ms))
         readable = {}
         for name in sorted(now):
             row = self._as_now(sources, rows.get(name) or SourcePartition(name), now[name], now_ms)
             if row is not None:
                 readable[name] = row
         return readable
+
+    def _unlisted(
+        self, rows: Iterable[SourcePartition], there: Collection[str], now_ms: int
+    ) -> Iterator[SourcePartition]:
+        """Yield the partitions that are not listed, not read to their end, and not read by another instance."""
+        for row in rows:
+            if row.name not in there and not row.is_finished and not (row.owner != self._me and row.is_owned(now_ms)):
+                yield row
 
     def _known(self, row: SourcePartition, now_ms: int) -> KnownPartition:
         return KnownPartition(
@@ -260,6 +277,9 @@ class PartitionLeases:
         self, sources: SourceStore, row: SourcePartition, now: PartitionNow, now_ms: int
     ) -> SourcePartition | None:
         """Return a partition as it goes on; None: it is not read."""
+        was = row
+        if row.is_missing:
+            row = row._replace(note=None)
         if row.is_paused or row.note is not None:
             return None
         if row.owner != self._me and row.is_owned(now_ms):
@@ -270,11 +290,11 @@ class PartitionLeases:
             return None
         if now.change == "new":  # claimed anew
             row = row._replace(position=None, owner=None)
-        if now.change != "none":
+        if now.change != "none" or row.incarnation.startswith(DECIDED):
             row = row._replace(is_finished=False)
-        changed = row._replace(incarnation=now.incarnation)
+        changed = row._replace(incarnation=now.incarnation, until_ms=max(0, row.until_ms))
         if changed.is_finished:
-            if changed != row:
+            if changed != was:
                 sources.save(self._name, changed)
             return None
         return changed

@@ -59,11 +59,18 @@ FOLDER_RECORD_BYTES: Final = 16 * 1_048_576
 """The longest part of a line, and of a field in CSV, that is read of a file: a longer one is never held whole."""
 
 FOLDER_PASSED_BYTES: Final = 32 * 1_048_576
-"""Size of what may follow a record of a compressed file before the next one, such as blank lines, in bytes. A thousandth
-of it in the file is enough, and a poll has nothing to return meanwhile: 32 MiB of blank lines took 7 seconds."""
+"""Size of what may follow a record of a compressed file before the next one, such as blank lines, in bytes. In the file
+a thousandth of it is enough, and a poll has nothing to return meanwhile: 32 MiB of blank lines took 7 seconds."""
 
 FOLDER_DIGEST_BYTES: Final = 65_536
 """Length of the beginning and of the end of a file by which it is known, with its size."""
+
+PARTITION_REMEMBERED_S: Final = 7 * 86_400
+"""Time for which a partition is remembered that was read to its end and removed, such as a file: a week, after which a
+restored copy of it would be read again."""
+
+PARTITIONS_FORGOTTEN: Final = 1_000
+"""Number of removed partitions that one look notes, and that it forgets, at most."""
 
 REASON_LENGTH: Final = 1_000
 """Number of characters of the reason that is kept with a rejected record."""

@@ -251,6 +251,13 @@ class Source(ABC):
                 found[name] = PartitionNow(incarnation, name, refusal=_MADE_AGAIN)
         return found
 
+    def is_gone(self, partition: str) -> bool:  # noqa: ARG002 - a hook
+        """Return whether a partition that is not listed was removed, rather than out of reach.
+
+        One that was read to its end is then forgotten after a time; of another one a person is told.
+        """
+        return False
+
     def is_finished(self, partition: str) -> bool:  # noqa: ARG002 - a hook
         """Return whether all records of an open partition are confirmed, and none come unless it changes."""
         return False

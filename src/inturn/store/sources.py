@@ -111,7 +111,10 @@ class SourceStore(Protocol):
         ...
 
     def finished(self, source: str) -> dict[str, str]:
-        """Return the incarnations of the partitions that are read to their end, by name; nothing is locked."""
+        """Return the incarnations of the partitions that are read to their end, by name; nothing is locked.
+
+        Those that were seen to be removed are left out.
+        """
         ...
 
     def partition(self, source: str, name: str) -> SourcePartition | None:

@@ -87,6 +87,7 @@ class FolderSource(Source):
             raise InputError(f"pattern is {pattern!r}; it is for the names of the folder's own files, without a slash")
         self._matches = re.compile(translate(pattern)).match
         self._seen: dict[str, SeenFile] = {}  # by the last look
+        self._named: set[str] = set()  # whatever else had a name then
         self._open: dict[str, _OpenFile] = {}
         self._failing: set[str] = set()  # open files that cannot be read now; the next look leaves them out
         self._left_out: set[str] = set()  # those of the current look
@@ -113,8 +114,10 @@ class FolderSource(Source):
         self._seen = self._once(found)
 
     def _listing(self) -> dict[str, int]:
-        with os.scandir(self._folder) as entries:
-            return {each.name: each.inode() for each in entries if self._is_read(each)}
+        with os.scandir(self._folder) as scanned:
+            entries = list(scanned)
+        self._named = {each.name for each in entries}
+        return {each.name: each.inode() for each in entries if self._is_read(each)}
 
     def _seen_at(self, name: str) -> SeenFile | None:
         """Return a file as it is now; None: it is gone, or cannot be read."""
@@ -328,6 +331,10 @@ class FolderSource(Source):
         if number < before_them:
             raise PositionGone(f"{name} has fewer than the {before_them:,} records that were read of it")
         at.count = number
+
+    @override
+    def is_gone(self, partition: str) -> bool:
+        return partition not in self._named
 
     @override
     def is_finished(self, partition: str) -> bool:

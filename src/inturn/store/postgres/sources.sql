@@ -20,7 +20,7 @@ select name, position, incarnation, owner, epoch, until_ms, is_paused, received,
 from inturn_source_partition where source = $1 and not is_finished order by name for update;
 
 -- name: source_finished
-select name, incarnation from inturn_source_partition where source = $1 and is_finished;
+select name, incarnation from inturn_source_partition where source = $1 and is_finished and until_ms >= 0;
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,

@@ -1,0 +1,82 @@
+"""Partitions that were removed from their source, as files of a folder are.
+
+One that was not read to its end is a loss that a person must know: its note says so, until it comes back or a person
+seeks. One that was is remembered for a time, in case it comes back, and then forgotten; its counts are kept in a sum.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+
+from inturn.core.source_shares import DECIDED, FORGOTTEN, MISSING, SourcePartition
+from inturn.ingest import limits as source_limits
+from inturn.store.sources import SourceStore
+
+_log = logging.getLogger("inturn.ingest")
+
+_LOSS = (
+    "it was removed before it was read to its end, or renamed to a name that is not read; it goes on if it comes back, "
+    "and `inturn ingest seek`, with --partition, ends this notice"
+)
+
+
+class GonePartitions:
+    """The partitions of a source that were removed.
+
+    Args:
+        source: the name of the source.
+        is_gone: whether a partition that is not listed was removed, rather than out of reach.
+    """
+
+    def __init__(self, source: str, is_gone: Callable[[str], bool]) -> None:
+        self._source, self._is_gone = source, is_gone
+
+    def tell(self, sources: SourceStore, rows: Iterable[SourcePartition]) -> None:
+        """Note those of the partitions that were removed before they were read to their end.
+
+        Args:
+            sources: the store.
+            rows: partitions that are not listed, that nobody else reads and that are not read to their end.
+        """
+        for row in rows:
+            if row.is_paused or row.note is not None or not self._is_gone(row.name):
+                continue
+            if row.incarnation.startswith(DECIDED):  # a person knows
+                changed = row._replace(is_finished=True, lag=0)
+            else:
+                _log.warning("source %s: partition %s: %s", self._source, row.name, _LOSS)
+                changed = row._replace(note=MISSING + _LOSS)
+            sources.save(self._source, changed._replace(owner=None, epoch=row.epoch + 1))
+
+    def mark(self, sources: SourceStore, finished: Iterable[str], there: Collection[str], now_ms: int) -> None:
+        """Note since when partitions that were read to their end are gone."""
+        gone = (name for name in finished if name not in there and name != FORGOTTEN and self._is_gone(name))
+        for name in islice(gone, source_limits.PARTITIONS_FORGOTTEN):
+            row = sources.partition(self._source, name)
+            if row is not None and row.is_finished:
+                sources.save(self._source, row._replace(until_ms=-now_ms))
+
+    def forget(
+        self, sources: SourceStore, rows: Iterable[SourcePartition], there: Collection[str], now_ms: int
+    ) -> None:
+        """Remove those of the partitions that have been gone for long, and add their counts to a sum."""
+        before_ms = now_ms - source_limits.PARTITION_REMEMBERED_S * 1000
+        old = (row for row in rows if row.gone_ms is not None and row.gone_ms <= before_ms and row.name not in there)
+        forgotten = list(islice(old, source_limits.PARTITIONS_FORGOTTEN))
+        if not forgotten:
+            return
+        sources.add(self._source, [FORGOTTEN])
+        total = sources.partition(self._source, FORGOTTEN) or SourcePartition(FORGOTTEN)
+        for row in forgotten:
+            sources.remove(self._source, row.name)
+        sources.save(
+            self._source,
+            total._replace(
+                received=total.received + sum(row.received for row in forgotten),
+                rejected=total.rejected + sum(row.rejected for row in forgotten),
+                dropped=total.dropped + sum(row.dropped for row in forgotten),
+                moved_ms=max(total.moved_ms, *(row.moved_ms for row in forgotten)),
+                is_finished=True,
+                lag=0,
+            ),
+        )
