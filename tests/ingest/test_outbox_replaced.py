@@ -12,6 +12,8 @@ from inturn.core.errors import SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, OutboxSource, SourceControl
 from inturn.ingest import limits as source_limits
+from inturn.ingest.sources import outbox as outbox_source
+from inturn.ingest.sources.birth import birth
 from waiting import until
 
 MAPPING = MessageMapping(group="body.account", revision="body.n")
@@ -92,6 +94,59 @@ def test_a_file_that_is_away_for_a_while_or_has_no_table_yet_is_waited_for(db: D
         added(path, 2)
         until(lambda: sent(db)[-1] == 2)
     assert sent(db) in ([1, 2], [1, 1, 2])
+
+
+def stored(db: Database, incarnation: str) -> None:
+    control = SourceControl(db, "app")
+    row = control.partitions()[0]._replace(incarnation=incarnation)
+    control._do(lambda store, _now_ms: store.sources.save("app", row))
+
+
+def caught_up(db: Database, path: Path) -> int:
+    return Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app").run(
+        until="caught up"
+    ).received  # fmt: skip
+
+
+def made_anew_with_the_same_inode(path: Path, *numbers: int) -> None:
+    """As ext4 nearly always does it."""
+    inode = path.stat().st_ino
+    for _ in range(50):
+        replaced(path, "made anew", *numbers)
+        if path.stat().st_ino == inode and birth(path):
+            return
+    pytest.skip("the file system gives no inode again, or does not tell when a file was made")
+
+
+def test_a_file_that_was_given_the_inode_of_a_deleted_one_is_refused(db: Database, tmp_path: Path) -> None:
+    path = made(tmp_path / "app.db", 1, 2)
+    assert caught_up(db, path) == 2
+    made_anew_with_the_same_inode(path, 11, 12, 13)
+    assert caught_up(db, path) == 0
+    assert "made again" in (SourceControl(db, "app").partitions()[0].note or "")
+    assert sent(db) == [1, 2], "the position of the old file skips no row of the new one"
+
+
+def test_a_position_that_was_stored_with_the_inode_alone_goes_on(db: Database, tmp_path: Path) -> None:
+    path = made(tmp_path / "app.db", 1, 2)
+    assert caught_up(db, path) == 2
+    stored(db, str(path.stat().st_ino))
+    added(path, 3)
+    assert caught_up(db, path) == 1
+    made_anew_with_the_same_inode(path, 11, 12, 13, 14)
+    assert caught_up(db, path) == 0
+    assert "made again" in (SourceControl(db, "app").partitions()[0].note or "")
+
+
+def test_a_file_system_that_does_not_tell_when_a_file_was_made(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made(tmp_path / "app.db", 1, 2)
+    assert caught_up(db, path) == 2
+    monkeypatch.setattr(outbox_source, "birth", lambda _path: "")
+    added(path, 3)
+    assert caught_up(db, path) == 1
+    assert SourceControl(db, "app").partitions()[0].incarnation == str(path.stat().st_ino)
 
 
 def test_rows_are_of_the_file_that_was_opened(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ only up to the horizon: the oldest transaction that still runs. SQLite has one w
 
 import sqlite3
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,8 @@ from inturn.core.address import checked_target, is_address, without_password
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest.positions import PositionForm
-from inturn.ingest.source import PollBatch, Source, SourceRecord
+from inturn.ingest.source import KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
+from inturn.ingest.sources.birth import birth
 
 if TYPE_CHECKING:
     import psycopg
@@ -94,6 +95,17 @@ class OutboxSource(Source):
     @override
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - there is one
         return self._table.incarnation()
+
+    @override
+    def compared(
+        self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
+    ) -> Mapping[str, PartitionNow]:
+        same = {
+            name: was._replace(incarnation=incarnations[name])
+            for name, was in known.items()
+            if name in incarnations and _may_be_same(was.incarnation, incarnations[name])
+        }
+        return super().compared({**known, **same}, incarnations)
 
     @override
     def open(self, partition: str, position: Any) -> None:
@@ -263,7 +275,8 @@ class _SqliteTable:
         now = self._file()
         if now != self._opened:
             self.close()  # not before: the inode of a file that is open is given to no other
-        return str(now[1])
+        born = birth(self._path)  # an inode alone may be one that was given again
+        return f"{now[1]}:{born}" if born else str(now[1])
 
     def check(self, position: Any) -> None:
         found = self._run("select seq from sqlite_sequence where name = ?", self._name)
@@ -301,6 +314,12 @@ class _SqliteTable:
                 raise SourceError(str(error)) from error
         assert self._connection is not None  # noqa: S101 - for mypy
         return self._connection.execute(statement, given)
+
+
+def _may_be_same(before: str, now: str) -> bool:
+    """Return whether two incarnations are of one table; one of a file may lack the time at which the file was made."""
+    (inode, _, born), (inode_now, _, born_now) = before.partition(":"), now.partition(":")
+    return inode == inode_now and (born == born_now or not (born and born_now))
 
 
 def _json(value: Any) -> Any:
