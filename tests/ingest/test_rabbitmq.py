@@ -87,6 +87,52 @@ def test_messages_come_in_order_with_their_headers_and_properties(db: Database, 
     assert depth(url, queue) == 0
 
 
+GUARDS = {
+    "classic": ({}, None),
+    "classic with others": ({"x-max-length": 10}, "which cannot be told"),
+    "quorum": ({"x-queue-type": "quorum"}, "is a quorum queue without x-single-active-consumer"),
+    "quorum with others": ({"x-queue-type": "quorum", "x-max-length": 10}, "which cannot be told"),
+    "single": ({"x-queue-type": "quorum", "x-single-active-consumer": True}, None),
+}
+
+
+@pytest.mark.parametrize("kind", GUARDS)
+def test_a_queue_that_admits_a_second_consumer_is_told_once(
+    url: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments, told = GUARDS[kind]
+    queue = f"guard of {kind}"
+    in_channel(url, lambda channel: channel.declare_queue(queue, durable=True, arguments=arguments))
+    published(url, queue, [message(1)])
+    caplog.set_level("INFO", "inturn.ingest")
+    source = RabbitSource(url, queue)
+    for _ in range(2):
+        source.open(queue, None)
+        polled(source, 1)
+        source.close(queue)
+    source.shut()
+    texts = [each.getMessage() for each in caplog.records if "x-single-active-consumer" in each.getMessage()]
+    assert len(texts) == (told is not None)
+    assert told is None or (told in texts[0] and "Declare the queue anew with x-single-active-consumer" in texts[0])
+
+
+def test_large_messages_in_memory_are_told_once(
+    url: str, queue: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_limits, "RABBITMQ_HELD_BYTES", 50_000)
+    published(url, queue, [message(n, body=b"x" * 10_000) for n in range(1, 21)])
+    source = RabbitSource(url, queue, prefetch=10)
+    source.batch_bytes = 10_000
+    source.open(queue, None)
+    until(lambda: source.poll(1, 1) and "lower the source's prefetch" in caplog.text)
+    found = 1
+    while found < 10:
+        found += len(source.poll(1, 1))
+    source.shut()
+    assert caplog.text.count("lower the source's prefetch") == 1
+    assert "prefetch, which is 10 messages" in caplog.text
+
+
 def test_many_messages_keep_their_order_and_are_acknowledged(db: Database, url: str, queue: str) -> None:
     published(url, queue, [message(n) for n in range(1, 501)])
     assert ingest(db, url, queue, prefetch=7, batch=50).run(until="caught up").received == 500

@@ -33,6 +33,10 @@ INGEST_ROUND_S: Final = 60.0
 RABBITMQ_PREFETCH: Final = 500
 """Number of messages that RabbitMQ hands out before the first of them is committed, by default."""
 
+RABBITMQ_HELD_BYTES: Final = 256 * 1_048_576
+"""Size of the messages that RabbitMQ has handed out and that wait in memory, in bytes, above which the log says so: it
+has no bound in bytes."""
+
 RABBITMQ_HEARTBEAT_S: Final = 10
 """Time without a word after which a connection to RabbitMQ is checked; twice that, and it is lost."""
 

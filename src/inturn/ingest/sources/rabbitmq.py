@@ -18,6 +18,7 @@ from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader, header_value
 from inturn.ingest.sources.amqp_decoding import make_total
+from inturn.ingest.sources.rabbitmq_guard import tell_guard
 
 if TYPE_CHECKING:
     from collections.abc import Container, Coroutine, Mapping, Sequence
@@ -80,6 +81,7 @@ class RabbitSource(Source):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._link: _Link | None = None
+        self._has_told_guard = self._has_told_size = False
 
     @override
     def partitions(self) -> Sequence[str]:
@@ -124,18 +126,40 @@ class RabbitSource(Source):
             return []
         if not link.is_consuming:
             self._call(link.consume())
+            self._tell_guard(link)
         found = PollBatch(limit, self.batch_bytes)
         try:
             while not found.is_full:
                 record = link.waiting
                 if record is None:
                     message = link.messages.get_nowait() if found.records else link.messages.get(timeout=timeout_s)
+                    self._tell_size(link)
+                    link.taken += len(message.body)
                     record = self._record(message)
                 link.waiting = None if found.add(record) else record
         except queue.Empty:
             if not found.records:
                 link.check()
         return found.records
+
+    def _tell_guard(self, link: _Link) -> None:
+        """Write to the log, once, if another consumer may read the queue too."""
+        if not self._has_told_guard:
+            self._has_told_guard = True
+            self._call(tell_guard(link.connection, self._queue))
+
+    def _tell_size(self, link: _Link) -> None:
+        """Write to the log, once, that what the broker has handed out is large: it has no bound in bytes."""
+        held = link.received - link.taken
+        if held > source_limits.RABBITMQ_HELD_BYTES and not self._has_told_size:
+            self._has_told_size = True
+            _log.warning(
+                "RabbitMQ has handed out %s bytes of the queue %r, which wait in memory; lower the source's prefetch, "
+                "which is %d messages of any size",
+                f"{held:,}",
+                self._queue,
+                self._prefetch,
+            )
 
     def _record(self, message: DeliveredMessage) -> SourceRecord:
         key: str | bytes = message.routing_key or ""
@@ -190,6 +214,7 @@ class _Link:
         self.connection = connection
         self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
         self.waiting: SourceRecord | None = None  # which the last poll had no room for
+        self.received = self.taken = 0  # bytes of bodies, each counted by one thread
         self.is_consuming = False
         self._channel, self._found = channel, found
         self._consumers: Container[str | None] = ()  # those of the channel; the broker takes ours out by a cancellation
@@ -204,6 +229,7 @@ class _Link:
         from aiormq.exceptions import AMQPError
 
         async def receive(message: DeliveredMessage) -> None:
+            self.received += len(message.body)
             self.messages.put(message)
 
         try:
