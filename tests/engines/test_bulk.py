@@ -76,6 +76,15 @@ def test_all_means_those_to_which_it_applies(store: StoredLedger, action: Decisi
     assert drafted.void == {}
 
 
+def test_a_decision_without_a_person_is_refused(store: StoredLedger) -> None:
+    results, before = PipelineResults(store.look()), store.content()
+    with pytest.raises(InputError, match=r'by is missing; name the person who decides, such as by="alice"'):
+        results.drop("eu-1")  # type: ignore[call-arg]
+    with pytest.raises(InputError, match="by is 7; it is a text"):
+        results.replace("eu-1", content={"amount": 1}, by=7)  # type: ignore[arg-type]
+    assert store.content() == before
+
+
 def test_without_a_selection_nothing_is_decided(store: StoredLedger) -> None:
     before = store.content()
     with pytest.raises(InputError, match="no group is selected"):

@@ -180,8 +180,9 @@ class Decider(Inspector):
             asked: see :class:`Asked`.
 
         Raises:
-            InputError: if nothing selects a group, or ``if_revision`` or its like is given for several.
+            InputError: if nothing selects a group, ``by`` is missing, or ``if_revision`` is given for several.
         """
+        author = _author(asked)
         selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
         place = Seen.of(asked)
         if len(names) != 1 and place != Seen():
@@ -207,7 +208,7 @@ class Decider(Inspector):
             about |= {
                 "id": f"{batch}.{len(decisions):06d}",
                 "at_us": at_us,
-                "by": asked["by"],
+                "by": author,
                 "why": asked.get("why", ""),
             }
             decisions.append(Decision(action=action, group=group.group, **about))
@@ -355,7 +356,7 @@ class GroupDecisions:
             What became of it so far; :meth:`updated` brings it up to date.
 
         Raises:
-            InputError: if nothing selects a group.
+            InputError: if nothing selects a group, or ``by`` is missing.
         """
         return self.inspector.record(self.inspector.draft(DecisionAction.RESUME, *names, **asked))
 
@@ -382,6 +383,17 @@ class GroupDecisions:
     def updated(self, report: DecisionReport) -> DecisionReport:
         """Return a report with what has become of its decisions by now."""
         return self.inspector.updated(report)
+
+
+def _author(asked: AskedOfOne) -> str:
+    """Return the name of the person who decides.
+
+    Raises:
+        InputError: if it is missing or no text.
+    """
+    if asked.get("by") is None:
+        raise InputError('by is missing; name the person who decides, such as by="alice"')
+    return checked_text("by", asked["by"])
 
 
 def _now_us() -> int:
