@@ -236,6 +236,43 @@ def test_a_table_that_was_made_again_is_refused(outbox: Outbox, db: Database) ->
     assert ingest(db, outbox) == 1
 
 
+def test_a_table_that_was_made_again_between_two_looks_is_refused_before_the_commit(
+    pg_outbox: Outbox, db: Database
+) -> None:
+    pg_outbox.insert("a", 1)
+    pg_outbox.insert("a", 2)
+    source, control = OutboxSource(pg_outbox.place, "outbox"), SourceControl(db, "outbox")
+    with Ingest(source, db.queue("payments"), BY_ACCOUNT, name="outbox", lease_s=86_400) as host:  # it looks once
+        until(lambda: host.counts.received == 2, deadline_s=100)
+        pg_outbox.main.execute("begin")
+        pg_outbox.main.execute("drop table outbox")
+        for each in DDL["postgres"].split(";"):
+            pg_outbox.main.execute(each)
+        pg_outbox.insert("a", 3)
+        pg_outbox.main.execute("commit")
+        until(lambda: host.counts.received == 3 or control.partitions()[0].note, deadline_s=100)
+        assert sent(db) == [("a", 1), ("a", 2)], "its rows are not those after the position"
+        assert "made again" in (control.partitions()[0].note or "")
+        control.seek(None)
+    assert ingest(db, pg_outbox) == 1
+    assert sent(db)[2:] == [("a", 3)]
+
+
+def test_rows_of_a_table_that_was_made_again_are_not_deleted(pg_outbox: Outbox) -> None:
+    pg_outbox.insert("a", 1)
+    settled(pg_outbox)
+    source = OutboxSource(pg_outbox.place, "outbox", delete=True)
+    source.incarnation("outbox")
+    source.open("outbox", None)
+    (record,) = source.poll(10, 0)
+    pg_outbox.main.execute("create table restored as select * from outbox")
+    pg_outbox.main.execute("drop table outbox")
+    pg_outbox.main.execute("alter table restored rename to outbox")
+    source.confirm("outbox", record.position)
+    assert pg_outbox.main.execute("select count(*) from outbox").fetchone() == (1,)
+    source.shut()
+
+
 def test_lag(outbox: Outbox) -> None:
     source = OutboxSource(outbox.place, "outbox")
     for n in range(5):

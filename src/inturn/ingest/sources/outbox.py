@@ -156,28 +156,31 @@ class _PostgresTable:
         if find_spec("psycopg") is None:
             raise SetupError("for PostgreSQL psycopg is needed: pip install 'inturn[postgres]'")
         self._address, self._table = address, ".".join(map(_quoted, table.split("."))).replace("%", "%%")
+        self._relation = self._table.replace("%%", "%")
+        self._oid: int | None = None  # of the table when its incarnation was last asked for
         self._connection: psycopg.Connection[Any] | None = None
 
     def incarnation(self) -> str:
-        found = self._run(
-            "select system_identifier, %s::regclass::oid from pg_control_system()", [self._table.replace("%%", "%")]
-        )
-        system, table = found.fetchone() or ("", "")
-        return f"{system}/{table}"
+        found = self._run("select system_identifier, %s::regclass::oid from pg_control_system()", [self._relation])
+        system, self._oid = found.fetchone() or ("", None)
+        return f"{system}/{self._oid}"
 
     def check(self, position: Any) -> None:
         """Accept any position: a table that was made again, or moved to another server, has another incarnation."""
 
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
         where, given = self._where(position)
+        # The statement locks the table before it looks up its id, so all rows are of the table with this id.
         statement = (
-            "select r.xid::text, r.id::text, row_to_json(r)::text "  # noqa: S608 - quoted
+            "select %s::regclass::oid, r.xid::text, r.id::text, row_to_json(r)::text "  # noqa: S608 - quoted
             f"from (select * from {self._table} where {where} order by xid, id limit %s) r order by r.xid, r.id"
         )
         with self._connected() as connection:
-            found = connection.cursor().stream(statement.encode(), [*given, limit])
+            found = connection.cursor().stream(statement.encode(), [self._relation, *given, limit])
             with closing(cast("Generator[Any]", found)):  # which cancels the rest
-                for xid, id_, body in found:
+                for oid, xid, id_, body in found:
+                    if self._oid not in (None, oid):
+                        raise SourceError(f"the table {self._relation} was made again while it was read")
                     yield (xid, id_), body.encode()
 
     def lag(self, position: Any) -> int:
@@ -186,7 +189,12 @@ class _PostgresTable:
         return int(count)
 
     def delete(self, position: Any) -> None:
-        self._run(f"delete from {self._table} where (xid, id) <= (%s::xid8, %s)", position)  # noqa: S608 - quoted
+        # Not of a table that was made again since the rows were read.
+        self._run(
+            f"delete from {self._table} where (xid, id) <= (%s::xid8, %s) "  # noqa: S608 - quoted
+            "and %s::regclass::oid = coalesce(%s::oid, %s::regclass::oid)",
+            [*position, self._relation, self._oid, self._relation],
+        )
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
