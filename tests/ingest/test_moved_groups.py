@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingest.scripted import Log, Scripted
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, QueueFull
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl
 from inturn.ingest.moved_groups import OnMove, checked_on_move
@@ -105,6 +105,41 @@ def test_a_thousand_groups_are_accepted_in_one_call(db: Database) -> None:
     assert ingest(db, log).run(until="caught up").moved == 2000
     assert SourceControl(db, "bank").accept() == 2000
     assert SourceControl(db, "bank").moved_counts() == {}
+
+
+def test_a_group_that_never_fits_into_the_queue_says_so_and_holds_up_no_other(db: Database, log: Log) -> None:
+    log.partitions["p"] += [body("z", "1")]
+    ingest(db, log).run(until="caught up")
+    log.partitions["q"] += [body("a", "5"), body("z", "2")]
+    ingest(db, log).run(until="caught up")
+    payments, control = db.queue("payments"), SourceControl(db, "bank")
+    payments.purge()
+    payments.configure(max_depth=2)
+    with pytest.raises(
+        InputError, match=r"3 messages of group 'a' wait.*max_depth=2: raise it to 3 .*1 message of other"
+    ):
+        control.accept()
+    assert [each[0] for each in sent(db)] == ["z"], "nothing of a group is sent in parts"
+    assert control.moved_counts() == {"q": 3}
+    payments.configure(max_depth=4)
+    assert control.accept() == 3
+    payments.configure(max_depth=2)
+    assert [each[2] for each in sent(db)] == ["2", "3", "4", "5"]
+
+
+def test_a_full_queue_ends_accept_after_the_groups_that_have_room(db: Database) -> None:
+    log = Log(p=[body(f"a{n}", "1") for n in range(5)])
+    ingest(db, log).run(until="caught up")
+    log.partitions["q"] = [body(f"a{n}", "2") for n in range(5)]
+    ingest(db, log).run(until="caught up")
+    payments, control = db.queue("payments"), SourceControl(db, "bank")
+    payments.purge()
+    payments.configure(max_depth=3)
+    with pytest.raises(QueueFull, match="3 messages sent before: make room, then run it again"):
+        control.accept()
+    payments.purge()
+    assert control.accept() == 2
+    assert len(sent(db)) == 2
 
 
 def test_lag_and_age_are_kept_for_whoever_asks(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,10 @@ def rejecting_names(db: Database) -> list[str]:
     return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.rejecting_names()))
 
 
+class _NeverFits(InputError):
+    """More messages of a group wait than the queue can ever take at once."""
+
+
 class SourceControl:
     """A source in a database.
 
@@ -216,13 +220,26 @@ class SourceControl:
             How many messages were sent.
 
         Raises:
-            InputError: if nothing of a group waits.
-            QueueFull: if the queue has no room; the groups before were accepted.
+            InputError: if nothing of a group waits, or so much that the queue can never take it at once; the other
+                groups are accepted then.
+            QueueFull: if the queue has no room; the groups before were accepted, and the text says how many messages.
         """
         waiting = self._ask(lambda store, _now_ms: store.sources.moved_groups(self._name))
         if unknown := sorted(set(groups) - set(waiting)):
             raise InputError(f"nothing of group {unknown[0]!r} waits in source {self._name!r}")
-        return sum(self._do(partial(self._accept, group)) for group in groups or waiting)
+        count, too_large = 0, list[str]()
+        for group in groups or waiting:
+            try:
+                count += self._do(partial(self._accept, group))
+            except _NeverFits as error:
+                too_large.append(str(error))
+            except QueueFull as error:
+                before = f"{counted(count, 'message')} sent before"
+                raise QueueFull(f"{error}; {before}: make room, then run it again") from error
+        if too_large:
+            more = f"; {len(too_large) - 1:,} more groups like it" if len(too_large) > 1 else ""
+            raise InputError(f"{too_large[0]}{more}; {counted(count, 'message')} of other groups sent")
+        return count
 
     def _accept(self, group: str, store: SqlStore, now_ms: int) -> int:
         waiting = store.sources.moved_of(self._name, group)
@@ -230,9 +247,18 @@ class SourceControl:
             return 0
         first = waiting[0]
         sent = [each for each in waiting if (each.partition, each.queue) == (first.partition, first.queue)]
+        queue = queue_of(store, first.queue)
+        most = queue.settings.max_depth
+        if most is not None and len(sent) > most:
+            # In parts, records that come meanwhile from either partition would be sent between them.
+            raise _NeverFits(
+                f"{len(sent):,} messages of group {group!r} wait, which are sent at once, and the queue {queue.name!r} "
+                f"has max_depth={most}: raise it to {queue.depth + len(sent)} until they are accepted, such as by "
+                "'inturn queue configure'"
+            )
         store.sources.move_homes(self._name, first.partition, {group: first.position})
         store.sources.remove_moved([each.number for each in sent])
-        store.send(queue_of(store, first.queue), [*map(draft_of, sent)], now_ms)
+        store.send(queue, [*map(draft_of, sent)], now_ms)
         return len(sent)
 
     def pause(self, *partitions: str) -> int:
