@@ -1,6 +1,8 @@
 """The health of a source: it is ready while it is read, and not while it waits out an error or nothing goes on."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -9,7 +11,7 @@ from ingest.scripted import Log, Scripted
 from inturn import telemetry
 from inturn.core.errors import SourceError
 from inturn.database import Database
-from inturn.ingest import Ingest, MessageMapping
+from inturn.ingest import Ingest, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
 from waiting import DEADLINE_S, until
 
@@ -37,8 +39,8 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return Scripted(Log(p=[RECORD]))
 
 
-def ingest(db: Database, source: Scripted) -> Ingest:
-    return Ingest(source, db.queue("payments"), MessageMapping(group="body.account"), name="bank")
+def ingest(db: Database, source: Scripted, lease_s: float = source_limits.INGEST_LEASE_S) -> Ingest:
+    return Ingest(source, db.queue("payments"), MessageMapping(group="body.account"), name="bank", lease_s=lease_s)
 
 
 def up(db: Database) -> float | None:
@@ -77,6 +79,31 @@ def test_a_source_at_which_nothing_goes_on_is_not_ready(
         monkeypatch.setattr(source_limits, "INGEST_ROUND_S", DEADLINE_S)
         call.is_released.set()
         until(lambda: host.report.is_ready)
+
+
+def test_a_full_queue_is_told_at_once_and_is_in_the_way_after_a_minute(
+    db: Database, source: Scripted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    payments = db.queue("payments")
+    payments.configure(max_depth=2)
+    source.log.partitions["p"] = [RECORD] * 4
+    host = ingest(db, source, lease_s=0.3)
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+        stack.callback(host.stop_soon)
+        running = pool.submit(host.run, until="caught up")
+        until(lambda: "the queue 'payments' is full (max_depth=2)" in host.trouble)
+        assert "inturn queue configure" in host.trouble, "how to mend it"
+        assert (host.report.is_ready, up(db)) == (True, 1), "as the queue of a slow worker is all the time"
+        until(lambda: "is full (max_depth=2)" in "".join(SourceControl(db, "bank").troubles().values()))
+        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", 0.01)
+        until(lambda: not host.report.is_ready)
+        monkeypatch.setattr(source_limits, "INGEST_ROUND_S", DEADLINE_S)
+        for _ in range(2):
+            (message,) = payments.receive(wait_s=DEADLINE_S)
+            message.ack()
+        assert running.result(DEADLINE_S).received == 4, "it waited, and caught up once there was room"
+    assert host.trouble == ""
+    assert caplog.text.count("the queue 'payments' is full") == 1
 
 
 def test_one_of_two_instances_in_a_process_is_in_trouble(db: Database, source: Scripted) -> None:

@@ -48,7 +48,8 @@ def run(
     config: ConfigFile,
     only: Annotated[list[str] | None, typer.Option(help="Only this source; can be repeated.")] = None,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="End once the sources have nothing more.")
+        bool,
+        typer.Option("--until-caught-up", help="End once the sources have nothing more; a full queue is waited for."),
     ] = False,
     health: Health = None,
     log_level: LogLevel = None,

@@ -155,8 +155,9 @@ class Ingest:
         Errors of the source, its decoder and the database are waited out with growing pauses, also when it begins. A
         run that is only to catch up ends with the error if it cannot begin, or if nothing has gone on while the pauses
         grew to their longest, for about a minute: wrong credentials do not mend themselves. A full queue takes what it
-        has room for. ``caught up`` waits for the lease of an instance that has partitions, in case it died, and takes
-        them over.
+        has room for; the rest waits, also with ``caught up``, since its worker may run beside: the log and
+        :attr:`trouble` say so at once. ``caught up`` also waits for the lease of an instance that has partitions, in
+        case it died, and takes them over.
 
         Raises:
             NoSuchQueue: if the queue was deleted.
@@ -203,7 +204,7 @@ class Ingest:
 
     @property
     def trouble(self) -> str:
-        """The error of the source or the database that is waited out now, or that nothing goes on; empty: none."""
+        """The error of the source or database that is waited out, or a full queue, or a standstill; empty: none."""
         return self.report.trouble
 
     def _guarded(self) -> None:
@@ -254,24 +255,29 @@ class Ingest:
             except (QueueFull, RejectedFull) as error:
                 self._fits = count // 2 or 1
                 self._leases.go_on()
-                if count == 1 and isinstance(error, RejectedFull):
+                if count == 1:
                     self._note(error)
-                if count == 1 and self._stopping.wait(source_limits.INGEST_PAUSE_S):
-                    return 0
+                    if self._stopping.wait(source_limits.INGEST_PAUSE_S):
+                        return 0
             else:
                 self._fits = min(self._batch, 2 * self._fits)
                 self._confirm(batches, committed)
                 self._note(None)
                 return count
 
-    def _note(self, error: RejectedFull | None) -> None:
-        """Note why nothing is committed, and tell the others at once; None: it goes on."""
-        before = self.trouble
+    def _note(self, error: QueueFull | RejectedFull | None) -> None:
+        """Note why nothing is committed; None: it goes on.
+
+        The others are told of an error at once, and of a full queue with the next lease: it may fill every moment.
+        """
+        before = self.report.error
         if error is None:
             self.report.goes_on()
-        else:
+        elif isinstance(error, RejectedFull):
             self.report.has_no_room(error)
-        if self.trouble != before:
+        elif not self.report.is_queue_full:
+            self.report.has_full_queue(self._queue.info().settings.max_depth)
+        if self.report.error != before:
             self._ask(self._leases.renew)
 
     def _confirm(self, batches: Sequence[IngestBatch], committed: Mapping[str, IngestBatch]) -> None:

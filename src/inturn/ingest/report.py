@@ -15,12 +15,17 @@ class IngestReport:
     Args:
         source: the name of the source.
         queue: the name of the queue.
+
+    Attributes:
+        error: the error that is waited out now, or with which it ended; empty: none.
     """
 
     def __init__(self, source: str, queue: str) -> None:
-        self._source = source
+        self._source, self._queue = source, queue
         self._measures = measures.IngestMeasures(source, queue)
-        self._error = ""
+        self.error = ""
+        self._full = ""  # what is told of a full queue, while it is
+        self._full_told_s: float | None = None  # when the log last said so
         self._went_on_s: float | None = None  # None: nothing was done yet, or it has ended
 
     def begins(self) -> None:
@@ -30,22 +35,37 @@ class IngestReport:
 
     def goes_on(self) -> None:
         """Note that a round is done: records were committed, or there were none."""
-        self._error, self._went_on_s = "", time.monotonic()
+        self.error = self._full = ""
+        self._went_on_s = time.monotonic()
 
     def waits(self, error: Exception, pause_s: float) -> None:
         """Note an error that is waited out."""
-        self._error = str(error)
+        self.error = str(error)
         _log.warning("source %s: %s; again in %.1f s", self._source, error, pause_s)
 
     def has_no_room(self, error: Exception) -> None:
         """Note that the source waits until there is room for rejected records."""
-        if self._error != str(error):
-            self._error = str(error)
+        if self.error != str(error):
+            self.error = str(error)
             _log.warning("source %s waits: %s", self._source, error)
+
+    def has_full_queue(self, bound: int | None) -> None:
+        """Note that the source waits until there is room in the queue.
+
+        A queue with a slow worker is full again and again: that is no error, and the log says it once a minute.
+        """
+        self._full = (
+            f"the queue {self._queue!r} is full (max_depth={bound}), and the source waits for room: run a worker or "
+            f"consumer that acknowledges its messages, or raise the bound with 'inturn queue configure'"
+        )
+        now_s = time.monotonic()
+        if self._full_told_s is None or now_s - self._full_told_s > source_limits.INGEST_ROUND_S:
+            self._full_told_s = now_s
+            _log.warning("source %s: %s", self._source, self._full)
 
     def fails(self, error: Exception) -> None:
         """Note an error with which it ends."""
-        self._error = str(error)
+        self.error = str(error)
         _log.error("source %s: %s; it is read no more", self._source, error)
 
     def ends(self) -> None:
@@ -53,17 +73,26 @@ class IngestReport:
         self._measures.up, self._went_on_s = False, None
 
     @property
+    def is_queue_full(self) -> bool:
+        """True while the source waits for room in the queue."""
+        return bool(self._full)
+
+    @property
     def is_ready(self) -> bool:
-        """True while the source is read and nothing is in the way."""
-        return self._went_on_s is not None and not self.trouble
+        """True while the source is read and nothing is in the way; a full queue is not for a minute."""
+        return self._went_on_s is not None and not self.error and not self._stuck_s()
 
     @property
     def trouble(self) -> str:
-        """The error that is waited out now, or that nothing goes on; empty: none."""
-        went_on_s = self._went_on_s
-        if self._error or went_on_s is None:
-            return self._error
-        stuck_s = time.monotonic() - went_on_s
-        if stuck_s < source_limits.INGEST_ROUND_S:
-            return ""
-        return f"nothing goes on for {stuck_s:.0f} s: the queue is full, or the source or the database does not answer"
+        """The error that is waited out now, or that the queue is full, or that nothing goes on; empty: none."""
+        if self.error or self._went_on_s is None:
+            return self.error
+        if full := self._full:
+            return full
+        stuck_s = self._stuck_s()
+        return f"nothing goes on for {stuck_s:.0f} s: the source or the database does not answer" if stuck_s else ""
+
+    def _stuck_s(self) -> float:
+        """Return for how long nothing has gone on, in seconds; 0: it does, or not for long."""
+        stuck_s = time.monotonic() - (self._went_on_s or time.monotonic())
+        return stuck_s if stuck_s >= source_limits.INGEST_ROUND_S else 0.0
