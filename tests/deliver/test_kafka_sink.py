@@ -1,19 +1,34 @@
 """Outputs are records of a topic, with key and effect id."""
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import inturn
+import kafka_started
+from deliver.programs.kafka_worker import LEDGER
 from inturn import deliver
+from inturn.core import limits
 from inturn.core.errors import DeliveryError, DeliveryRefused
+from inturn.database import Database
+from inturn.queue import draft
+from kafka_started import Kafka
 from threads import together
 
 pytestmark = pytest.mark.thorough
+PROGRAM = Path(__file__).parent / "programs" / "kafka_worker.py"
+GROUPS, OUTPUTS = "abc", 300
 
 
 @pytest.fixture
@@ -24,12 +39,15 @@ def topic(kafka_servers: str) -> str:
     return name
 
 
-def records(servers: str, topic: str, count: int) -> list[tuple[Any, Any, Any]]:
+def records(servers: str, topic: str, count: int | None = None) -> list[tuple[Any, Any, Any]]:
+    """Return the first records of a topic; without a count those up to one of the account "end"."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found, until = [], time.monotonic() + 60
-    while len(found) < count and time.monotonic() < until:
-        found += consumer.consume(count, 1)
+    while len(found) < (count or len(found) + 1) and time.monotonic() < until:
+        found += consumer.consume(count or 1_000, 1)
+        if count is None and found and json.loads(found[-1].value()) == {"account": "end"}:
+            break
     consumer.close()
     return [(each.key(), each.headers(), json.loads(each.value())) for each in found]
 
@@ -72,3 +90,50 @@ def test_a_topic_that_does_not_exist_is_refused(kafka_servers: str) -> None:
     options = {"topic.metadata.propagation.max.ms": 500, "allow.auto.create.topics": False}
     with pytest.raises(DeliveryRefused, match="topic 'nowhere'"):
         deliver.kafka(kafka_servers, "nowhere", options=options)({}, "e")
+
+
+def first_unrecorded(db: Database) -> dict[str, int]:
+    """Return the number of the first output of each group that is not recorded as delivered."""
+    first = dict.fromkeys(GROUPS, OUTPUTS + 1)
+    for each in db.pipeline("ledger").outputs():
+        first[each.group] = min(first[each.group], each.output["n"])
+    return first
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_after_a_kill_each_group_repeats_at_most_its_claim_from_the_first_unrecorded_output_on(
+    kafka: Kafka, tmp_path: Path, soak_seed: int
+) -> None:
+    """A process is killed in the middle of claims: what it delivered of them is not recorded, and comes again."""
+    chance, path = random.Random(soak_seed), tmp_path / "shop.db"
+    topic = kafka_started.topic(kafka.servers, f"t{time.time_ns()}", 1)
+    with inturn.open(path, durable=False) as db:
+        for each in GROUPS:
+            bodies = [{"account": each, "revision": n} for n in range(1, OUTPUTS + 1)]
+            db.queue("payments").send_many([draft(body, group=each) for body in bodies])
+        inturn.work(LEDGER, db.queue("payments"), until="empty")  # the outputs wait for one that delivers
+    command = [sys.executable, str(PROGRAM), str(path), kafka.servers, topic]
+    starts = [dict.fromkeys(GROUPS, 1)]
+    for _ in range(4):
+        at = f"{chance.choice(('delivering', 'delivered'))}@{chance.randint(50, 250)}"
+        life = subprocess.run(command, env=os.environ | {"INTURN_KILL_AT": at}, check=False, timeout=120)
+        assert life.returncode == -signal.SIGKILL
+        with inturn.open(path) as db:
+            starts.append(first_unrecorded(db))
+    assert subprocess.run(command, check=False, timeout=120).returncode == 0
+    with inturn.open(path) as db:
+        assert set(first_unrecorded(db).values()) == {OUTPUTS + 1}
+    deliver.kafka(kafka.servers, topic)({"account": "end"}, "end")
+    found = [output for _, _, output in records(kafka.servers, topic)]
+    repeats = []
+    for group in GROUPS:
+        lives, last = iter(start[group] for start in starts), 0
+        for n in (each["n"] for each in found if each["account"] == group):
+            if n != last + 1:  # another life: it begins at the first output that the one before did not record
+                assert n <= last
+                assert n in lives
+                repeats.append(last - n + 1)
+            last = n
+        assert last == OUTPUTS
+    assert 1 < max(repeats) <= limits.OUTBOX_OUTPUTS
