@@ -1,5 +1,6 @@
 """``inturn ingest`` as its users have it: a configuration, a run, a look, a mend."""
 
+import ctypes
 import json
 import signal
 import sqlite3
@@ -329,7 +330,9 @@ def test_a_database_that_is_down_at_the_start_keeps_no_other_waiting(empty_postg
 
 
 @pytest.mark.thorough
-def test_a_run_whose_databases_are_all_down_can_be_stopped() -> None:
+@pytest.mark.parametrize("thread", [0, -1])
+def test_a_run_whose_databases_are_all_down_can_be_stopped(thread: int) -> None:
+    """The system may give the signal to any thread, such as after the process stood still."""
     place = f"postgresql://me@127.0.0.1:{free_port()}/shop#payments"
     Path("ingest.toml").write_text(CONFIG.replace("shop.db#payments", place))
     command = [sys.executable, "-m", "inturn.cli", "ingest", "run", "ingest.toml"]
@@ -337,7 +340,10 @@ def test_a_run_whose_databases_are_all_down_can_be_stopped() -> None:
         try:
             assert process.stderr is not None
             until(lambda: "again in 0.4 s" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
-            process.send_signal(signal.SIGTERM)
+            threads = sorted(
+                int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()
+            )  # the main one first
+            assert ctypes.CDLL(None).tgkill(process.pid, threads[thread], signal.SIGTERM) == 0
             process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()

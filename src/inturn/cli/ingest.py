@@ -20,6 +20,7 @@ from inturn.cli.places import opened, parts
 from inturn.cli.rejections import SourceAt, purge, rejected, resend, split_source
 from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
 from inturn.cli.texts import cell, line, print_table, say, say_json
+from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
 from inturn.core.words import counted
@@ -81,7 +82,10 @@ def run(
         stack.callback(stop)
         with stopped_by(stop):
             futures = [pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for each in running]
-            wait(futures)  # one that ends with an error, as its log and health say, ends no other
+            # One that ends with an error, as its log and health say, ends no other. A signal that the system gives to
+            # another thread is heard when this one wakes.
+            while wait(futures, limits.WORKER_LOOK_S).not_done:
+                pass
             found = {each.name: future.result() for each, future in zip(running, futures, strict=True)}
     if as_json:
         say_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
