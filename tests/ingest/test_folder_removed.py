@@ -195,3 +195,38 @@ def test_a_look_forgets_a_bounded_number(db: Database, drop: Path, monkeypatch: 
     assert counts[0] == 11
     assert max(before - after for before, after in pairwise(counts)) <= 2, "three are forgotten, one is new"
     assert counts[-1] == 11, "ten that are there, and the sum of the others"
+
+
+def test_a_seek_of_a_removed_file_is_remembered_as_long_as_the_file(
+    db: Database, db_clock: RunningClock, drop: Path
+) -> None:
+    put(drop / "1.jsonl", range(1, 6))
+    assert caught_up(db, drop) == 5
+    (drop / "1.jsonl").rename(drop / "away")
+    assert caught_up(db, drop) == 0
+    db_clock.forward(source_limits.PARTITION_REMEMBERED_S * 0.99)
+    SourceControl(db, "files").seek(3, "1.jsonl")
+    for _ in range(2):  # the first look ends the notice, the next one notes since when the file is gone
+        assert caught_up(db, drop) == 0
+    db_clock.forward(source_limits.PARTITION_REMEMBERED_S * 0.02)
+    put(drop / "2.jsonl", [9])
+    assert caught_up(db, drop) == 1
+    (drop / "away").rename(drop / "1.jsonl")
+    assert caught_up(db, drop) == 2
+    assert sent(db) == [1, 2, 3, 4, 5, 9, 4, 5]
+
+
+def test_a_copy_with_the_inode_of_an_empty_file_is_known(db: Database, drop: Path) -> None:
+    put(drop / "1.jsonl", [1, 2])
+    put(drop / "2.jsonl", [])
+    assert caught_up(db, drop) == 2
+    copy = (drop / "1.jsonl").read_bytes()
+    (drop / "1.jsonl").unlink()
+    (drop / "2.jsonl").rename(drop / "gives the inode again")
+    assert caught_up(db, drop) == 0
+    (drop / "gives the inode again").write_bytes(copy)
+    (drop / "gives the inode again").rename(drop / "1.jsonl")
+    assert caught_up(db, drop) == 0
+    put(drop / "3.jsonl", [3])
+    assert caught_up(db, drop) == 1
+    assert sent(db) == [1, 2, 3]

@@ -42,7 +42,7 @@ class GonePartitions:
             if row.is_paused or row.note is not None or not self._is_gone(row.name):
                 continue
             if row.incarnation.startswith(DECIDED):  # a person knows
-                changed = row._replace(is_finished=True, lag=0)
+                changed = row._replace(is_finished=True, lag=0, until_ms=0)  # remembered from now on, for the seek
             else:
                 _log.warning("source %s: partition %s: %s", self._source, row.name, _LOSS)
                 changed = row._replace(note=MISSING + _LOSS)

@@ -191,17 +191,24 @@ class FolderSource(Source):
         for name, before in were.items():
             by_inode.setdefault(before.inode, []).append(name)
         matched: dict[str, str] = {}
+        copied_back = self._with_content_of(were)
         for name, at in self._seen.items():
-            candidates = [each for each in by_inode.get(at.identity.inode, ()) if self._is(name, each, were[each])]
+            # Each file begins with what an empty one had, whose inode may be given again.
+            least = 1 if name in copied_back else 0
+            of_inode = (each for each in by_inode.get(at.identity.inode, ()) if were[each].size >= least)
+            candidates = [each for each in of_inode if self._is(name, each, were[each])]
             if candidates:
                 matched[name] = max(candidates, key=lambda each: (were[each].size, each == name))
         taken = set(matched.values())
         for name, at in self._seen.items():
-            copied_back = name in were and at.identity.is_content_of(were[name])
             of_earlier_version = name in known and known[name].incarnation == str(at.identity.inode)
-            if name not in matched and name not in taken and (copied_back or of_earlier_version):
+            if name not in matched and name not in taken and (name in copied_back or of_earlier_version):
                 matched[name] = name
         return matched
+
+    def _with_content_of(self, were: Mapping[str, FileIdentity]) -> set[str]:
+        """Return the names of files that have the content again that was known under that name."""
+        return {name for name, at in self._seen.items() if name in were and at.identity.is_content_of(were[name])}
 
     def _is(self, name: str, known_as: str, before: FileIdentity) -> bool:
         """Return whether a file with the inode of one that is known is that file."""
