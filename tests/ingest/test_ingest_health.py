@@ -9,10 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from ingest.scripted import Log, Scripted
 from inturn import telemetry
-from inturn.core.errors import SourceError
+from inturn.core.errors import RejectedFull, SourceError
 from inturn.database import Database
 from inturn.ingest import Ingest, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
+from inturn.ingest.report import IngestReport
 from waiting import DEADLINE_S, until
 
 RECORD = b'{"account": "a"}'
@@ -104,6 +105,36 @@ def test_a_full_queue_is_told_at_once_and_is_in_the_way_after_a_minute(
         assert running.result(DEADLINE_S).received == 4, "it waited, and caught up once there was room"
     assert host.trouble == ""
     assert caplog.text.count("the queue 'payments' is full") == 1
+
+
+def test_a_queue_that_is_full_from_the_start_is_told_to_all(db: Database, source: Scripted) -> None:
+    payments = db.queue("payments")
+    payments.send(b"{}", group="b")
+    payments.configure(max_depth=1)
+    source.log.partitions["p"] = [RECORD]
+    with ingest(db, source, lease_s=0.3) as host:
+        until(lambda: "the queue 'payments' is full (max_depth=1)" in host.trouble)
+        until(lambda: "is full (max_depth=1)" in "".join(SourceControl(db, "bank").troubles().values()))
+        assert not host.report.is_ready, "nothing was committed yet"
+        payments.configure(max_depth=2)
+        until(lambda: host.report.is_ready)
+    assert host.trouble == ""
+
+
+def test_what_is_in_the_way_now_is_told_rather_than_what_was_before() -> None:
+    report = IngestReport("bank", "payments")
+    report.begins()
+    report.waits(SourceError("it is down"), 1)
+    report.has_full_queue(2)
+    assert "is full (max_depth=2)" in report.trouble
+    report.waits(SourceError("it is down"), 1)
+    assert report.trouble == "it is down"
+    report.has_full_queue(2)
+    report.has_no_room(RejectedFull("no room"))
+    assert (report.trouble, report.is_queue_full) == ("no room", False)
+    report.has_full_queue(2)
+    report.ends()
+    assert report.trouble == ""
 
 
 def test_one_of_two_instances_in_a_process_is_in_trouble(db: Database, source: Scripted) -> None:

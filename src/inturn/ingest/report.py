@@ -40,11 +40,12 @@ class IngestReport:
 
     def waits(self, error: Exception, pause_s: float) -> None:
         """Note an error that is waited out."""
-        self.error = str(error)
+        self.error, self._full = str(error), ""
         _log.warning("source %s: %s; again in %.1f s", self._source, error, pause_s)
 
     def has_no_room(self, error: Exception) -> None:
         """Note that the source waits until there is room for rejected records."""
+        self._full = ""
         if self.error != str(error):
             self.error = str(error)
             _log.warning("source %s waits: %s", self._source, error)
@@ -52,8 +53,10 @@ class IngestReport:
     def has_full_queue(self, bound: int | None) -> None:
         """Note that the source waits until there is room in the queue.
 
-        A queue with a slow worker is full again and again: that is no error, and the log says it once a minute.
+        A queue with a slow worker is full again and again: that is no error, and the log says it once a minute. An
+        error before is over: records were read, and the database refused them.
         """
+        self.error = ""
         self._full = (
             f"the queue {self._queue!r} is full (max_depth={bound}), and the source waits for room: run a worker or "
             f"consumer that acknowledges its messages, or raise the bound with 'inturn queue configure'"
@@ -70,7 +73,7 @@ class IngestReport:
 
     def ends(self) -> None:
         """Note that the source is not read any more."""
-        self._measures.up, self._went_on_s = False, None
+        self._measures.up, self._went_on_s, self._full = False, None, ""
 
     @property
     def is_queue_full(self) -> bool:
@@ -85,10 +88,8 @@ class IngestReport:
     @property
     def trouble(self) -> str:
         """The error that is waited out now, or that the queue is full, or that nothing goes on; empty: none."""
-        if self.error or self._went_on_s is None:
-            return self.error
-        if full := self._full:
-            return full
+        if told := self.error or self._full:
+            return told
         stuck_s = self._stuck_s()
         return f"nothing goes on for {stuck_s:.0f} s: the source or the database does not answer" if stuck_s else ""
 
