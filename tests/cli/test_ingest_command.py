@@ -340,9 +340,8 @@ def test_a_run_whose_databases_are_all_down_can_be_stopped(thread: int) -> None:
         try:
             assert process.stderr is not None
             until(lambda: "again in 0.4 s" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
-            threads = sorted(
-                int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()
-            )  # the main one first
+            tasks = Path(f"/proc/{process.pid}/task")
+            threads = sorted(int(each.name) for each in tasks.iterdir())  # the main one is the first
             assert ctypes.CDLL(None).tgkill(process.pid, threads[thread], signal.SIGTERM) == 0
             process.communicate(timeout=DEADLINE_S)
         finally:

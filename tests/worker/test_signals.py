@@ -57,6 +57,16 @@ def test_a_later_ctrl_c_has_its_usual_effect(
         assert usual == [signal.SIGINT]
 
 
+def test_a_command_ends_its_process_at_a_later_ctrl_c(usual: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SIGNAL_REPEAT_S", 0.0)
+    usual_at: list[list[int]] = []
+    with stopped_by(lambda: None, force=lambda: usual_at.append([*usual])):
+        signal.raise_signal(signal.SIGTERM)
+        assert usual_at == []
+        signal.raise_signal(signal.SIGINT)
+    assert usual_at == [[]]
+
+
 def test_a_sigint_within_a_second_of_the_first_signal_is_the_same_one() -> None:
     now_s = [100.0]
     known = StopSignals(lambda: now_s[0])

@@ -61,7 +61,7 @@ def run(
     """Make the records of sources messages of their queues, until SIGTERM or Ctrl-C."""
     from inturn.ingest.config import read
     from inturn.telemetry.logs import configure
-    from inturn.worker.signals import stopped_by
+    from inturn.worker.signals import end_process, stopped_by
 
     chosen = adapted(read(config), health=health, log_level=log_level, log_json=log_json, telemetry=telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)
@@ -80,7 +80,7 @@ def run(
         stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
         stack.callback(stop)
-        with stopped_by(stop):
+        with stopped_by(stop, force=end_process):
             futures = [pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for each in running]
             # One that ends with an error, as its log and health say, ends no other. A signal that the system gives to
             # another thread is heard when this one wakes.

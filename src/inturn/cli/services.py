@@ -94,7 +94,7 @@ def beside(folder: Path, where: str, mark: str) -> str:
 
 def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
     """Work in this process or in several, until stopped or until all queues are empty."""
-    from inturn.worker.signals import stopped_by
+    from inturn.worker.signals import end_process, stopped_by
 
     configure(config.log_level, json_lines=config.log_json)
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
             stopped.set()
             service.stop_soon()
 
-        with stopped_by(stop):
+        with stopped_by(stop, force=end_process):
             go()
         return Finished(service.status()["workers"], stopped.is_set())
 

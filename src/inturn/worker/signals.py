@@ -1,5 +1,6 @@
 """Signals that stop a process in order, once, however often they come; a later Ctrl-C ends it at once."""
 
+import os
 import signal
 import threading
 import time
@@ -41,10 +42,13 @@ class StopSignals:
 
 
 @contextmanager
-def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[None]:
+def stopped_by(
+    stop: Callable[[], None], *signals: signal.Signals, force: Callable[[], None] | None = None
+) -> Iterator[None]:
     """Call ``stop`` at the first of some signals, by default SIGTERM and SIGINT; see :class:`StopSignals`.
 
-    A SIGINT that ends the process at once has its usual effect, such as KeyboardInterrupt.
+    A SIGINT that is to end the process at once calls ``force``. Without it, it has its usual effect, such as
+    KeyboardInterrupt.
 
     Outside the main thread, which alone gets signals, it does nothing. ``stop`` is called in a thread of its own: a
     signal handler runs between any two lines of the main thread, which may hold the very lock that ``stop`` takes.
@@ -62,6 +66,8 @@ def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[N
         if asked == "stop":
             heard.put(stop)
         elif asked == "force":
+            if force is not None:
+                force()
             signal.signal(number, before[number])
             signal.raise_signal(number)
 
@@ -79,3 +85,11 @@ def stopped_by(stop: Callable[[], None], *signals: signal.Signals) -> Iterator[N
         for number, handler in before.items():
             signal.signal(number, handler)
         heard.put(None)
+
+
+def end_process() -> None:
+    """End the process at once, as a kill does: a clean-up might wait for a database that somebody has locked.
+
+    Nothing is lost: what is leased is given out again when its lease is over.
+    """
+    os._exit(128 + signal.SIGINT)
