@@ -1,6 +1,7 @@
 """Files in a folder are read once, whatever their format, and go on where they were left."""
 
 import gzip
+import io
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceControl
 from inturn.ingest import limits as source_limits
+from inturn.ingest.sources.file_rows import rows_of
 
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n")
 ROWS = [{"account": "a", "n": 1}, {"account": "b", "n": 1}, {"account": "a", "n": 2}]
@@ -180,6 +182,20 @@ def test_a_csv_file_with_repeated_names_is_refused_alone(db: Database, tmp_path:
     note = SourceControl(db, "files").partitions()[0].note or ""
     assert note.startswith(f"1.{ending} cannot be read on: several columns have one name")
     assert "kept: 'n'; mend it" in note
+
+
+def test_columns_of_csv_without_a_name_are_named_by_their_place() -> None:
+    data = b"account,n,,\na,1,x,\n"
+    [row] = rows_of("1.csv", io.BytesIO(data), len(data))
+    assert json.loads(row) == {"account": "a", "n": "1", "_c2": "x", "_c3": ""}
+
+
+def test_a_record_behind_blanks_beyond_the_bound_is_rejected_and_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(source_limits, "FOLDER_RECORD_BYTES", 100)
+    data = b" " * 150 + b'{"n": 1}\n' + b" " * 150 + b'\n{"n": 2}\n'
+    assert [*rows_of("1.jsonl", io.BytesIO(data), len(data))] == [b" " * 100, b'{"n": 2}']
 
 
 @pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "csv.gz", "csv.zst"])

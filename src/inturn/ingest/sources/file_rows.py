@@ -116,7 +116,7 @@ class _PassedOver:
         self._bytes += count
         if self._bytes > self._most:
             raise InputError(
-                f"it has more than {self._most:,} bytes without a record: blank lines, or the rest of a line above "
+                f"it has more than {self._most:,} bytes without a record: blank lines, or the rest of a record above "
                 f"{source_limits.FOLDER_RECORD_BYTES:,} bytes"
             )
 
@@ -128,11 +128,12 @@ class _PassedOver:
 def _lines(file: IO[bytes], passed: _PassedOver) -> Iterator[bytes]:
     most, is_first = source_limits.FOLDER_RECORD_BYTES, True
     while line := file.readline(most):
-        rest = line
+        record, rest = (line.removeprefix(_BOM) if is_first else line).strip(), line
         while len(rest) == most and not rest.endswith(b"\n"):  # its beginning is rejected, for its length
             rest = file.readline(most)
             passed.add(len(rest))
-        if record := (line.removeprefix(_BOM) if is_first else line).strip():
+            record = record or (line if rest.strip() else b"")
+        if record:
             yield record
             passed.end()
         else:
@@ -143,13 +144,16 @@ def _lines(file: IO[bytes], passed: _PassedOver) -> Iterator[bytes]:
 def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[bytes]:
     """Yield the rows as JSON objects; one that cannot be, as CSV again, to be rejected as no JSON.
 
+    A column without a name, as spreadsheets make them, has the name that Spark gives it: ``_c3`` is the fourth one.
+
     Raises:
         InputError: if two columns have one name: an object has room for one of them.
     """
     csv.field_size_limit(max(csv.field_size_limit(), source_limits.FOLDER_RECORD_BYTES))
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
     rows = csv.DictReader(_csv_lines(text, passed), delimiter=separator)
-    if repeated := [name for name, count in Counter(rows.fieldnames or ()).items() if count > 1]:
+    rows.fieldnames = names = [name or f"_c{at}" for at, name in enumerate(rows.fieldnames or ())]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
         named = ", ".join(f"{name!a:.100}" for name in repeated[:_NAMED])
         raise InputError(f"several columns have one name, of which one alone would be kept: {named}")
     for row in rows:
