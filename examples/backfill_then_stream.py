@@ -1,6 +1,6 @@
 """Backfill, then stream: years of history as one batch, then new files as a stream, with one definition in one store.
 
-What both saw is applied once, and what came too early for the batch is applied when the stream brings its predecessor.
+Messages in both are applied once. A message that is early in the batch is applied when the stream has its predecessor.
 Run it with ``python examples/backfill_then_stream.py`` (it needs ``inturn[spark,java]``). It prints:
 
     the batch: received 4, applied 3, held 1

@@ -1,7 +1,7 @@
-"""Change data capture to a Delta table of current states, on Spark: each row once, whatever order its changes come in.
+"""Change data capture to a Delta table of current states, on Spark: each change once, whatever the order of arrival.
 
-Debezium's events lie in Kafka; here they are made up, in the connector's columns. A group is a row, its order the log's
-positions. Run it with ``python examples/cdc_to_delta.py`` (it needs ``inturn[spark,java,delta]``). It prints:
+Debezium writes events to Kafka; here they are invented, in the connector's columns. A group is a row, its order the
+log's positions. Run it with ``python examples/cdc_to_delta.py`` (it needs ``inturn[spark,java,delta]``). It prints:
 
     step 1: applied 3, known already 0
     step 2: applied 2, known already 2

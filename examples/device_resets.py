@@ -1,7 +1,7 @@
-"""A device that counts its readings, and begins again at 0 when it restarts.
+"""A device that numbers its readings and starts again at 0 after a restart.
 
-Its boot count is the epoch: a higher one begins the device's timeline again. Without it, readings after a restart are
-too old until the counter has passed its last value. Run it with ``python examples/device_resets.py``. It prints:
+Its boot count is the epoch: a higher epoch restarts the device's timeline. Without it, readings after a restart are too
+old until the counter has passed its last value. Run it with ``python examples/device_resets.py``. It prints:
 
     boot 1, reading 338: 20.5
     boot 1, reading 339: 20.7

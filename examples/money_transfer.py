@@ -1,9 +1,9 @@
-"""A money transfer: what leaves one account arrives at the other, once, whatever crashes in between.
+"""A money transfer: an amount leaves one account and arrives at the other exactly once, despite crashes.
 
-An account is a group. A payment takes the money from the payer's account, if it is there, and emits a booking for the
-payee's. ``deliver=`` names the pipeline's own queue, so that booking is sent in the commit that takes the money: there
-is no moment at which the money is nowhere, or in both accounts. The effect id of the output becomes the booking's id.
-Run it with ``python examples/money_transfer.py``. It prints:
+An account is a group. A payment debits the payer's account, if it has enough money, and emits a booking for the
+payee's account. ``deliver=`` names the pipeline's own queue, so the booking is sent in the commit that debits the
+payer: the money is never missing, and never in both accounts. The effect id of the output becomes the id of the
+booking. Run it with ``python examples/money_transfer.py``. It prints:
 
     ann has 60
     bob has 15, 1 declined

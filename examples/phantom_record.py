@@ -1,8 +1,8 @@
-"""A phantom record: whichever webhook comes first makes the record, the others fill in what they know.
+"""A phantom record: the first webhook to arrive creates the record, the others add their fields.
 
-Two services tell of an order, in any order and with different clocks. Times are compared within one source only; a
-decision once made is kept; when all that is needed is there, one output says so. Run it with
-``python examples/phantom_record.py``. It prints:
+Two services send webhooks about an order, in any sequence and with different clocks. Times are compared within one
+source only; a decision is never changed; when the record is complete, one output is emitted. Run it with ``python
+examples/phantom_record.py``. It prints:
 
     1: approved True, paid 30, parcel P-7, sent True
     2: approved False, paid None, parcel None, sent False

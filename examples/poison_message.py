@@ -1,9 +1,9 @@
-"""A poison message: its account stops and is mended, and no other account waits for it.
+"""A poison message: its account stops and is repaired; the other accounts continue.
 
 Run it with ``python examples/poison_message.py``. It prints:
 
     bob {'balance': 8}
-    ann failed, 2 messages wait: ValueError: amount 'twelve' is no number
+    ann failed, 2 messages wait: ValueError: amount 'twelve' is not a number
     would become {'balance': 17}
     ann {'balance': 17}
 """
@@ -16,7 +16,7 @@ import inturn
 
 def apply(state: dict[str, int], message: dict[str, Any]) -> tuple[dict[str, int], list[Any]]:
     if message["amount"] == "twelve":
-        raise ValueError(f"amount {message['amount']!r} is no number")
+        raise ValueError(f"amount {message['amount']!r} is not a number")
     return {"balance": state.get("balance", 0) + message["amount"]}, []
 
 

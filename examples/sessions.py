@@ -1,13 +1,13 @@
-"""A session: one receiver has a whole group, as in Azure Service Bus, with a state that outlives it.
+"""A session: one receiver locks a whole group, as in Azure Service Bus, with a state that is stored between sessions.
 
-A cinema sells the seats of one show after the other, so a show is a group. The seller who has its session sees its
-messages alone, keeps what was sold in the session's state, and commits both together. A seller who dies keeps nobody
-out: the lock ends by itself. Run it with ``python examples/sessions.py``. It prints:
+A cinema sells the seats of a show one after the other, so a show is a group. The seller with the session of a show is
+the only one to receive its messages, stores the sold seats in the session's state, and commits both together. If a
+seller crashes, the lock expires. Run it with ``python examples/sessions.py``. It prints:
 
     ann has show-1, bob has show-2
-    nobody else gets show-1: True
+    show-1 is locked for others: True
     ann sold A1 A2
-    cleo goes on with A1 A2, and sells A3
+    cleo continues after A1 A2 and sells A3
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from inturn.queue import Session
 
 
 def sell(db: Database, session: Session, most: int) -> list[str]:
-    """Sell the seats that wait, and keep them in the session's state in the same transaction."""
+    """Sell the waiting seats, and store them in the session's state in the same transaction."""
     sold = (session.state() or b"").decode().split()
     for message in session.receive(most):
         with db.transaction() as tx:
@@ -37,7 +37,7 @@ def main() -> None:
         assert ann is not None
         assert bob is not None
         print(f"ann has {ann.group}, bob has {bob.group}")
-        print("nobody else gets show-1:", seats.session("show-1") is None)
+        print("show-1 is locked for others:", seats.session("show-1") is None)
         with ann, bob:
             print("ann sold", *sell(db, ann, most=2))
 
@@ -45,7 +45,7 @@ def main() -> None:
         assert cleo is not None
         with cleo:
             before = (cleo.state() or b"").decode()
-            print(f"cleo goes on with {before}, and sells {sell(db, cleo, most=2)[-1]}")
+            print(f"cleo continues after {before} and sells {sell(db, cleo, most=2)[-1]}")
 
 
 if __name__ == "__main__":

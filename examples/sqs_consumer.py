@@ -1,7 +1,7 @@
-"""An SQS consumer moved over: the same boto3 code, with another address.
+"""An SQS consumer moved to inturn: the same boto3 code, with another address.
 
-``inturn serve --db shop.db`` is the endpoint; here it runs within the program. What changes is ``endpoint_url`` alone.
-A message that fails keeps its place: the others of its group wait for it, and no other group does. Run it with
+``inturn serve --db shop.db`` is the endpoint; here it runs within the program. Only ``endpoint_url`` changes. A message
+that fails keeps its position: the later messages of its group wait for it, and no other group does. Run it with
 ``python examples/sqs_consumer.py`` (it needs ``inturn[server]`` and boto3). It prints:
 
     acct-1 deposit 5

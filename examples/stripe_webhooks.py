@@ -1,8 +1,8 @@
-"""Stripe's events come out of order, twice, and several in one second: a handler for which that does not matter.
+"""Stripe's events arrive out of order, twice, and several in one second: a handler that does not depend on their order.
 
-Stripe numbers nothing, and ``created`` has whole seconds. So no order can be relied on: ``Arrival()`` takes what comes,
-``id=`` knows what comes twice, and the handler makes the same of them in any order. Run it with
-``python examples/stripe_webhooks.py`` (it needs ``inturn[webhooks]`` and httpx2). It prints:
+Stripe does not number its events, and ``created`` has whole seconds. So there is no reliable order: ``Arrival()``
+applies events as they arrive, ``id=`` recognises duplicates, and the handler gives the same state in any order. Run
+it with ``python examples/stripe_webhooks.py`` (it needs ``inturn[webhooks]`` and httpx2). It prints:
 
     ['accepted', 'accepted', 'accepted', 'duplicate']
     sub_7: active

@@ -1,11 +1,11 @@
-"""A source of your own: events that a service gives over HTTP become messages, each once and in order.
+"""A source of your own: the events of an HTTP service become messages, each once and in order.
 
-The service numbers the events of each partition: ``GET /partitions`` says which partitions there are and where each of
-them ends, ``GET /events?partition=red&after=17&limit=100`` gives the events behind a number. It says 410 if it has
-forgotten some of these. Many services have such an interface, under other names.
+The service numbers the events of each partition: ``GET /partitions`` lists the partitions and their last numbers,
+``GET /events?partition=red&after=17&limit=100`` returns the events after a number, or 410 if some of these are gone. Many
+services have such an interface, under other names.
 
-``EventFeed`` is all that is written for it. Positions, leases, transactions, retries and the mapping are the host's.
-``inturn.testing.source`` checks that the source keeps the rules; the tests do that.
+``EventFeed`` is all the code you write. The host handles positions, leases, transactions, retries and the mapping.
+``inturn.testing.source`` checks that the source obeys the rules; the tests run it.
 
 Run it with ``python examples/event_feed/feed.py``. It prints:
 
@@ -48,13 +48,13 @@ class EventFeed(Source):
         return str(self._get("partitions")["history"])
 
     def open(self, partition: str, position: Any) -> None:
-        """Go on behind a position; a service that has forgotten what follows it says so now."""
+        """Continue after a position; raise PositionGone if the service no longer has the next event."""
         after = position or 0
         self._events(partition, after, 1)
         self._at[partition] = after
 
     def poll(self, limit: int, timeout_s: float) -> list[SourceRecord]:
-        """Return the next events, and ask again until the time is over."""
+        """Return the next events; repeat the request until there are some or the time has passed."""
         until = time.monotonic() + timeout_s
         while True:
             found: list[SourceRecord] = []
@@ -68,11 +68,11 @@ class EventFeed(Source):
             time.sleep(self._pause_s)
 
     def close(self, partition: str) -> None:
-        """Forget the partition; whoever opens it next is told where to go on."""
+        """Forget the partition; the next open has the position."""
         del self._at[partition]
 
     def lag(self, partition: str) -> int:
-        """Return the number of events behind the last one that was read."""
+        """Return the number of events after the last one that was read."""
         return max(0, self._ends[partition] - self._at[partition])
 
     def _events(self, partition: str, after: int, limit: int) -> list[Any]:
@@ -82,8 +82,8 @@ class EventFeed(Source):
             return list(self._get("events", partition=partition, after=after, limit=limit))
         except HTTPError as error:
             if error.code == 410:
-                raise PositionGone(f"the events after {after} are gone; seek says where to go on") from error
-            raise  # whatever else goes wrong, the host tries again
+                raise PositionGone(f"the events after {after} are gone; set a position with seek") from error
+            raise  # after all other errors the host tries again
 
     def _get(self, path: str, **query: str | int) -> Any:
         with urlopen(f"{self._url}/{path}?{urlencode(query)}", timeout=10) as answer:  # noqa: S310 - the service's
@@ -95,7 +95,7 @@ class Service(ThreadingHTTPServer):
 
     Attributes:
         events: those of each partition.
-        first: the number of the first event that is not forgotten.
+        first: the number of the first event that is still stored.
     """
 
     def __init__(self) -> None:

@@ -178,7 +178,7 @@ def test_what_the_service_forgot_or_numbers_anew_is_told(service: Any) -> None:
         service.first = 5
         assert ingest.run(until="caught up").received == 0
         (partition,) = SourceControl(db, "feed").partitions()
-        assert partition.note == "the events after 3 are gone; seek says where to go on"
+        assert partition.note == "the events after 3 are gone; set a position with seek"
         SourceControl(db, "feed").seek(4)
         assert ingest.run(until="caught up").received == 1
         service.history = "2"
