@@ -1,8 +1,8 @@
 """A source of your own: the events of an HTTP service become messages, each once and in order.
 
 The service numbers the events of each partition: ``GET /partitions`` lists the partitions and their last numbers,
-``GET /events?partition=red&after=17&limit=100`` returns the events after a number, or 410 if some of these are gone. Many
-services have such an interface, under other names.
+``GET /events?partition=red&after=17&limit=100`` returns the events after a number, or 410 if some of these are gone.
+Many services have such an interface, under other names.
 
 ``EventFeed`` is all the code you write. The host handles positions, leases, transactions, retries and the mapping.
 ``inturn.testing.source`` checks that the source obeys the rules; the tests run it.
