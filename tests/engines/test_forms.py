@@ -24,39 +24,39 @@ from inturn.spark.columns.state_codec import StateCodec as Columns
 from inturn.worker.codec import WorkerStateCodec as Packed
 from kernel_harness import Bench
 
-KEPT, REFUSED = "as it is", "refused"
+KEPT, REFUSED = "unchanged", "refused"
 FORMS: Final[tuple[tuple[str, str, str], ...]] = (
     ("none, `Any`, `dict`, `list`", "None, a bool, a finite float, a text, an int of 64 bits", KEPT),
     ("", "a dict with texts as keys, a list", KEPT),
     ("", "a `Counter`, a `defaultdict`, any other kind of dict", "a dict"),
     ("", "a tuple", "a list"),
     ("", "a `StrEnum`, an `IntEnum`, any other kind of str, int or float", "a str, an int, a float"),
-    ("", "a dict with keys that are no text", REFUSED),
+    ("", "a dict with a key that is not a text", REFUSED),
     ("", "bytes, a set, a time, a date, a Decimal, a UUID, an Enum, a record", REFUSED),
     ("`int`", "an int of 64 bits", KEPT),
     ("", "a float that is a whole number", "an int"),
     ("", "a bool, another float, None, a text", REFUSED),
     ("`float`", "a finite float", KEPT),
-    ("", "an int that is a float", "a float"),
+    ("", "an int that a float can represent exactly", "a float"),
     ("`str`, `bool`, `date`, `timedelta`, `UUID`, `bytes`", "a value of the type", KEPT),
     ("`bytes`", "a bytearray", "bytes"),
     ("`datetime`", "a time in UTC", KEPT),
     ("", "a time in another zone", "the same time in UTC"),
     ("", "a time without a zone", REFUSED),
     ("`Decimal`", "a finite Decimal", KEPT),
-    ("an `Enum` of texts or integers", "a member, or the value of one", "the member"),
+    ("an `Enum` of texts or integers", "a member, or the value of a member", "the member"),
     ("a dataclass, a Struct, a model of pydantic", "an instance", "its fields, each by its type"),
     ("", "an instance of a derived type", REFUSED),
-    ("any", "NaN, infinity, half a surrogate pair, an int beyond 64 bits", REFUSED),
-    ("any", "a list, dict, set or record that is in two places of the state", "two copies"),
-    ("any", "what contains itself, or is nested too deeply", REFUSED),
+    ("any", "NaN, infinity, a lone surrogate, an int beyond 64 bits", REFUSED),
+    ("any", "a list, dict, set or record that occurs twice in the state", "two copies"),
+    ("any", "a value that contains itself, or is nested too deeply", REFUSED),
 )
 """The declared type (empty: as in the row above), the value, and its stored form."""
 
 
 def table() -> str:
     """The table as Markdown, as it is on the page."""
-    rows = [("type said", "value", "becomes"), ("---", "---", "---"), *FORMS]
+    rows = [("declared type", "value", "becomes"), ("---", "---", "---"), *FORMS]
     return "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows)
 
 
