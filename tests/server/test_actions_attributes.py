@@ -226,7 +226,7 @@ def test_the_log_says_that_nothing_is_encrypted(
         caplog.clear()
         return texts
 
-    text = f"{named} is kept with the queue 'plain', and nothing is encrypted by it"
+    text = f"{named} of queue 'plain' is stored, but nothing is encrypted"
     url = sqs.queue("plain", **attributes)
     assert told() == [text]
     sqs.client.set_queue_attributes(QueueUrl=url, Attributes={**attributes, "DelaySeconds": "1"})
@@ -505,12 +505,12 @@ def test_a_permission_that_is_not_there(sqs: Endpoint) -> None:
 @in_json
 def test_a_policy_that_is_none(sqs: Endpoint) -> None:
     told = sqs.refused(sqs.queue, name="q", Policy="nonsense")
-    text = "Invalid value for the parameter Policy. Reason: 'nonsense' is no JSON object."
+    text = "Invalid value for the parameter Policy. Reason: 'nonsense' is not a JSON object."
     assert told == ("InvalidAttributeValue", text)
     url = sqs.queue("q")
     broken = json.dumps({"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:Fly", "Resource": "*"}})
     told = sqs.refused(sqs.client.set_queue_attributes, QueueUrl=url, Attributes={"Policy": broken})
-    text = "Statement 1: Action names 'sqs:Fly', which is no action of SQS."
+    text = "Statement 1: Action names 'sqs:Fly', which is not an SQS action."
     assert told == ("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {text}")
     assert "Policy" not in sqs.attributes(url)
 
@@ -525,7 +525,7 @@ def test_the_log_says_that_a_resource_matches_nothing(sqs: Endpoint, caplog: pyt
     sqs.queue("other", Policy={**policy, "Statement": {**statement, "Resource": "*"}})
     texts = [record.getMessage() for record in caplog.records if "resource" in record.getMessage()]
     assert texts == [
-        "a resource in the policy of the queue 'orders' is no ARN and matches nothing: 'orders\\n' and 1 more"
+        "a resource in the policy of queue 'orders' is not an ARN and matches nothing: 'orders\\n' and 1 more"
     ]
 
 

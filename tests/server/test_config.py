@@ -141,99 +141,105 @@ def test_everything(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[server", "this is no TOML: Expected ']'"),
+        ("[server", "not valid TOML: Expected ']'"),
         (
             "\n[sever]\nport = 1",
-            "line 2: 'sever' is no setting: is 'server' meant? There are server, limits, keys, queues",
+            "line 2: unknown setting 'sever'; did you mean 'server'? Known settings: server, limits, keys, queues",
         ),
-        ("[server]\n\nprot = 1", "line 3, [server]: 'prot' is no setting: is 'port' meant? There are host, port, "),
+        (
+            "[server]\n\nprot = 1",
+            "line 3, [server]: unknown setting 'prot'; did you mean 'port'? Known settings: host, port, ",
+        ),
         (
             "[server]\nport = '1'",
-            "line 2, [server]: port is '1'; expected is a port from 0 to 65535; 0 takes a free one",
+            "line 2, [server]: port is '1'; expected a port from 0 to 65535 (0: any free port)",
         ),
-        ("[server]\nport = 65536", "line 2, [server]: port is 65536; expected is a port from 0 to 65535"),
-        ("[server]\nport = true", "port is True; expected is a port"),
-        ("[server]\nhost = ''", "host is ''; expected is an address"),
-        ("[server]\naccount = '12'", "account is '12'; expected is twelve digits in quotes"),
-        ("[server]\naccount = 123456789012", "account is 123456789012; expected is twelve digits in quotes"),
-        ("[server]\nregion = 'EU'", "region is 'EU'; expected is a region"),
-        ("[server]\nregions = 'one'", 'regions is \'one\'; expected is "separate" or "joined"'),
-        ("[[keys]]\nid = 'a'\nsecret = 'b'\naccount = '1'", "account is '1'; expected is twelve digits in quotes"),
-        ("[[queues]]\nname = 'q'\nregion = 'EU'", "region is 'EU'; expected is a region"),
+        ("[server]\nport = 65536", "line 2, [server]: port is 65536; expected a port from 0 to 65535"),
+        ("[server]\nport = true", "port is True; expected a port"),
+        ("[server]\nhost = ''", "host is ''; expected an address"),
+        ("[server]\naccount = '12'", "account is '12'; expected twelve digits in quotes"),
+        ("[server]\naccount = 123456789012", "account is 123456789012; expected twelve digits in quotes"),
+        ("[server]\nregion = 'EU'", "region is 'EU'; expected a region"),
+        ("[server]\nregions = 'one'", 'regions is \'one\'; expected "separate" or "joined"'),
+        ("[[keys]]\nid = 'a'\nsecret = 'b'\naccount = '1'", "account is '1'; expected twelve digits in quotes"),
+        ("[[queues]]\nname = 'q'\nregion = 'EU'", "region is 'EU'; expected a region"),
         (
             "[server]\nregions = 'joined'\n[[queues]]\nname = 'q'\nregion = 'eu-west-1'",
-            "the queue 'q' is of the region 'eu-west-1', for which nobody can ask with regions = \"joined\"",
+            "queue 'q' is in region 'eu-west-1', which no request can reach with regions = \"joined\"; remove",
         ),
         (
             "[server]\ncheck_region = true\n[[queues]]\nname = 'q'\nregion = 'eu-west-1'",
-            "the queue 'q' is of the region 'eu-west-1', for which nobody can ask with check_region = true",
+            "queue 'q' is in region 'eu-west-1', which no request can reach with check_region = true; remove",
         ),
         (
             "[[queues]]\nname = 'q'\n[[queues]]\nname = 'q'\nregion = 'us-east-1'",
-            "there are two [[queues]] of the name 'q'",
+            "two [[queues]] have the name 'q'; remove one",
         ),
         (
             "[server]\nbase_url = 'http://host/queue/eu-west-1/'",
-            "the end of which would be taken for a region",
+            "base_url is 'http://host/queue/eu-west-1/', whose end would be read as a region",
         ),
-        ("[server]\nreplays = 'never'", 'replays is \'never\'; expected is "accept" or "refuse"'),
-        ("[server]\nmetrics = true", 'metrics is True; expected is "local", "all" or "off"'),
-        ("[server]\ntls_key = 'k'", "line 1, [server]: tls_cert and tls_key go together"),
-        ("[server]\nbase_url = 'queues.example.org'", "base_url is 'queues.example.org'; expected is http or https"),
-        ("[server]\nbase_url = 'http://[a'", "base_url is 'http://[a'; expected is http or https"),
-        ("[server]\ngrace_s = 0", "grace_s is 0; expected is a number of seconds, at most a day"),
-        ("server = 1", "[server]: this is to be a table"),
-        ("[keys]\nid = 'a'", "[keys]: this is to be tables, [[keys]]"),
-        ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected is a number from 1 to 1000000"),
+        ("[server]\nreplays = 'never'", 'replays is \'never\'; expected "accept" or "refuse"'),
+        ("[server]\nmetrics = true", 'metrics is True; expected "local", "all" or "off"'),
+        ("[server]\ntls_key = 'k'", "line 1, [server]: tls_key is set without tls_cert; set both"),
+        (
+            "[server]\nbase_url = 'queues.example.org'",
+            "base_url is 'queues.example.org'; expected an http or https URL",
+        ),
+        ("[server]\nbase_url = 'http://[a'", "base_url is 'http://[a'; expected an http or https URL"),
+        ("[server]\ngrace_s = 0", "grace_s is 0; expected a number of seconds above 0, at most 86400"),
+        ("server = 1", "[server]: expected a table"),
+        ("[keys]\nid = 'a'", "[keys]: expected [[keys]] tables"),
+        ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected a number from 1 to 1000000"),
         (
             "[limits]\npending_bytes = 1000000",
-            "pending_bytes is 1000000; expected is a number of bytes from 16777216 to 2^40",
+            "pending_bytes is 1000000; expected a number of bytes from 16777216 to 2^40",
         ),
-        ("[limits]\nidle_s = 'long'", "[limits]: idle_s is 'long'; expected is a number of seconds"),
-        ("[[keys]]\nsecret = 's'", "line 1, [[keys]] number 1: it has no 'id', which it must have"),
+        ("[limits]\nidle_s = 'long'", "[limits]: idle_s is 'long'; expected a number of seconds"),
+        ("[[keys]]\nsecret = 's'", "line 1, [[keys]] number 1: the setting 'id' is missing"),
         (
             "[[keys]]\nid = 'a'",
-            "line 1, [[keys]] number 1: a key has one of secret, secret_env and secret_file; it has none",
+            "line 1, [[keys]] number 1: the key has no secret; set exactly one of secret, secret_env and",
         ),
-        ("[[keys]]\nid = 'a'\nsecret = 's'\nsecret_env = 'E'", "it has secret and secret_env"),
-        ("[[keys]]\nid = 'a'\nsecret = ''", "the secret is empty"),
+        ("[[keys]]\nid = 'a'\nsecret = 's'\nsecret_env = 'E'", "sets secret and secret_env; set exactly one of"),
+        ("[[keys]]\nid = 'a'\nsecret = ''", "secret is empty"),
         (
             "[[keys]]\nid = 'a'\nsecret = 5",
-            "line 3, [[keys]] number 1: secret is of another kind; expected is a text in quotes",
+            "line 3, [[keys]] number 1: secret is of the wrong type; expected a string in quotes",
         ),
-        ("[[keys]]\nid = 'a/b'\nsecret = 's'", "id is 'a/b'; expected is 1 to 128 letters"),
+        ("[[keys]]\nid = 'a/b'\nsecret = 's'", "id is 'a/b'; expected 1 to 128 letters"),
         (
             "[[keys]]\nid = 'a'\nsecret_env = 'E'",
-            "the secret of the key 'a' is to be in E, which the environment has not",
+            "environment variable E is not set or is empty; expected the secret of the key 'a'",
         ),
         (
             "[[keys]]\nid = 'a'\nsecret = 's'\n[[keys]]\nid = 'b'\nsecret = 's'\nqueues = 'orders'",
-            "line 7, [[keys]] number 2: queues is 'orders'; expected is a list of patterns",
+            "line 7, [[keys]] number 2: queues is 'orders'; expected a list of patterns",
         ),
         (
             "[[keys]]\nid = 'a'\nsecret = 's'\nqueues = [1]",
-            "line 4, [[keys]] number 1: queues is [1]; expected is a list",
+            "line 4, [[keys]] number 1: queues is [1]; expected a list",
         ),
         (
             "[[keys]]\nid = 'a'\nsecret = 's'\nactions = ['SendMesage']",
-            "'SendMesage' is no action; is 'SendMessage' meant?",
+            "unknown action 'SendMesage'; did you mean 'SendMessage'?",
         ),
         (
             "[[keys]]\nid = 'a'\nsecret = 's'\n[[keys]]\nid = 'a'\nsecret = 's'",
-            "there are two [[keys]] of the name 'a'",
+            "two [[keys]] have the name 'a'; remove one",
         ),
-        ("[[queues]]\nname = 'q'\n[[queues]]\nname = 'q'", "there are two [[queues]] of the name 'q'"),
+        ("[[queues]]\nname = 'q'\n[[queues]]\nname = 'q'", "two [[queues]] have the name 'q'; remove one"),
         (
             "[[queues]]\nname = 'q'\nDelaySeconds = 5",
-            "line 3, [[queues]] number 1: 'DelaySeconds' is no setting: There are",
+            "line 3, [[queues]] number 1: unknown setting 'DelaySeconds'; known settings: name,",
         ),
         (
             "[[queues]]\nname = 'q'\n[queues.attributes]\nDelaySeconds = 1.5",
-            "the attribute DelaySeconds is 1.5; expected",
+            "attribute DelaySeconds is 1.5; expected a string, an integer",
         ),
         (
             "[[queues]]\nname = 'q'\ntags = { a = 1 }",
-            "line 3, [[queues]] number 1: tags is {'a': 1}; expected is a table of",
+            "line 3, [[queues]] number 1: tags is {'a': 1}; expected a table of",
         ),
     ],
 )
@@ -253,11 +259,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Is a directory"):
         load(tmp_path)
     (tmp_path / "latin").write_bytes(b"\xff")
-    with pytest.raises(InputError, match="this is no UTF-8"):
+    with pytest.raises(InputError, match="latin: not valid UTF-8"):
         load(tmp_path / "latin")
     assert "absent: No such file" in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'absent'")
     (tmp_path / "empty").write_text(" \n")
-    assert "empty: the file is empty" in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'empty'")
+    assert "empty: the file is empty; expected the secret of the key 'a'" in refused(
+        tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'empty'"
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LocalHost"])
@@ -318,5 +326,5 @@ def test_queues_of_one_name_in_two_regions_and_accounts(tmp_path: Path) -> None:
 
 def test_what_does_not_go_together_with_an_option_is_told() -> None:
     config = Config(queues=(QueueConfig(name="q", region="eu-west-1"),))
-    with pytest.raises(InputError, match="for which nobody can ask with check_region = true"):
+    with pytest.raises(InputError, match="region 'eu-west-1', which no request can reach with check_region = true"):
         with_options(config, {"check_region": True})

@@ -117,11 +117,11 @@ def test_the_command_serves_both_until_a_signal(tmp_path: Path) -> None:
         try:
             assert ours.stdout is not None
             said = ""
-            while "its console is at" not in said:
+            while "the console is at" not in said:
                 line = ours.stdout.readline()
                 assert line, said
                 said += line
-            (url,) = re.findall(r"its console is at (http://127\.0\.0\.1:\d+/)", said)
+            (url,) = re.findall(r"the console is at (http://127\.0\.0\.1:\d+/)", said)
             assert "There is no queue yet" in httpx2.get(f"{url}queues").text
             ours.send_signal(signal.SIGTERM)
             assert ours.wait(60) == 0

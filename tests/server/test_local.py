@@ -90,7 +90,7 @@ def test_the_pages_answer_no_page_of_another_name(served: Served, target: str) -
         ask(served.port, target, "Origin: http://example.org"),
         ask(served.port, target, "Sec-Fetch-Site: same-site"),
     ):
-        assert (refused.status, b"does not answer web pages" in refused.body) == (403, True)
+        assert (refused.status, b"refuses requests from web pages" in refused.body) == (403, True)
 
 
 def test_with_keys_the_metrics_of_this_machine_are_not_for_a_page_of_another_name(tmp_path: Path) -> None:

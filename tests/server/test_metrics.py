@@ -239,7 +239,7 @@ def test_well(db: Database) -> None:
     assert asyncio.run(made(db).health()) == (True, {"status": "ok", "queues": 1, "messages": 1})
 
 
-UNWELL = (False, {"status": "unavailable", "error": "the store cannot be written; the log says more"})
+UNWELL = (False, {"status": "unavailable", "error": "the store cannot be written; see the log"})
 
 
 def test_a_closed_store_is_not_well(tmp_path: Path) -> None:

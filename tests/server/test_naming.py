@@ -100,5 +100,5 @@ def test_queues_from_elsewhere_are_the_homes_once_that_is_there() -> None:
     assert naming.stored_name(home, HOME, "orders") == queues[1]
     assert naming.stored_name(home, HOME, "other") == "other"
     assert naming.url(BASE, HOME, queues[1]) == f"{BASE}/000000000000/orders"
-    with pytest.raises(InputError, match=r"two queues of the database have one name: 'orders' and arn:aws:sqs:us-east"):
+    with pytest.raises(InputError, match=r"two queues of the database have the same name: 'orders' and arn:aws:sqs:us"):
         naming.named_by_arn(HOME, [*queues, "orders"])

@@ -297,7 +297,9 @@ def test_without_keys_policies_are_kept_and_the_log_says_that_they_do_not_apply(
         return [record.getMessage() for record in caplog.records]
 
     for _ in range(2):  # when one is set, and when one is there at the start
-        assert asyncio.run(main()) == ["policies of queues do not apply: without access keys everybody is the owner"]
+        assert asyncio.run(main()) == [
+            "queue policies do not apply: without access keys every client counts as the owner"
+        ]
 
 
 def test_a_malformed_policy_of_a_configured_queue_stops_the_start(tmp_path: Path) -> None:
@@ -308,5 +310,5 @@ def test_a_malformed_policy_of_a_configured_queue_stops_the_start(tmp_path: Path
             async with Endpoint(db, Config(server=ServerConfig(port=0), queues=(queue,))):
                 pass
 
-    with pytest.raises(InputError, match="Statement 1: Effect is 'Denied'; it is 'Allow' or 'Deny'"):
+    with pytest.raises(InputError, match="Statement 1: Effect is 'Denied'; expected 'Allow' or 'Deny'"):
         asyncio.run(main())

@@ -334,7 +334,7 @@ def test_joined_regions_are_one(db: Database, config: Config, caplog: pytest.Log
         assert code(made, sqs=eu, name="other", RedrivePolicy=theirs) == "InvalidParameterValue"
 
     during(db, joined, use)
-    (record,) = [each for each in caplog.records if "regions are joined" in each.message]
+    (record,) = [each for each in caplog.records if "other than the server's cannot be reached" in each.message]
     assert (record.levelno, record.queues) == (logging.WARNING, 1)
 
 
@@ -358,8 +358,9 @@ def test_the_log_says_where_a_missing_queue_is(
             assert caught.value.response["Error"]["Message"] == "The specified queue does not exist."
 
     during(db, config, use)
-    told = [each.message for each in caplog.records if "was asked for in" in each.message]
-    assert told == [f"orders was asked for in {US} of {OURS}; it exists in {EU} of {OURS}"] * 2
+    told = [each.message for each in caplog.records if "was requested in" in each.message]
+    where = f"requested in region {US} of account {OURS}, but exists in region {EU} of account {OURS}"
+    assert told == [f"queue 'orders' was {where}"] * 2
 
 
 def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
@@ -373,7 +374,7 @@ def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
             assert code(client(url).get_queue_url, QueueName="orders") == NO_QUEUE
 
     during(db, Config(server=FREE), use)
-    first, last = [each for each in caplog.records if "was asked for in" in each.message]
+    first, last = [each for each in caplog.records if "was requested in" in each.message]
     assert not hasattr(first, "others")
     assert last.others == 3, "the last of them, told at the end"
 
@@ -408,7 +409,7 @@ def test_another_home_has_the_queues_that_were_made_for_it(db: Database) -> None
     during(db, moved, then)
     assert db.queues() == [f"arn:aws:sqs:{EU}:{OURS}:orders", "more"]
     during(db, Config(server=FREE), lambda url: made(client(url), "orders"))
-    with pytest.raises(InputError, match="two queues of the database have one name: 'orders'"):
+    with pytest.raises(InputError, match="two queues of the database have the same name: 'orders'"):
         during(db, moved, then)
 
 

@@ -74,7 +74,7 @@ def test_a_secret_is_opened_by_every_key_that_may_have_sealed_it_and_by_no_other
     assert sealed != old.seal("shop", "söcret")
     assert "cret" not in sealed
     with pytest.raises(
-        SealedSecretError, match=rf"sealed with the sealing key '{old.newest}'.*given here \({new.newest}\)"
+        SealedSecretError, match=rf"sealed with sealing key '{old.newest}'.*\(configured: {new.newest}\); add it"
     ):
         new.open("shop", sealed)
     assert sealed_with(both.seal("shop", "x")) == both.newest == new.newest
@@ -200,11 +200,11 @@ def test_a_key_that_cannot_be_opened_is_refused_until_it_can(
         assert code(client(one).list_queues) == "SignatureDoesNotMatch"
         assert code(client(one, "any", "any").list_queues) == "InvalidClientTokenId"
         assert (
-            f"requests of the access key shop are refused: the secret of the access key 'shop' is sealed with "
-            f"the sealing key '{sealing(TWO).newest}', which is not among those given here" in caplog.text
+            f"requests with access key shop are refused: the secret of access key 'shop' is sealed with "
+            f"sealing key '{sealing(TWO).newest}', which is not configured here" in caplog.text
         )
         file.write_text("half a k")
-        until(lambda: "the sealing keys stay as they were" in caplog.text)
+        until(lambda: "cannot read the sealing keys; the previous ones stay in use" in caplog.text)
         file.write_text(f"{TWO} {ONE}")
         until(lambda: code(client(one).list_queues) == "")
         file.unlink()
@@ -245,7 +245,7 @@ def test_a_row_that_was_changed_is_refused_and_the_others_stay(
     def use(one: Endpoint) -> None:
         copy = "update inturn_fact set value = (select value from inturn_fact where name = 'key/shop') where name = %s"
         change(postgres_url, copy, "key/other")
-        until(lambda: "requests of the access key other are refused" in caplog.text)
+        until(lambda: "requests with access key other are refused" in caplog.text)
         assert "belongs to another key" in caplog.text
         assert code(client(one).list_queues) == ""
         for secret in ("s1", "s2"):
@@ -255,7 +255,7 @@ def test_a_row_that_was_changed_is_refused_and_the_others_stay(
         file.write_text(f"{TWO} {ONE}")
         told = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
         assert "1 secrets were sealed" in told
-        assert "1 secrets stay as they were: the sealed secret of the access key 'other' was changed" in told
+        assert "the sealed secret of access key 'other' was changed" in told
 
     during(databases[:1], [sealed_config(file)], use)
 
@@ -265,7 +265,7 @@ def test_nothing_is_saved_in_plain_text_beside_sealed_keys(
 ) -> None:
     save_key(databases[0], SHOP, sealing(ONE))
     assert "the access keys in the database are sealed" in ran("keys", "add", postgres_url, "mailer")
-    assert "there is no sealing key" in ran("keys", "reseal", postgres_url)
+    assert "no sealing key is configured" in ran("keys", "reseal", postgres_url)
 
     def use(one: Endpoint) -> None:
         assert code(client(one).list_queues) == "SignatureDoesNotMatch"
@@ -273,7 +273,7 @@ def test_nothing_is_saved_in_plain_text_beside_sealed_keys(
 
     mailer = AccessKey(id="mailer", secret="s2")  # noqa: S106 - of this test
     during(databases[:1], [Config(server=PORT, keys=(SHOP, mailer))], use)
-    assert "the access key mailer is not saved: the access keys in the database are sealed" in caplog.text
+    assert "access key mailer is not saved: the access keys in the database are sealed" in caplog.text
     assert {name: key.sealed_with for name, key in keys(databases[0]).items()} == {"shop": sealing(ONE).newest}
 
 

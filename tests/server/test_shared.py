@@ -117,7 +117,7 @@ def test_a_key_that_is_none_is_told_and_the_others_stay(databases: list[Database
         databases[1].writer.run(Ask("", keep))
 
     during(databases[:1], [Config(server=PORT, keys=(SHOP,))], use)
-    with pytest.raises(InputError, match="'key/odd' in inturn_fact is no access key"):
+    with pytest.raises(InputError, match="'key/odd' in table inturn_fact is not a valid access key"):
         during(databases[:1], [Config(server=PORT)], lambda _: None)
 
 
@@ -157,7 +157,7 @@ def test_settings_that_clients_see_are_the_same_everywhere(
     path.write_text('[server]\nport = 0\nregion = "us-east-1"\n')  # the usual one, but it says so
     again = partial(arn, region="us-east-1")
     assert during(databases[1:], [load(path)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
-    assert 'server/region was "eu-west-1", not "us-east-1", in the database; all servers have it now' in caplog.text
+    assert 'server/region had the value "eu-west-1", not "us-east-1", in the database; it is replaced' in caplog.text
     assert during(databases[:1], [Config(server=PORT)], again) == "arn:aws:sqs:us-east-1:123456789012:q"
 
 
@@ -305,7 +305,7 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     assert "111122223333" in ran("keys", "list", postgres_url)
     assert '"account": "111122223333"' in ran("keys", "list", postgres_url, "--json")
     assert "the account is '1'; expected are twelve digits" in ran("keys", "add", postgres_url, "x", "--account", "1")
-    assert "is no action" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
+    assert "unknown action 'Fly'" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
     assert "letters, digits" in ran("keys", "add", postgres_url, "a b")
     assert "mailer was removed" in ran("keys", "remove", postgres_url, "mailer")
     assert "there is no key 'mailer'" in ran("keys", "remove", postgres_url, "mailer")

@@ -284,20 +284,23 @@ def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_p
     [
         (TEXT % "", "has no secret"),
         (TEXT % 'secrets = [""]', "a secret is empty"),
-        (TEXT % 'secrets = ["a"]\nsecrets_env = "B"', "one of secrets, secrets_env and secrets_file"),
-        (TEXT % 'secrets_env = "B"', "to be in B, which the environment has not"),
+        (
+            TEXT % 'secrets = ["a"]\nsecrets_env = "B"',
+            "sets secrets and secrets_env; set only one of secrets, secrets_env and secrets_file",
+        ),
+        (TEXT % 'secrets_env = "B"', "environment variable B is not set or is empty"),
         (TEXT % 'secrets_file = "nowhere"', "No such file"),
         (TEXT % 'secrets_file = "empty"', "is empty"),
-        (TEXT % 'secret = "a"', "'secret' is no setting: is 'secrets' meant?"),
-        (TEXT % 'secrets = "xqjzwk"', "secrets is of another kind; expected is a list of texts"),
-        (TEXT % 'secrets = ["a"]\ntolerance_s = 0', "tolerance_s is 0; expected is a number of seconds"),
-        ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"striped"'), "signature is 'striped'; expected is"),
+        (TEXT % 'secret = "a"', "unknown setting 'secret'; did you mean 'secrets'?"),
+        (TEXT % 'secrets = "xqjzwk"', "secrets is of the wrong type; expected a list of strings"),
+        (TEXT % 'secrets = ["a"]\ntolerance_s = 0', "tolerance_s is 0; expected a number of seconds above 0"),
+        ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"striped"'), "signature is 'striped'; expected"),
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"none"'), "has secrets, which"),
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"standard"'), "not Base64"),
         ((TEXT % 'secrets = ["a"]').replace('"billing"', '"a/b"'), "the webhook's name is 'a/b'"),
-        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "its mapping: Object contains unknown field `grup`"),
+        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "mapping: Object contains unknown field `grup`"),
         ((TEXT % 'secrets = ["a"]').replace("body.data", "bodi.data"), "group is 'bodi.data.object.id'"),
-        (2 * (TEXT % 'secrets = ["a"]'), "there are two [[webhooks]] of the name 'billing'"),
+        (2 * (TEXT % 'secrets = ["a"]'), "two [[webhooks]] have the name 'billing'; remove one"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
@@ -312,5 +315,5 @@ def test_a_webhook_without_a_signature_is_for_this_machine_only() -> None:
     keys = (AccessKey(id="all", secret="s1"),)  # noqa: S106 - of a test
     for host, webhooks in (("0.0.0.0", HOOKS[:3]), ("127.0.0.1", HOOKS)):  # noqa: S104
         check_exposure(Config(server=ServerConfig(host=host), keys=keys, webhooks=webhooks))
-    with pytest.raises(InputError, match="the webhook 'open' has no signature"):
+    with pytest.raises(InputError, match="webhook 'open' has no signature"):
         check_exposure(Config(server=ServerConfig(host="0.0.0.0"), keys=keys, webhooks=HOOKS))  # noqa: S104

@@ -59,7 +59,7 @@ def test_the_rate_is_limited_for_each_event_of_each_pipeline(
     clock.forward(limits.LOG_WINDOW_S)
     events.warning("reject", "ledger", "rejected")
     events.warning("reject", "ledger", "rejected")
-    assert caplog.messages == ["rejected (7 more like it were not shown)", "rejected"]
+    assert caplog.messages == ["rejected (7 similar records were suppressed)", "rejected"]
     assert caplog.records[0].not_shown == 7  # type: ignore[attr-defined]
 
 

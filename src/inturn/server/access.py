@@ -54,7 +54,7 @@ class Access:
         self._verifier = Verifier(known, region=self._region, replays=self._replays)
 
     def admit(self, head: Request) -> None:
-        """Refuse a request whatever its body is, before the body arrives."""
+        """Refuse a request by its head, before the body arrives."""
         try:
             self._verifier.admit(head.method, head.target, head.headers, self._clock())
         except SqsError as error:

@@ -43,7 +43,7 @@ class AccessCheck(Protocol):
 
 
 class OpenAccess:
-    """A gate that permits every request."""
+    """An access check that permits every request."""
 
     def admit(self, head: Request) -> None:
         """Accept every head."""
@@ -51,7 +51,7 @@ class OpenAccess:
     def enter(self, request: Request) -> None:
         """Accept requests without a signature."""
 
-    def permit(self, who: None, request: Request, call: Call) -> Permit:  # noqa: ARG002 - whatever it is
+    def permit(self, who: None, request: Request, call: Call) -> Permit:  # noqa: ARG002 - nothing is checked
         """Permit every action."""
         return Permit(RequestOrigin())
 
@@ -62,8 +62,8 @@ class App:
     Attributes:
         gate: authentication and authorisation, which by default permits everything; it may be replaced while requests
             arrive.
-        show: shows the page that a GET or HEAD asks for, if it asks for one, and returns whether it does; without a
-            reply it only returns that.
+        show: shows the page that a GET or HEAD requests, and returns whether it requests a page; without a reply it
+            only returns that.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class App:
         await self._mover.resume()
 
     async def look(self) -> None:
-        """Resume move tasks that another server has left.
+        """Resume move tasks that another server has stopped running.
 
         Raises:
             StoreError: if the database cannot be used.
@@ -112,7 +112,7 @@ class App:
             return None
         try:
             self.gate.admit(head)
-        except Exception as error:  # noqa: BLE001 - the client is told what it may know
+        except Exception as error:  # noqa: BLE001 - the client receives an error without details
             return self._refusal("", wire.protocol_of(head), began, error)
         return None
 
@@ -146,7 +146,7 @@ class App:
 
     def _post(self, reply: Reply, command: Command[Any], done: Callable[[Any, BaseException | None], None]) -> None:
         abandon = self._db.writer.post(command, done)
-        if isinstance(command, Receive):  # a client that hangs up must not be given messages
+        if isinstance(command, Receive):  # a disconnected client must not receive messages
             reply.on_gone = abandon
 
     def _done(self, reply: Reply, call: Call, began: float, answer: Any, error: BaseException | None) -> None:
@@ -174,13 +174,13 @@ class App:
         return wire.refused(protocol, told, self._id())
 
     def _note_missing(self, queue: str) -> None:
-        """Log a queue that was not found, if its name exists in another region or account; the client is not told."""
+        """Log a queue that was not found, if its name exists in another region or account; only for the log."""
         home = self._context.home
         asked, name = scope_of(home, queue)
         found = [scope_of(home, each) for each in list(self._db.store.queues)]  # another thread may add queues
         there = sorted(str(scope) for scope, each in found if each == name)
         if there:
-            text = f"{name} was asked for in {asked}; it exists in {', '.join(there)}"
+            text = f"queue {name!r} was requested in {asked}, but exists in {', '.join(there)}"
             self._failures.note(("missing", queue), text)
 
     def _id(self) -> str:
@@ -191,5 +191,5 @@ class App:
 
 
 def _checking(checks: Sequence[Callable[[Store], None]], command: Command[Any]) -> Command[Any]:
-    """Return a command that makes the checks, and then runs the command."""
+    """Return a command that runs the checks and then the given command."""
     return asking(lambda store, _now_ms: [check(store) for check in checks], lambda _none: command)

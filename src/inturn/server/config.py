@@ -15,8 +15,8 @@ name = "orders-eu.fifo"
 attributes = { FifoQueue = true, VisibilityTimeout = 60 }
 ```
 
-The types here define every setting: an unknown name or a value that does not fit is refused. Queue attributes are
-checked by the action that creates queues.
+The types here define every setting: an unknown name or an invalid value is refused. The action that creates queues
+checks the queue attributes.
 """
 
 import os
@@ -46,7 +46,7 @@ _A_REGION: Final = Meta(description='a region, such as "us-east-1"')
 _AN_ACCOUNT: Final = Meta(description="twelve digits in quotes")
 Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$")]
 Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$")]
-Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds above 0, at most 86400")]
 
 
 class ServerConfig(Table, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class ServerConfig(Table, frozen=True, kw_only=True):
 
     Attributes:
         host: the address to listen on.
-        port: the port; 0 takes a free one.
+        port: the port; 0: any free port.
         region: the region of queues without another one, and of unsigned requests.
         regions: "separate" if each region has queues of its own, "joined" if all regions share them.
         check_region: whether a request signed for another region is refused.
@@ -70,33 +70,34 @@ class ServerConfig(Table, frozen=True, kw_only=True):
     """
 
     host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535; 0 takes a free one")] = 9324
+    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535 (0: any free port)")] = 9324
     region: Annotated[Region, _A_REGION] = "us-east-1"
     regions: Annotated[Literal["separate", "joined"], Meta(description='"separate" or "joined"')] = "separate"
     check_region: Annotated[bool, Meta(description="true or false")] = False
     account: Annotated[Account, _AN_ACCOUNT] = "000000000000"
     base_url: Annotated[str | None, Meta(description='a URL, such as "https://queues.example.org"')] = None
-    tls_cert: Annotated[str | None, Meta(description="the name of a file")] = None
-    tls_key: Annotated[str | None, Meta(description="the name of a file")] = None
+    tls_cert: Annotated[str | None, Meta(description="a file name")] = None
+    tls_key: Annotated[str | None, Meta(description="a file name")] = None
     replays: Annotated[Literal["accept", "refuse"], Meta(description='"accept" or "refuse"')] = "accept"
     metrics: Annotated[Literal["local", "all", "off"], Meta(description='"local", "all" or "off"')] = "local"
     json_logs: Annotated[bool, Meta(description="true or false")] = False
-    sealing_key_file: Annotated[str | None, Meta(description="the name of a file")] = None
+    sealing_key_file: Annotated[str | None, Meta(description="a file name")] = None
     grace_s: Seconds = limits.GRACE_S
 
     def __post_init__(self) -> None:
         """Check settings that depend on each other."""
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together: the certificate, and the key that belongs to it")
+            given, absent = ("tls_key", "tls_cert") if self.tls_cert is None else ("tls_cert", "tls_key")
+            raise ValueError(f"{given} is set without {absent}; set both, the certificate and its key, or neither")
         if self.base_url is not None and not _is_base_url(self.base_url):
             raise ValueError(
-                f"base_url is {self.base_url!r}; expected is http or https, a host and perhaps a path, as in "
-                "https://queues.example.org"
+                f"base_url is {self.base_url!r}; expected an http or https URL with a host and optionally a path, "
+                "such as https://queues.example.org"
             )
         if self.base_url is not None and address(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
             raise ValueError(
-                f"base_url is {self.base_url!r}, the end of which would be taken for a region, as in "
-                "/queue/eu-west-1; expected is another path, or none"
+                f"base_url is {self.base_url!r}, whose end would be read as a region, as in /queue/eu-west-1; "
+                "expected another path, or none"
             )
 
 
@@ -104,8 +105,8 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
     """``[limits]``: bounds on the resources that clients use.
 
     Attributes:
-        pending_bytes: the maximum of bytes kept of requests that are unfinished or wait behind another.
-        connections: the maximum of open connections.
+        pending_bytes: the maximum number of bytes of incomplete requests and of requests that wait behind another.
+        connections: the maximum number of open connections.
         idle_s: the time after which a connection without a request is closed, in seconds.
         request_s: the time in which a client must send a request, in seconds.
         unread_s: the time for which a client may leave its responses unread, in seconds.
@@ -139,9 +140,9 @@ class AccessKey(Table, frozen=True, kw_only=True):
     id: Annotated[
         str, Meta(pattern=r"^[A-Za-z0-9_.+-]{1,128}$", description="1 to 128 letters, digits, or any of _ . + -")
     ]
-    secret: Annotated[str | None, Meta(description="a text in quotes")] = None
-    secret_env: Annotated[str | None, Meta(description="the name of a variable of the environment")] = None
-    secret_file: Annotated[str | None, Meta(description="the name of a file")] = None
+    secret: Annotated[str | None, Meta(description="a string in quotes")] = None
+    secret_env: Annotated[str | None, Meta(description="the name of an environment variable")] = None
+    secret_file: Annotated[str | None, Meta(description="a file name")] = None
     queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
     actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
     account: Annotated[Account | None, _AN_ACCOUNT] = None
@@ -151,10 +152,10 @@ class AccessKey(Table, frozen=True, kw_only=True):
         """Check the rules that types cannot express."""
         given = [name for name in ("secret", "secret_env", "secret_file") if getattr(self, name) is not None]
         if len(given) != 1:
-            has = f"it has {' and '.join(given)}" if given else "it has none"
-            raise ValueError(f"a key has one of secret, secret_env and secret_file; {has}")
+            has = f"sets {' and '.join(given)}" if given else "has no secret"
+            raise ValueError(f"the key {has}; set exactly one of secret, secret_env and secret_file")
         if self.secret == "":
-            raise ValueError("the secret is empty, so anybody could sign with it")
+            raise ValueError("secret is empty, so anyone could sign with it; set a secret")
         for pattern in self.actions:
             _check_action(pattern)
 
@@ -175,7 +176,7 @@ class QueueConfig(Table, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(min_length=1, description="a name")]
     attributes: Annotated[dict[str, Any], Meta(description="a table of attributes")] = field(default_factory=dict)
-    tags: Annotated[dict[str, str], Meta(description="a table of texts")] = field(default_factory=dict)
+    tags: Annotated[dict[str, str], Meta(description="a table of strings")] = field(default_factory=dict)
     region: Annotated[Region | None, _A_REGION] = None
     account: Annotated[Account | None, _AN_ACCOUNT] = None
 
@@ -183,12 +184,12 @@ class QueueConfig(Table, frozen=True, kw_only=True):
         """Check the rules that types cannot express."""
         for name, value in self.attributes.items():
             if not isinstance(value, str | int | dict):
-                raise ValueError(  # noqa: TRY004 - what msgspec makes a ValidationError of
-                    f"the attribute {name} is {value!r}; expected is a text, a whole number, true, false or a table"
+                raise ValueError(  # noqa: TRY004 - msgspec turns it into a ValidationError
+                    f"attribute {name} is {value!r}; expected a string, an integer, true, false or a table"
                 )
 
     def as_told(self) -> dict[str, str]:
-        """Return the attributes as the API has them: texts, some of them JSON."""
+        """Return the attributes in the form of the API: strings, some of which are JSON."""
         return {
             name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for name, value in self.attributes.items()
@@ -212,15 +213,15 @@ class Config(Table, frozen=True, kw_only=True):
         for table, names in (("keys", keys), ("queues", queues), ("webhooks", webhooks)):
             twice = [name for (name, _), count in Counter(names).items() if count > 1]
             if twice:
-                raise ValueError(f"there are two [[{table}]] of the name {twice[0]!r}; leave one out")
+                raise ValueError(f"two [[{table}]] have the name {twice[0]!r}; remove one of them")
         server = self.server
         if server.check_region or server.regions == "joined":
             why = "check_region = true" if server.check_region else 'regions = "joined"'
             for name, scope in queues:
                 if scope.region != server.region:
                     raise ValueError(
-                        f"the queue {name!r} is of the region {scope.region!r}, for which nobody can ask with {why}; "
-                        f"leave its region out, or leave {why} out"
+                        f"queue {name!r} is in region {scope.region!r}, which no request can reach with {why}; "
+                        f"remove the queue's region, or remove {why}"
                     )
 
     def scope_of(self, queue: QueueConfig) -> Scope:
@@ -256,17 +257,17 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
 
     Args:
         path: of the TOML file.
-        environ: the environment that ``secret_env`` is looked up in.
+        environ: the environment variables, for ``secret_env``.
 
     Raises:
-        InputError: if the file cannot be read, is not TOML, has an unknown name or a value that does not fit.
+        InputError: if the file cannot be read, is not TOML, or has an unknown name or an invalid value.
     """
     path = Path(path)
     text = file_text(path)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: this is no TOML: {error}") from None
+        raise InputError(f"{path}: not valid TOML: {error}") from None
     try:
         config = msgspec.convert(data, Config)
     except msgspec.ValidationError as error:
@@ -287,7 +288,7 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
     """Return a configuration with settings of ``[server]`` replaced; options that are None are ignored.
 
     Raises:
-        InputError: if a value does not fit.
+        InputError: if a value is not valid.
     """
     given = {name: value for name, value in options.items() if value is not None}
     try:
@@ -301,24 +302,24 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
 
 
 def check_exposure(config: Config) -> None:
-    """Check that an endpoint without keys, or with a webhook without a signature, listens on a loopback address only.
+    """Check that an endpoint without access keys, or with an unsigned webhook, listens on a loopback address only.
 
     Raises:
-        InputError: if it has such and the address is not a loopback one.
+        InputError: if such an endpoint listens on another address.
     """
     host = config.server.host
     if not config.keys and not is_loopback(host):
         raise InputError(
-            f"the host is {host!r}, which other machines can reach, and there are no access keys, so whoever comes "
-            "could read and delete everything. Add [[keys]] with an id and a secret to the configuration, --config "
-            "inturn.toml; or listen on 127.0.0.1, which needs none"
+            f"host is {host!r}, which other machines can reach, but no access keys are configured: any client could "
+            "read and delete everything. Add [[keys]] with an id and a secret to the configuration file (--config "
+            "inturn.toml), or listen on 127.0.0.1, which needs no keys"
         )
 
     unsigned = next((each.name for each in config.webhooks if each.signature == "none"), None)
     if unsigned is not None and not is_loopback(host):
         raise InputError(
-            f"the host is {host!r}, which other machines can reach, and the webhook {unsigned!r} has no signature, "
-            "so whoever comes could send. Give it a signature with secrets; or listen on 127.0.0.1"
+            f"host is {host!r}, which other machines can reach, but webhook {unsigned!r} has no signature: any client "
+            "could send messages. Configure a signature with secrets, or listen on 127.0.0.1"
         )
 
 
@@ -344,8 +345,8 @@ def _check_action(pattern: str) -> None:
     bare = pattern.removeprefix("sqs:").lower()
     if not any(sign in bare for sign in "*?[") and bare not in {name.lower() for name in ACTIONS}:
         near = get_close_matches(pattern, ACTIONS, 1)
-        meant = f"; is {near[0]!r} meant?" if near else f"; there are {', '.join(ACTIONS)}"
-        raise ValueError(f"{pattern!r} is no action{meant}")
+        meant = f"did you mean {near[0]!r}?" if near else f"known actions: {', '.join(ACTIONS)}"
+        raise ValueError(f"unknown action {pattern!r}; {meant}")
 
 
 def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> AccessKey:
@@ -354,13 +355,14 @@ def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> Acce
         secret = environ.get(key.secret_env)
         if not secret:
             raise InputError(
-                f"{path}: the secret of the key {key.id!r} is to be in {key.secret_env}, which the environment has not"
+                f"{path}: environment variable {key.secret_env} is not set or is empty; "
+                f"expected the secret of the key {key.id!r}"
             )
     elif key.secret_file is not None:
         place = Path(path.parent, key.secret_file)
         secret = file_text(place).strip()
         if not secret:
-            raise InputError(f"{place}: the file is empty, where the secret of the key {key.id!r} is expected")
+            raise InputError(f"{place}: the file is empty; expected the secret of the key {key.id!r}")
     return replace(key, secret=secret, secret_env=None, secret_file=None)
 
 

@@ -110,7 +110,9 @@ class Room:
                 connection.give_way()
                 return True
         most = self.limits.connections
-        self.failures.note("connections", f"too many connections: {most} wait for answers, and more come")
+        self.failures.note(
+            "connections", f"too many connections: all {most} wait for responses, and another was opened"
+        )
         return False
 
     def reserve(self, connection: "Connection") -> None:
@@ -125,7 +127,7 @@ class Room:
         """Drop requests until the bytes kept fit the budget."""
         while (connection := self.budget.to_make_room()) is not None:
             connection.drop()
-            self.failures.note("bytes", "unfinished requests fill the memory they may take; the oldest is dropped")
+            self.failures.note("bytes", "incomplete requests exceed limits.pending_bytes; the oldest is dropped")
 
     def lost(self, connection: "Connection") -> None:
         """Forget a closed connection."""
@@ -167,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._stand()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - whatever the cause
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - for any cause
         """Release all that the connection held."""
         exchange, self.current = self.current, None
         if exchange is not None and exchange.on_gone is not None:
@@ -222,8 +224,8 @@ class Connection(asyncio.BufferedProtocol):
             server.requests += 1
             try:
                 server.handler(request, exchange)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is logged and the client is told
-                server.failures.failed(f"The handler failed on {_name(request)}", error)
+            except Exception as error:  # noqa: BLE001 - it is logged, and the client gets 500
+                server.failures.failed(f"the handler failed on {_name(request)}", error)
                 exchange(refusal(500))
         self._is_serving = False
         if self.current is None and not requests:
@@ -249,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             response = server.admit(head)
         except Exception as error:  # noqa: BLE001 - as above
-            server.failures.failed(f"The head of {_name(head)} could not be looked at", error)
+            server.failures.failed(f"cannot check the headers of {_name(head)}", error)
             response = refusal(500)
         if response is not None:
             server.requests += 1
@@ -258,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(_CONTINUE)
 
     def _may_stay(self, request: Request) -> bool:
-        """Return whether a surplus connection is surplus no more, or its request is answered anyway."""
+        """Return whether a surplus connection is no longer surplus, or its request is answered anyway."""
         server = self._server
         if server.is_vital(request):
             return True
@@ -300,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(503)
 
     def give_way(self) -> None:
-        """Close for another connection: an idle client retries by itself, a sending one is answered 503."""
+        """Close for another connection: an idle client reconnects automatically, a sending one is answered 503."""
         server, transport = self._server, self._transport
         if self._among is server.receiving:
             self.drop()
@@ -329,8 +331,8 @@ class Connection(asyncio.BufferedProtocol):
         connection = _CLOSE if is_last else _KEEP if b"connection" in request.headers else b""
         try:
             data = encode(response, server.date + connection, request.method)
-        except Exception as error:  # noqa: BLE001 - as above: no fault of the handler's leaves a client unanswered
-            server.failures.failed(f"The answer to {_name(request)} cannot be sent", error)
+        except Exception as error:  # noqa: BLE001 - as above: the client is answered in any case
+            server.failures.failed(f"cannot send the response to {_name(request)}", error)
             data = encode(refusal(500), server.date + connection, request.method)
         self._since = server.now
         transport.write(data)

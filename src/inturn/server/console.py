@@ -1,6 +1,6 @@
-"""The console beside the endpoint: its pages over the endpoint's database, on a port of their own.
+"""The console of the endpoint's database, served on a separate port.
 
-SQS clients share no path with it, and a slow page no event loop.
+It shares no path with SQS clients, and no event loop, so a slow page does not delay them.
 """
 
 from pathlib import Path
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def console_server(db: Database, table: ConsoleTable, server: ServerConfig) -> "ConsoleServer":
-    """Return a server of the database's console, which listens already.
+    """Return a server of the database's console that is already listening.
 
     Raises:
         SetupError: if a package of the console is not installed.
-        InputError: if its configuration is not valid, or its address not usable.
+        InputError: if its configuration is not valid, or its address cannot be used.
     """
     try:
         from inturn.console import ConsoleConfig, console, read_config

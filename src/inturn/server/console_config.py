@@ -1,4 +1,4 @@
-"""The configuration of the console beside the endpoint."""
+"""The configuration of the console that the endpoint serves."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,19 +10,19 @@ from inturn.server.tables import Table
 
 
 class ConsoleTable(Table, frozen=True, kw_only=True):
-    """``[console]``: the console of the endpoint's database, on a port of its own; off unless it is there.
+    """``[console]``: the console of the endpoint's database, on a separate port; off unless this table exists.
 
     Attributes:
         host: the address to listen on; a loopback one unless people log in.
-        port: the port; 0 takes a free one.
-        config: the file with people, masks and the log of actions, as ``inturn console --config`` takes it.
-        pipelines: the places of pipelines whose handlers dry runs use.
+        port: the port; 0: any free port.
+        config: the file with people, masks and the log of actions, as for ``inturn console --config``.
+        pipelines: the pipelines whose handlers dry runs use, each as ``file.py:name`` or ``module:name``.
     """
 
     host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535; 0 takes a free one")] = 9325
-    config: Annotated[str | None, Meta(description="the name of a file")] = None
-    pipelines: Annotated[tuple[str, ...], Meta(description='a list, as in ["ledger.py:ledger"]')] = ()
+    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535 (0: any free port)")] = 9325
+    config: Annotated[str | None, Meta(description="a file name")] = None
+    pipelines: Annotated[tuple[str, ...], Meta(description='a list of pipelines, as in ["ledger.py:ledger"]')] = ()
 
     def beside(self, folder: Path) -> "ConsoleTable":
         """Return the table with its relative files resolved against a folder."""

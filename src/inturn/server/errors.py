@@ -3,7 +3,7 @@
 Sources: the API's model with its ``awsQueryError`` and ``httpError`` traits (codes and HTTP status of the errors that
 it defines), the documentation's common errors (the others), and the service's own texts. An error has two codes: the
 JSON protocol's, which is the name of a shape, and the Query protocol's, which JSON responses carry too, in the header
-``x-amzn-query-error``. Where a text depends on the case, the caller gives it.
+``x-amzn-query-error``. Where a text depends on the case, the caller passes it.
 """
 
 from collections.abc import Callable
@@ -280,7 +280,7 @@ _TOLD: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] 
 
 
 def as_sqs_error(error: BaseException) -> SqsError:
-    """Return the error that a client is sent for an exception; an unexpected one becomes `internal_failure`."""
+    """Return the error to send to a client for an exception; an unexpected exception becomes `internal_failure`."""
     if isinstance(error, SqsError):
         return error
     return next((tell(str(error)) for kind, tell in _TOLD if isinstance(error, kind)), internal_failure())

@@ -293,7 +293,7 @@ def _size(target: bytes, headers: dict[bytes, bytes]) -> int:
 
 
 def refusal(status: int) -> Response:
-    """Return the response to a request that is malformed or too much."""
+    """Return the response to a request that is malformed, too large, or one too many."""
     # From 500 on the body is empty: only then botocore assumes a proxy's error and retries.
     body = b"" if status >= 500 else f"{status} {responses[status]}\n".encode()
     again = ((b"Retry-After", b"%d" % bounds.HTTP_RETRY_AFTER_S),) if status == 503 else ()
@@ -309,7 +309,7 @@ def encode(response: Response, server_headers: bytes, method: str = "") -> bytes
     status, body, content_type, headers = response
     lines = b"".join([b"\r\n%b: %b" % header for header in headers])
     if lines.count(b"\r") != len(headers) or lines.count(b"\n") != len(headers):
-        raise ValueError(f"{headers!r} have a line end within one: leave it out, or encode it")
+        raise ValueError(f"a header in {headers!r} contains a line end; remove or encode it")
     start = _start(status, content_type)
     return b"%b%d%b%b\r\n\r\n%b" % (start, len(body), server_headers, lines, b"" if method == "HEAD" else body)
 
@@ -317,5 +317,5 @@ def encode(response: Response, server_headers: bytes, method: str = "") -> bytes
 @lru_cache(maxsize=256)
 def _start(status: int, content_type: str) -> bytes:
     if "\r" in content_type or "\n" in content_type:
-        raise ValueError(f"The content type {content_type!r} has a line end: leave it out")
+        raise ValueError(f"content type {content_type!r} contains a line end; remove it")
     return f"HTTP/1.1 {status} {responses.get(status, '')}\r\nContent-Type: {content_type}\r\nContent-Length: ".encode()

@@ -1,4 +1,4 @@
-"""All bounds of the endpoint, by name, beside those of the queues in ``inturn.core.limits``."""
+"""All bounds of the endpoint, by name; those of the queues are in ``inturn.core.limits``."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ DATES: Final = 256
 """Number of the latest times of signed requests that are cached as numbers."""
 
 REPLAYS: Final = 250_000
-"""Number of signatures remembered to refuse repeated requests, where that is configured."""
+"""Number of signatures remembered to refuse repeated requests, if that is configured."""
 
 GRACE_S: Final = 10.0
 """Time that running requests have when the SQS endpoint is stopped, by default."""
@@ -32,19 +32,19 @@ HEALTH_S: Final = 5.0
 """The longest write to the store at which the endpoint is still healthy."""
 
 FORM_FIELDS: Final = 2_000
-"""The most fields of a form: a full batch of ten messages with ten attributes each has some four hundred."""
+"""The maximum number of fields in a form: a full batch of ten messages with ten attributes each has about 400."""
 
 FORM_DEPTH: Final = 10
-"""The most parts of a form field's name: with all parts that SDKs insert, an attribute in a batch has nine."""
+"""The maximum number of parts in a form field's name; an attribute in a batch has nine with those that SDKs insert."""
 
 BATCH_ENTRIES: Final = 10
-"""The most entries of a batch, and the most messages of one receive, over SQS."""
+"""The maximum number of entries in a batch, and of messages in one receive, over SQS."""
 
 BATCH_ID_LENGTH: Final = 80
 """The longest id of a batch's entry, as in SQS."""
 
 MESSAGE_ATTRIBUTES: Final = 10
-"""The most attributes of a message over SQS."""
+"""The maximum number of attributes of a message over SQS."""
 
 ATTRIBUTE_NAME_LENGTH: Final = 256
 """The longest name, and the longest type, of a message's attribute over SQS."""
@@ -68,13 +68,13 @@ RECEIVE_ATTEMPT_S: Final = 300
 """Time for which a receive can be repeated with its attempt id, as in SQS."""
 
 QUEUE_TAGS: Final = 50
-"""The most tags of a queue, as in SQS."""
+"""The maximum number of tags of a queue, as in SQS."""
 
 LIST_RESULTS: Final = 1_000
-"""The most queues listed at a time, as in SQS."""
+"""The maximum number of queues in one list, as in SQS."""
 
 POLICY_ACTIONS: Final = 7
-"""The most actions of one permission, as in SQS."""
+"""The maximum number of actions in one permission, as in SQS."""
 
 POLICY_BYTES: Final = 8_192
 """The longest policy of a queue, as in SQS."""
@@ -86,23 +86,23 @@ PURGE_S: Final = 60
 """Time after a purge for which the next is refused over SQS."""
 
 MOVES_PER_S: Final = 500
-"""The most messages that a move task moves in a second, as in SQS; also the default."""
+"""The maximum number of messages that a move task moves per second, as in SQS; also the default."""
 
 MOVES_AT_ONCE: Final = 50
-"""The most messages that a move task moves in one transaction."""
+"""The maximum number of messages that a move task moves in one transaction."""
 
 SHARED_S: Final = 1.0
 """Interval at which a server checks its database for changed access keys and for move tasks that need a server."""
 
 MOVE_FULL_S: Final = 1
-"""Pause of a move task whose next message has no room in its queue, in seconds."""
+"""Pause of a move task while the target queue is full, in seconds."""
 
 MOVER_S: Final = 5
-"""Time for which a move task waits for its server before another takes it over; longer than between two steps of the
-slowest."""
+"""Time after the last step of a move task until another server takes it over; longer than the longest time between two
+steps."""
 
 MOVE_TASKS: Final = 10
-"""The most move tasks of a queue that are remembered, the running one included, as in SQS."""
+"""The maximum number of move tasks stored with a queue, including the running one, as in SQS."""
 
 DECISIONS: Final = 4_096
 """Number of combinations of key, action and queue whose permission is cached."""
@@ -111,7 +111,7 @@ FAILURE_TOLD_S: Final = 60.0
 """Time after a failure, or a refused request, until the next one of its kind is written to the endpoint's log."""
 
 FAILURE_KINDS: Final = 100
-"""Number of kinds of failures that the endpoint's log distinguishes at a time; further ones are one kind."""
+"""Number of kinds of failures that the endpoint's log distinguishes at a time; further kinds are counted as one."""
 
 CREDENTIAL_BYTES: Final = 512
 """Number of bytes of a request searched for the region of its credential: a key's id has at most 128 bytes."""
@@ -126,30 +126,30 @@ CALLERS: Final = 4_096
 """Number of keys, each in one region, whose names of queues are cached."""
 
 HTTP_HEADER_BYTES: Final = 64 * 1024
-"""The longest target and headers of an HTTP request, together: a target holds a message where a client sends by GET."""
+"""The maximum length of target and headers of an HTTP request together; with GET, the target contains the message."""
 
 HTTP_HEADERS: Final = 100
-"""The most headers of an HTTP request."""
+"""The maximum number of headers of an HTTP request."""
 
 HTTP_BODY_BYTES: Final = 4 * BODY_BYTES
-"""The longest body of an HTTP request: the longest message is up to three times as long in JSON or percent-encoded."""
+"""The longest body of an HTTP request: JSON or percent-encoding makes the longest message up to three times as long."""
 
 HTTP_PENDING_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes that all HTTP connections together may hold of requests before the handler gets them: heads,
-unfinished bodies, and requests that wait behind another. These clients are not authorized yet."""
+"""The maximum number of bytes that all HTTP connections together hold of requests that the handler does not have yet:
+headers, incomplete bodies, and requests that wait behind another. These clients are not authorized yet."""
 
 HTTP_PENDING_LEAST: Final = 16 * 1024 * 1024
-"""The least value of that setting: half of it has room for two of the longest bodies."""
+"""The minimum of that setting: half of it holds two bodies of the maximum length."""
 
 HTTP_CONNECTIONS: Final = 1_000
-"""The most HTTP connections at a time, just below the 1,024 open files that a process is commonly allowed."""
+"""The maximum number of HTTP connections, just below the usual limit of 1,024 open files per process."""
 
 HTTP_RESERVED: Final = 16
-"""Number of connections beyond the most that are still read, so that health checks are answered; all other requests on
-them are refused for too many connections. The newest is read: the oldest of these is cut."""
+"""Number of connections beyond the maximum that are still read, so that health checks are answered; other requests on
+them are refused. If there are more, the oldest of them is closed."""
 
 HTTP_RETRY_AFTER_S: Final = 1
-"""Seconds after which a client that found no room should come again."""
+"""Seconds after which a client that was refused for lack of capacity should retry."""
 
 HTTP_PIPELINED: Final = 16
 """Number of requests of an HTTP connection that wait behind an unanswered one before reading pauses."""
@@ -170,10 +170,11 @@ HTTP_UNREAD_S: Final = 30.0
 """Time for which an HTTP client may leave its answers unread."""
 
 GARBAGE_OBJECTS: Final = 20_000
-"""Number of new objects in a server before it searches them for cycles; a request makes none."""
+"""Number of new objects before the garbage collector searches them for cycles; a request creates no cycles."""
 
 HTTP_LINGER_S: Final = 2.0
-"""Time for which a refused HTTP client is still read after its answer: closed at once, it would lose the answer."""
+"""Time for which the server still reads from a refused HTTP client: if it closed at once, the client could lose the
+answer."""
 
 HOSTS: Final = 64
 """Number of host names used by clients for which it is cached whether an endpoint without keys owns them."""

@@ -27,7 +27,7 @@ READING: Final = frozenset(
         "ListQueues",
     )
 )
-"""The actions that change nothing; a receive is not among them, since it hides messages."""
+"""The actions that only read. ReceiveMessage is not one of them, since it hides messages."""
 
 _SETTING: Final = frozenset(("AddPermission", "CreateQueue", "SetQueueAttributes"))
 """The actions that may set a policy."""
@@ -58,12 +58,12 @@ class Local:
         from_page = b"origin" in headers or headers.get(b"sec-fetch-site", b"none") != b"none"
         if from_page or not self.is_own(headers.get(b"host", b"")):
             raise access_denied(
-                "This endpoint has no access keys, so it does not answer web pages, nor requests to a host that is "
-                "neither this machine nor that of its base_url. Configure access keys, or base_url."
+                "This endpoint has no access keys, so it refuses requests from web pages, and requests to a host that "
+                "is neither this machine nor the host of base_url. Configure access keys, or base_url."
             )
 
     def enter(self, request: Request) -> None:
-        """Check the same again; requests need no signature."""
+        """Check the head again; requests need no signature."""
         self.admit(request)
 
     def permit(self, _who: None, request: Request, call: Call) -> Permit:
@@ -71,7 +71,8 @@ class Local:
 
         A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
         passes, since a page cannot add that header. A signature in the query proves nothing, as it cannot be verified
-        without keys. The region that a request is signed for is believed, if it can be one and is the required one.
+        without keys. The region that a request is signed for is not
+        verified; it must be valid, and equal to the required region, if any.
         """
         headers = request.headers
         if call.action not in READING and b"authorization" not in headers:
@@ -79,8 +80,8 @@ class Local:
             is_shown = request.method != "POST" and any(kind in accepted for kind in _IN_A_PAGE)
             if is_shown or not _is_from(headers.get(b"referer"), headers.get(b"host", b"")):
                 raise access_denied(
-                    "This endpoint has no access keys, so it changes nothing for a request that a browser may have "
-                    "made: one with the address of another page as Referer, or a GET that accepts text/html or images. "
+                    "This endpoint has no access keys, so it refuses changes by requests that a browser may have sent: "
+                    "with the address of another page as Referer, or as a GET that accepts text/html or images. "
                     "Send it by POST, without a Referer; or configure access keys and sign it."
                 )
         if call.action in _SETTING:
@@ -94,7 +95,7 @@ class Local:
         """Log, once, that policies are stored but not applied."""
         if not self._has_told:
             self._has_told = True
-            _LOG.warning("policies of queues do not apply: without access keys everybody is the owner")
+            _LOG.warning("queue policies do not apply: without access keys every client counts as the owner")
 
     def _called(self, said: bytes) -> Permit:
         region = scoped_region(said)
@@ -111,7 +112,7 @@ class Local:
 
 
 def _is_from(referer: bytes | None, host: bytes) -> bool:
-    """Return whether a request comes from no page, or from one of this host and port."""
+    """Return whether a request has no referring page, or one of this host and port."""
     if not referer:
         return True
     try:
@@ -138,7 +139,7 @@ def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def scoped_region(said: bytes) -> str | None:
-    """Return the region of a :func:`credential`, quoted or not; refuse what cannot be one.
+    """Return the region of a :func:`credential`, quoted or not; refuse an invalid one.
 
     As in ``Credential=key/20261123/us-east-1/sqs/aws4_request``.
     """
@@ -147,6 +148,6 @@ def scoped_region(said: bytes) -> str | None:
         return None
     region = parts[2].decode("latin-1")
     if not is_region(region):
-        text = f"Credential should be scoped to a valid region, not {region!r}: small letters, digits and hyphens."
+        text = f"Credential should be scoped to a valid region (lower-case letters, digits, hyphens), not {region!r}."
         raise signature_does_not_match(text)
     return region

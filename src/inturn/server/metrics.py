@@ -70,7 +70,7 @@ class RequestCounts:
 
 
 class _Traffic:
-    """The counts of messages that went through one queue."""
+    """The counts of messages sent to and received from one queue."""
 
     __slots__ = ("deleted", "duplicates", "received", "sent")
 
@@ -100,7 +100,7 @@ class Metrics:
         self._health = _TimedCache(self._probe, core_limits.FIGURES_S)
 
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
-        """Count the results of one transaction of the writer; called by the thread or task that leads it.
+        """Count the results of one transaction of the writer; called by the thread or task that runs the transaction.
 
         Receives that found nothing and keep waiting are not counted.
         """
@@ -153,7 +153,7 @@ class Metrics:
             messages, queues = await self._health()
         except (InturnError, TimeoutError) as error:
             self._failures.failed("the store cannot be written", error)
-            return False, {"status": "unavailable", "error": "the store cannot be written; the log says more"}
+            return False, {"status": "unavailable", "error": "the store cannot be written; see the log"}
         return True, {"status": "ok", "queues": queues, "messages": messages}
 
     async def _look(self) -> Figures:
@@ -169,39 +169,39 @@ class Metrics:
             yield _gauge(f"inturn_queue_{name}{'_seconds' if unit else ''}", what, values)
         traffic = dict(self._traffic)
         for name, what, of in (
-            ("messages_sent", "Messages that were added.", "sent"),
-            ("messages_received", "Messages that were received, each time counted.", "received"),
-            ("messages_deleted", "Messages that their receivers deleted.", "deleted"),
-            ("duplicates_dropped", "Sends of messages that were known already.", "duplicates"),
+            ("messages_sent", "Messages sent, without duplicates.", "sent"),
+            ("messages_received", "Messages received; each delivery of a message counts.", "received"),
+            ("messages_deleted", "Messages deleted by their receivers.", "deleted"),
+            ("duplicates_dropped", "Messages dropped as duplicates when they were sent.", "duplicates"),
         ):
             counts = {(queue,): getattr(each, of) for queue, each in traffic.items()}
             yield _counter(f"inturn_{name}", what, ["queue"], counts)
         requests = {(action or "unknown", code or "OK"): n for (action, code), n in self._asked.requests.items()}
-        yield _counter("inturn_requests", "Requests that were answered.", ["action", "code"], requests)
-        seconds = HistogramMetricFamily("inturn_request_seconds", "How long requests took.", labels=["action"])
+        yield _counter("inturn_requests", "Requests answered, by action and code.", ["action", "code"], requests)
+        seconds = HistogramMetricFamily("inturn_request_seconds", "Duration of requests.", labels=["action"])
         for action, latency in self._asked.latencies.items():
             seconds.add_metric([action or "unknown"], buckets(self._bounds_s, latency.counts), latency.sum_s)
         yield seconds
         if self._commands:  # else `watch` was never called
-            sizes = HistogramMetricFamily("inturn_commit_batch_size", "How many commands shared a commit.", labels=[])
+            sizes = HistogramMetricFamily("inturn_commit_batch_size", "Number of commands per commit.", labels=[])
             sizes.add_metric([], buckets(_SIZES, self._batches), self._commands)
             yield sizes
         if self.front is not None:
-            connections = GaugeMetricFamily("inturn_http_connections", "Connections that are open.")
+            connections = GaugeMetricFamily("inturn_http_connections", "Open connections.")
             connections.add_metric([], self.front.open_connections)
             yield connections
-            pending = GaugeMetricFamily("inturn_http_pending_bytes", "Bytes of requests that are not whole, or wait.")
+            pending = GaugeMetricFamily("inturn_http_pending_bytes", "Bytes of incomplete and waiting requests.")
             pending.add_metric([], self.front.pending_bytes)
             yield pending
-            yield _counter(
-                "inturn_http_requests", "Requests that came, answered or not.", [], {(): self.front.requests}
-            )
+            yield _counter("inturn_http_requests", "Requests received, answered or not.", [], {(): self.front.requests})
             refused = {(str(status),): count for status, count in self.front.refused.items()}
-            yield _counter("inturn_http_refused", "Requests that were none, or too much.", ["status"], refused)
+            yield _counter(
+                "inturn_http_refused", "Requests refused as malformed, too large or too many.", ["status"], refused
+            )
 
 
 def _written(store: Any, now_ms: int) -> tuple[int, int]:
-    """Write to the store; return the numbers of messages and queues."""
+    """Write to the store; return the number of messages and the number of queues."""
     messages: int = store.servers.written(now_ms)
     return messages, len(store.queues)
 
@@ -226,7 +226,7 @@ class _TimedCache:
 
 
 class _Families(Collector):
-    """A collector of ready metrics."""
+    """A collector of metrics that already have their values."""
 
     def __init__(self, families: list[Any]) -> None:
         self._families = families

@@ -10,7 +10,7 @@ import msgspec
 
 
 def misfit_text(text: str, tables: Mapping[str, Any], data: dict[str, Any], source: str) -> str:
-    """Return what is wrong with a configuration, and where.
+    """Return the error text for a configuration, with the line and the table of the error.
 
     Args:
         text: msgspec's error text.
@@ -27,9 +27,9 @@ def misfit_text(text: str, tables: Mapping[str, Any], data: dict[str, Any], sour
     if named and "unknown" in what:
         name, what = named[1], _unknown(named[1], tables.get(table))
     elif named:
-        what = f"it has no {named[1]!r}, which it must have"
+        what = f"the setting {named[1]!r} is missing"
     elif table not in tables or (table and number is None and what.startswith("Expected") and name is None):
-        what = f"this is to be {f'tables, [[{table}]]' if table in {'keys', 'queues', 'webhooks'} else 'a table'}"
+        what = f"expected {f'[[{table}]] tables' if table in {'keys', 'queues', 'webhooks'} else 'a table'}"
     elif name is not None:
         what = misfit(tables[table], name, _value(data, table, number, name))
     line = _line(source, table, number or 0, name)
@@ -41,18 +41,18 @@ def misfit_text(text: str, tables: Mapping[str, Any], data: dict[str, Any], sour
 def _unknown(name: str, table: Any) -> str:
     known = () if table is None else table.__struct_fields__
     near = get_close_matches(name, known, 1)
-    meant = f"is {near[0]!r} meant? " if near else ""
-    return f"{name!r} is no setting: {meant}There are {', '.join(known)}"
+    meant = f"; did you mean {near[0]!r}? Known" if near else "; known"
+    return f"unknown setting {name!r}{meant} settings: {', '.join(known)}"
 
 
 def misfit(table: Any, name: str, value: Any) -> str:
-    """Return the text for a value that does not fit its setting in a table of this type."""
+    """Return the error text for an invalid value of a setting in a table of this type."""
     info = msgspec.inspect.type_info(table)
     fields = {each.name: each.type for each in info.fields} if isinstance(info, msgspec.inspect.StructType) else {}
     of = fields.get(name)
     expected = (of.extra_json_schema or {}).get("description", "") if isinstance(of, msgspec.inspect.Metadata) else ""
-    shown = "of another kind" if name in {"secret", "secrets"} else f"{value!r}"
-    return f"{name} is {shown}; expected is {expected}"
+    shown = "of the wrong type" if name in {"secret", "secrets"} else f"{value!r}"
+    return f"{name} is {shown}; expected {expected}"
 
 
 def _value(data: Any, table: str, number: int | None, name: str) -> Any:
@@ -63,7 +63,7 @@ def _value(data: Any, table: str, number: int | None, name: str) -> Any:
 
 
 def _line(source: str, table: str, number: int, name: str | None) -> int | None:
-    """Return the line of a name in a table, or of the table; None if it is not written in the usual way."""
+    """Return the line of a name in a table, or of the table; None if the text has an unusual form."""
     current, seen = "", Counter[str]()
     for line, text in enumerate(source.splitlines(), 1):
         header = re.match(r"\s*(\[\[?)\s*([\w-]+)", text)

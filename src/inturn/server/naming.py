@@ -33,8 +33,8 @@ class Scope(NamedTuple):
     account: str
 
     def __str__(self) -> str:
-        """Return the scope for messages to people."""
-        return f"{self.region} of {self.account}"
+        """Return the scope as text for users."""
+        return f"region {self.region} of account {self.account}"
 
 
 class Home(NamedTuple):
@@ -121,7 +121,7 @@ def scope_of(home: Scope, stored: str) -> tuple[Scope, str]:
 
 
 def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:
-    """Return the home's queues that have their ARN as stored name: they were created while the home was another.
+    """Return the home's queues that have their ARN as stored name: they were created while another home was set.
 
     Raises:
         InputError: if another queue has the bare name of one of them.
@@ -131,8 +131,8 @@ def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:
     twice = sorted(found.intersection(queues))
     if twice:
         raise InputError(
-            f"with server.region {home.region!r} and server.account {home.account!r} two queues of the database have "
-            f"one name: {twice[0]!r} and {prefix(home)}{twice[0]}, which was made while they were others. Set them as "
-            "they were, or empty one of the queues and delete it (inturn queue delete)"
+            f"with server.region {home.region!r} and server.account {home.account!r}, two queues of the database have "
+            f"the same name: {twice[0]!r} and {prefix(home)}{twice[0]}, which was created under other settings. "
+            "Restore the previous settings, or empty one of the queues and delete it (inturn queue delete)"
         )
     return frozenset(found)

@@ -1,4 +1,4 @@
-"""The pages beside the API: health, readiness, metrics, and a start page for browsers."""
+"""The pages of the endpoint besides the API: health, readiness, metrics, and a start page for browsers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,18 +26,18 @@ _ABOUT: Final = b"""<!doctype html>
 <title>inturn: an SQS endpoint</title>
 <style>body { font: 16px/1.5 sans-serif; max-width: 40em; margin: 3em auto; padding: 0 1em }</style>
 <h1>inturn</h1>
-<p>This is an SQS endpoint: queues with message groups, ordered and exactly once, spoken to as Amazon SQS is.
-It is for programs. Give its address to boto3, the AWS CLI or another SQS client as the endpoint's URL:</p>
+<p>This is an SQS endpoint: ordered, exactly-once queues with message groups, for clients of Amazon SQS.
+It is meant for programs. Set its address as the endpoint URL of boto3, the AWS CLI or another SQS client:</p>
 <pre>aws --endpoint-url ADDRESS sqs list-queues</pre>
 <p><a href="health">/health</a> answers as long as the process runs, <a href="ready">/ready</a> as long as its database
 can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
-<p>Its documentation: <a href="https://github.com/inturn-dev/inturn/blob/main/docs/server.md">The SQS endpoint</a>.</p>
+<p>Documentation: <a href="https://github.com/inturn-dev/inturn/blob/main/docs/server.md">The SQS endpoint</a>.</p>
 </html>
 """
 
 
 class Pages:
-    """The pages of an endpoint, which is not ready any more while it ``is_stopping``."""
+    """The pages of an endpoint, which is no longer ready while it ``is_stopping``."""
 
     def __init__(self, config: Config, metrics: Metrics, failures: Failures) -> None:
         self.is_stopping = False
@@ -82,16 +82,16 @@ class Pages:
         return request.method in {"GET", "HEAD"} and request.target.partition(b"?")[0] in _VITAL
 
     async def _show(self, page: Page, request: Request, reply: Reply) -> None:
-        """Give a page, or 403 if an endpoint without keys must not show it to the client."""
+        """Return a page, or 403 if an endpoint without keys must not show it to the client."""
         try:
             if self._is_guarded:
                 self._local.admit(request)
             response = await page(request)
         except SqsError as error:
             response = _text(403, error.message)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who asks is answered
-            self._failures.failed("a page failed", error)
-            response = Response(503, b"the store cannot be asked; the log says more\n", "text/plain")
+        except Exception as error:  # noqa: BLE001 - the client is answered in any case
+            self._failures.failed("the request for a page failed", error)
+            response = Response(503, b"the store cannot be read; see the log\n", "text/plain")
         reply(response)
 
     async def _about(self, _request: Request) -> Response:
@@ -111,7 +111,8 @@ class Pages:
             is_loopback(request.peer.rpartition(":")[0]) and self._local.is_own(request.headers.get(b"host", b""))
         ):
             return _text(
-                403, 'metrics are for this machine only; metrics = "all" in [server] shows them to all who come'
+                403,
+                'metrics are shown to this machine only; set metrics = "all" in [server] to show them to all clients',
             )
         return Response(200, await self._metrics.page(), PAGE_TYPE)
 

@@ -97,7 +97,7 @@ class Policies:
             if queue is None or (key.admin and action in ADMIN_ACTIONS):
                 continue
             info, is_owner = queues.get(queue), key.account == owner_of(self._context, queue)
-            if info is None and is_owner:  # the action reports a missing queue; other accounts are not told
+            if info is None and is_owner:  # the action reports a missing queue, but not to other accounts
                 continue
             policy = None if info is None else kept(info.settings, POLICY, None)
             names = tuple(f"sqs:{each.lower()}" for each in {action, permission(action)})

@@ -109,7 +109,7 @@ class Endpoint:
 
     @property
     def console_url(self) -> str | None:
-        """The address of the console; None: there is none."""
+        """The address of the console; None: no console is configured."""
         return None if self._console is None else self._console.url
 
     @property
@@ -132,7 +132,7 @@ class Endpoint:
         """Create the configured queues and listen.
 
         Raises:
-            InputError: if a queue differs from its configuration, or if the address or the certificate is not usable.
+            InputError: if a queue differs from its configuration, or the address or the certificate cannot be used.
             StoreError: if the database cannot be used.
         """
         self._config = await self._shared.start()
@@ -185,7 +185,7 @@ class Endpoint:
         _LOG.info("inturn serves %s", self.url, extra=told)
         if self._console is not None:
             self._console.start()
-            _LOG.info("its console is at %s", self._console.url)
+            _LOG.info("the console is at %s", self._console.url)
         if ruled and isinstance(self._app.gate, Local):
             self._app.gate.tell_of_policies()
 
@@ -201,14 +201,14 @@ class Endpoint:
         (self._webhooks if self._webhooks.takes(request) else self._app).handle(request, reply)
 
     def _find_home(self) -> None:
-        """Find the queues of the server's own region and account, and warn of queues that are out of reach."""
+        """Find the queues of the server's own region and account, and warn of queues that cannot be reached."""
         queues, home = list(self._db.store.queues), self._context.home
         self._place.home = Home(home, named_by_arn(home, queues))
         elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)
         if elsewhere and self._place.joined:
             told = {"region": home.region, "queues": elsewhere}
             _LOG.warning(
-                "regions are joined, so queues of other regions than the server's are out of reach", extra=told
+                'queues of regions other than the server\'s cannot be reached: server.regions is "joined"', extra=told
             )
 
     async def _make(self, queue: QueueConfig) -> None:
@@ -217,7 +217,7 @@ class Endpoint:
         try:
             await self._db.writer.arun(create_queue(self._context.to(RequestOrigin("", region, account)), params))
         except SqsError as error:
-            msg = f"[[queues]] {queue.name!r} cannot be made as it is configured: {error.message}"
+            msg = f"[[queues]] {queue.name!r} cannot be created as configured: {error.message}"
             raise InputError(msg) from error
 
     def _gate(self) -> Access | Local:
@@ -227,7 +227,7 @@ class Endpoint:
         return Local(config.server.base_url, config.server.region if config.server.check_region else None)
 
     async def _look(self) -> None:
-        """Apply regularly what other servers have changed."""
+        """Apply the changes of other servers at regular intervals."""
         while True:
             await asyncio.sleep(limits.SHARED_S)
             self._failures.look()
@@ -237,11 +237,11 @@ class Endpoint:
             except StoreError:  # the database is unavailable; requests meanwhile are answered with an error
                 continue
             except InturnError as error:
-                self._failures.failed("what other servers were told cannot be read", error)
+                self._failures.failed("cannot read the changes of other servers", error)
                 continue
             if keys is None:
                 continue
-            _LOG.info("access keys were changed", extra={"keys": len(keys)})
+            _LOG.info("the access keys have changed", extra={"keys": len(keys)})
             if isinstance(self._app.gate, Access):
                 self._app.gate.use(keys)  # without keys, every request is refused
             elif keys:
@@ -298,7 +298,7 @@ async def _serve(endpoint: Endpoint, signals: "asyncio.Queue[signal.Signals]", g
 
 
 async def asked(known: StopSignals, signals: "asyncio.Queue[signal.Signals]", what: StopRequest) -> signal.Signals:
-    """Return the next of the signals that asks for this; the others before it change nothing."""
+    """Wait for a signal that makes this request and return it; earlier signals without it are ignored."""
     while known.asks(came := await signals.get()) != what:
         pass
     return came
@@ -337,11 +337,11 @@ def _limits(config: Config) -> http.RequestLimits:
 
 def _not_listening(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {host} is in use: stop what listens there, or give another --port"
+        return f"port {port} on {host} is in use; stop the process that listens on it, or set another --port"
     reason = error.strerror or error
     if error.errno is not None and error.errno > 0:
         reason = os.strerror(error.errno)  # asyncio's own text repeats the address
-    return f"{host}:{port} cannot be listened on ({reason}): give another --host or --port"
+    return f"cannot listen on {host}:{port} ({reason}); set another --host or --port"
 
 
 def _tls(cert: str, key: str | None) -> ssl.SSLContext:
@@ -351,6 +351,6 @@ def _tls(cert: str, key: str | None) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error.strerror or error
         raise InputError(
-            f"the certificate {cert} with the key {key} is of no use: {reason}; both are PEM files that belong together"
+            f"cannot use certificate {cert} with key {key}: {reason}; expected two PEM files that belong together"
         ) from error
     return context

@@ -26,7 +26,7 @@ _PLAIN: Final = SealingKeys()
 class SavedKey(Struct):
     """A key's JSON form, with its secret or the sealed one; newer versions may have added fields.
 
-    Versions that know of no sealed secrets refuse to read a key with one.
+    Versions that do not support sealed secrets refuse to read a sealed key.
     """
 
     secret: str | UnsetType = UNSET
@@ -52,7 +52,7 @@ class SavedKey(Struct):
         return self.key(key_id, secret)
 
     def key(self, key_id: str, secret: str | None) -> AccessKey:
-        """Return the key, with a secret that is given.
+        """Return the key with the given secret.
 
         Raises:
             InputError: if it is malformed.
@@ -105,8 +105,8 @@ def saved_in(facts: Mapping[str, str]) -> dict[str, SavedKey]:
 def keys_in(facts: Mapping[str, str], sealing: SealingKeys = _PLAIN) -> tuple[AccessKey, ...]:
     """Return the keys among the saved values.
 
-    One that cannot be opened is logged. It gets a secret that nobody knows: its requests are refused, and a server that
-    has no other key still requires signatures.
+    A key that cannot be opened is logged and gets a random secret: its requests are refused, and a server that has no
+    other key still requires signatures.
 
     Raises:
         InputError: if one of them is malformed.
@@ -116,27 +116,27 @@ def keys_in(facts: Mapping[str, str], sealing: SealingKeys = _PLAIN) -> tuple[Ac
         try:
             found.append(saved.opened(key_id, sealing))
         except SealedSecretError as error:
-            _LOG.error("requests of the access key %s are refused: %s", key_id, error)
+            _LOG.error("requests with access key %s are refused: %s", key_id, error)
             found.append(saved.key(key_id, secrets.token_urlsafe()))
     return tuple(found)
 
 
 def check_sealing(saved: Mapping[str, SavedKey], sealing: SealingKeys) -> None:
-    """Check that a key is not saved in plain text beside sealed ones.
+    """Check that no key is saved in plain text next to sealed ones.
 
     Raises:
         InputError: if it would be.
     """
     if sealing.newest is None and any(each.sealed_with is not None for each in saved.values()):
-        raise InputError(f"the access keys in the database are sealed, and no sealing key is given; {GIVE_ONE}")
+        raise InputError(f"the access keys in the database are sealed, but no sealing key is configured; {GIVE_ONE}")
 
 
 def _malformed(key_id: str) -> InputError:
     name = name_of(key_id)
-    return InputError(f"what is kept as {name!r} in inturn_fact is no access key; 'inturn keys remove' takes it away")
+    return InputError(f"{name!r} in table inturn_fact is not a valid access key; remove it with 'inturn keys remove'")
 
 
-# --- what the commands do ---
+# --- the operations of the commands ---
 
 
 def keys(db: Database) -> dict[str, SavedKey]:
@@ -149,7 +149,7 @@ def keys(db: Database) -> dict[str, SavedKey]:
 
 
 def save_key(db: Database, key: AccessKey, sealing: SealingKeys = _PLAIN) -> bool:
-    """Add a key, or replace the one with its id; return whether there was one. A file has no keys."""
+    """Add a key, or replace the one with its id; return whether it existed. A file, which has no keys, is refused."""
 
     def save(servers: "ServerStore") -> bool:
         there = saved_in(servers.facts())
@@ -161,7 +161,7 @@ def save_key(db: Database, key: AccessKey, sealing: SealingKeys = _PLAIN) -> boo
 
 
 def remove_key(db: Database, key_id: str) -> bool:
-    """Remove a key; return whether there was one. A file, which has no keys, is refused."""
+    """Remove a key; return whether it existed. A file, which has no keys, is refused."""
 
     def remove(servers: "ServerStore") -> bool:
         if is_there := name_of(key_id) in servers.facts():
@@ -172,16 +172,16 @@ def remove_key(db: Database, key_id: str) -> bool:
 
 
 def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str]]:
-    """Seal all keys with the newest sealing key, in one transaction. A file has no keys.
+    """Seal all keys with the newest sealing key, in one transaction. A file, which has no keys, is refused.
 
     Returns:
         The ids of the keys that were sealed, and of those that cannot be opened, each with the reason.
 
     Raises:
-        InputError: if there is no sealing key, or a key is malformed.
+        InputError: if no sealing key is configured, or a key is malformed.
     """
     if sealing.newest is None:
-        raise InputError(f"there is no sealing key; {GIVE_ONE}")
+        raise InputError(f"no sealing key is configured; {GIVE_ONE}")
 
     def seal(servers: "ServerStore") -> tuple[list[str], dict[str, str]]:
         sealed, unopened = [], {}
@@ -202,7 +202,7 @@ def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str
 
 def _in_database(db: Database, do: "Callable[[ServerStore], _T]") -> _T:
     if not db.store.servers.is_shared:
-        raise InputError("a file keeps no access keys: they are [[keys]] in the configuration of its server")
+        raise InputError("a database file stores no access keys; add them as [[keys]] in the configuration of its server")
 
     def run(store: Any, _now_ms: int) -> _T:
         return do(store.servers)

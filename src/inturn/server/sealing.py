@@ -1,8 +1,8 @@
 """Encryption of the secrets of access keys in a database, so that a dump or a replica of it shows none.
 
-A secret is sealed with AES-256-GCM under a sealing key, which is outside the database: in a file or in a variable of
-the environment. The id of the access key is authenticated with it, so that sealed secrets cannot change places.
-Several sealing keys may be given: the first seals, all of them open.
+A secret is sealed with AES-256-GCM under a sealing key outside the database: in a file or in an environment variable.
+The id of the access key is authenticated too, so sealed secrets cannot be exchanged. With several sealing keys, the
+first one seals, and each of them opens.
 """
 
 import base64
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "INTURN_SEALING_KEY"
 FILE_VARIABLE: Final = "INTURN_SEALING_KEY_FILE"
-GIVE_ONE: Final = f"set {VARIABLE}, or {FILE_VARIABLE} to the name of a file"
+GIVE_ONE: Final = f"set {VARIABLE} to a key, or {FILE_VARIABLE} to the name of a file with keys"
 _VERSION: Final = "1"
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12  # as GCM recommends; random, for far fewer than 2^32 secrets
-_MAKE_ONE: Final = "'openssl rand -base64 32' makes one"
+_MAKE_ONE: Final = "create one with 'openssl rand -base64 32'"
 
 
 class SealedSecretError(InputError):
@@ -34,7 +34,7 @@ class SealingKeys:
     """Sealing keys, the newest first; without any, secrets are not sealed.
 
     Attributes:
-        newest: the fingerprint of the key that seals; None: there is none.
+        newest: the fingerprint of the key that seals; None: secrets are not sealed.
     """
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
@@ -57,17 +57,17 @@ class SealingKeys:
         """Return the secret of an access key.
 
         Raises:
-            SealedSecretError: if its sealing key is not here, or if it was changed.
+            SealedSecretError: if its sealing key is not configured, or the sealed secret was changed.
         """
         version, _, rest = sealed.partition(".")
         name, _, data = rest.partition(".")
         if version != _VERSION:
-            raise SealedSecretError(f"the secret of the access key {key_id!r} is sealed in an unknown, newer form")
+            raise SealedSecretError(f"the secret of access key {key_id!r} is sealed in a newer format; update inturn")
         cipher = self._ciphers.get(name)
         if cipher is None:
             raise SealedSecretError(
-                f"the secret of the access key {key_id!r} is sealed with the sealing key {name!r}, which is not among "
-                f"those given here ({', '.join(self._ciphers) or 'none'}); add it to the file of sealing keys"
+                f"the secret of access key {key_id!r} is sealed with sealing key {name!r}, which is not configured "
+                f"here (configured: {', '.join(self._ciphers) or 'none'}); add it to the file of sealing keys"
             )
         from cryptography.exceptions import InvalidTag
 
@@ -76,8 +76,8 @@ class SealingKeys:
             return cipher.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _context(name, key_id)).decode()
         except (InvalidTag, ValueError):
             raise SealedSecretError(
-                f"the sealed secret of the access key {key_id!r} was changed in the database, or belongs to another "
-                "key; 'inturn keys add' gives it a new one"
+                f"the sealed secret of access key {key_id!r} was changed in the database, or belongs to another key; "
+                "set a new one with 'inturn keys add'"
             ) from None
 
 
@@ -87,11 +87,11 @@ def sealed_with(sealed: str) -> str:
 
 
 class SealingKeySource:
-    """The place of the sealing keys: a file, which is read again when it changes, or the environment.
+    """The source of the sealing keys: a file, read again when it changes, or an environment variable.
 
     Args:
-        file: its name; None: that of ``INTURN_SEALING_KEY_FILE``, else the keys of ``INTURN_SEALING_KEY``.
-        environ: the environment.
+        file: name of the file; None: that of ``INTURN_SEALING_KEY_FILE``, else the keys of ``INTURN_SEALING_KEY``.
+        environ: the environment variables.
     """
 
     def __init__(self, file: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> None:
@@ -100,7 +100,7 @@ class SealingKeySource:
         self._text = environ.get(VARIABLE, "")
 
     def read(self) -> SealingKeys:
-        """Return the keys as they are now.
+        """Return the current keys.
 
         Raises:
             InputError: if the file cannot be read or has no key, or if one of them is malformed.
@@ -110,9 +110,9 @@ class SealingKeySource:
         try:
             keys = _keys_in(self._file.read_text(encoding="utf-8"), str(self._file))
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self._file}: {getattr(error, 'strerror', None) or 'this is no UTF-8'}") from error
+            raise InputError(f"{self._file}: {getattr(error, 'strerror', None) or 'not valid UTF-8'}") from error
         if not keys:
-            raise InputError(f"{self._file} has no sealing key; {_MAKE_ONE}")
+            raise InputError(f"{self._file} contains no sealing key; {_MAKE_ONE}")
         return SealingKeys(keys)
 
 
@@ -125,7 +125,7 @@ def _keys_in(text: str, where: str) -> list[bytes]:
         except ValueError:
             key = b""
         if len(key) != _KEY_BYTES:
-            raise InputError(f"the sealing key {number} of {where} is not {_KEY_BYTES} bytes in Base64; {_MAKE_ONE}")
+            raise InputError(f"sealing key {number} of {where} is not {_KEY_BYTES} bytes in Base64; {_MAKE_ONE}")
         keys.append(key)
     return keys
 
@@ -141,5 +141,5 @@ def _cipher(key: bytes) -> "AESGCM":
 
 
 def _context(fingerprint: str, key_id: str) -> bytes:
-    """Return what is authenticated beside a secret."""
+    """Return the data that is authenticated together with a secret."""
     return f"inturn access key\0{_VERSION}\0{fingerprint}\0{key_id}".encode()

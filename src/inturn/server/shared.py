@@ -46,16 +46,17 @@ class Shared:
 
         Raises:
             StoreError: if the database cannot be used.
-            InputError: if a saved value fits no setting, or the sealing keys cannot be read.
+            InputError: if a saved value is not valid for its setting, or the sealing keys cannot be read.
         """
         self._sealing = self._source.read()
         self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
         for name in changed:
-            _LOG.warning("%s in the database; all servers have it now as it is configured here", name)
+            _LOG.warning("%s in the database; it is replaced by the value configured here", name)
         config = replace(self._config, keys=keys_in(facts, self._sealing))
         others = {key.id for key in config.keys} - {key.id for key in self._config.keys}
         if others:
-            _LOG.info("keys that are not configured here are in the database", extra={"ids": ", ".join(sorted(others))})
+            ids = ", ".join(sorted(others))
+            _LOG.info("the database has access keys that are not configured here", extra={"ids": ids})
         kept = {name.removeprefix(_SETTING): value for name, value in facts.items() if name.startswith(_SETTING)}
         return with_options(config, {name: msgspec.json.decode(kept[name]) for name in SETTINGS if name in kept})
 
@@ -68,10 +69,10 @@ class Shared:
         if not self._db.store.servers.is_shared:
             return None
         version, facts = await self._db.writer.arun(Ask("", self._look))
-        while (found := await self._sealing_now()) != self._sealing:  # the keys may have been sealed with them since
+        while (found := await self._sealing_now()) != self._sealing:  # and may already be in use
             if found is None:
                 return None
-            _LOG.info("the sealing keys were changed", extra={"newest": found.newest})
+            _LOG.info("the sealing keys have changed", extra={"newest": found.newest})
             self._sealing, self._version = found, -1
             version, facts = await self._db.writer.arun(Ask("", self._look))
         if version == self._version:
@@ -80,17 +81,17 @@ class Shared:
         return keys_in(facts, self._sealing)
 
     async def _sealing_now(self) -> SealingKeys | None:
-        """Return the sealing keys as they are now; if they cannot be read, those from before.
+        """Return the current sealing keys; if they cannot be read, the previous ones.
 
-        The first failure returns None, and the caller waits for its next look: the file may be in the middle of a
-        write, and the keys may be sealed already with what it is going to contain.
+        The first failure returns None, and the caller waits for its next check: the file may be half-written, and the
+        access keys may already be sealed with the keys that it will contain.
         """
         try:
             found = await asyncio.to_thread(self._source.read)
         except InputError as error:
             is_new, self._trouble = str(error) != self._trouble, str(error)
             if is_new:
-                _LOG.error("the sealing keys stay as they were: %s", error)
+                _LOG.error("cannot read the sealing keys; the previous ones stay in use: %s", error)
             return None if is_new else self._sealing
         self._trouble = ""
         return found
@@ -102,13 +103,14 @@ class Shared:
         for name, value in (*self._new_keys(facts), *self._new_settings(facts)):
             if name in facts:
                 is_secret = not name.startswith(_SETTING)
-                changed.append(f"{name} was {'otherwise' if is_secret else f'{facts[name]}, not {value},'}")
+                had = "another value" if is_secret else f"the value {facts[name]}, not {value},"
+                changed.append(f"{name} had {had}")
             servers.keep(name, value)
             facts[name] = value
         return servers.version(), facts, changed
 
     def _new_keys(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield the configured keys that differ from the saved ones; one that cannot be compared is left as it is."""
+        """Yield the configured keys that differ from the saved ones; one that cannot be compared is not changed."""
         there = saved_in(facts)
         for key in sorted(self._config.keys, key=lambda each: each.id):
             saved = there.get(key.id)
@@ -117,7 +119,7 @@ class Shared:
                 if saved is None or saved.opened(key.id, self._sealing) != key:
                     yield name_of(key.id), text_of(key, self._sealing)
             except InputError as error:
-                _LOG.error("the access key %s is not saved: %s", key.id, error)
+                _LOG.error("access key %s is not saved: %s", key.id, error)
 
     def _new_settings(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         said = _said(self._config)
@@ -133,7 +135,7 @@ class Shared:
 
 
 def _said(config: Config) -> frozenset[str]:
-    """Return the settings of ``[server]`` that a configuration sets; if not read from a file, those not default."""
+    """Return the settings of ``[server]`` that a configuration sets; without a file, those with other values."""
     if isinstance(config, Loaded):
         return config.said
     usual = ServerConfig()

@@ -1,4 +1,4 @@
-"""The base of all tables of the endpoint's configuration, and the reading of its files."""
+"""The base class of all tables of the endpoint's configuration, and the function that reads its files."""
 
 from pathlib import Path
 
@@ -22,4 +22,4 @@ def file_text(path: Path) -> str:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no UTF-8, as TOML and secrets are: {error}") from None
+        raise InputError(f"{path}: not valid UTF-8, the encoding of TOML files and secrets: {error}") from None

@@ -19,16 +19,16 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
     """``[[webhooks]]``: a webhook that is received under ``/webhooks/<name>``. A loaded one has its ``secrets``.
 
     Attributes:
-        name: its name.
-        queue: the name of the queue of its messages.
+        name: name of the webhook.
+        queue: name of the queue that its messages are sent to.
         signature: the scheme of its signatures.
         secrets: the secrets; at most one of this and the following two is set in the file.
-        secrets_env: the environment variable that holds the secrets, one a line.
-        secrets_file: the file that holds the secrets, one a line.
-        tolerance_s: how old the time of a signature may be, in seconds.
+        secrets_env: the environment variable that holds the secrets, one per line.
+        secrets_file: the file that holds the secrets, one per line.
+        tolerance_s: the maximum age of a signature, in seconds.
         mapping: how a request becomes a message, as in the mapping of a source.
-        max_rejected: the number of rejected requests that are kept.
-        max_rejected_bytes: their size, in bytes.
+        max_rejected: the maximum number of rejected requests to store.
+        max_rejected_bytes: the maximum size of the stored rejected requests, in bytes.
     """
 
     name: Annotated[str, Meta(description="a name of letters, digits, and any of _ . -")]
@@ -37,16 +37,16 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
         Literal["standard", "stripe", "github", "none"],
         Meta(description='"standard", "stripe", "github" or "none"'),
     ]
-    secrets: Annotated[tuple[str, ...], Meta(description="a list of texts")] = ()
-    secrets_env: Annotated[str | None, Meta(description="the name of a variable of the environment")] = None
-    secrets_file: Annotated[str | None, Meta(description="the name of a file")] = None
-    tolerance_s: Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds, at most a day")] = (
+    secrets: Annotated[tuple[str, ...], Meta(description="a list of strings")] = ()
+    secrets_env: Annotated[str | None, Meta(description="the name of an environment variable")] = None
+    secrets_file: Annotated[str | None, Meta(description="a file name")] = None
+    tolerance_s: Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds above 0, at most 86400")] = (
         WEBHOOK_TOLERANCE_S
     )
     mapping: Annotated[dict[str, Any], Meta(description="a table of group, revision, id, body and format")] = field(
         default_factory=dict
     )
-    max_rejected: Annotated[int, Meta(ge=1, description="a number above 0")] = REJECTED_RECORDS
+    max_rejected: Annotated[int, Meta(ge=1, description="an integer above 0")] = REJECTED_RECORDS
     max_rejected_bytes: Annotated[int, Meta(ge=1, description="a number of bytes above 0")] = REJECTED_BYTES
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
         given = [name for name in ("secrets", "secrets_env", "secrets_file") if getattr(self, name)]
         if len(given) > 1:
             raise ValueError(
-                f"a webhook has one of secrets, secrets_env and secrets_file; it has {' and '.join(given)}"
+                f"the webhook sets {' and '.join(given)}; set only one of secrets, secrets_env and secrets_file"
             )
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class WebhookConfig(Table, frozen=True, kw_only=True):
         try:
             table = msgspec.convert({"group": None} | self.mapping, MappingTable)
         except msgspec.ValidationError as error:
-            raise InputError(f"its mapping: {error}") from None
+            raise InputError(f"mapping: {error}") from None
         return Webhook(
             name=self.name,
             queue=self.queue,
@@ -86,18 +86,21 @@ def with_secrets(config: WebhookConfig, path: Path, environ: Mapping[str, str]) 
     """Return a webhook of the file at ``path`` with its secrets, after checking it.
 
     Raises:
-        InputError: if the secrets are not there, or a value is not valid.
+        InputError: if the secrets are missing, or a value is not valid.
     """
     about = f"{path}: [[webhooks]] {config.name!r}"
     secrets = config.secrets
     if config.secrets_env is not None:
         secrets = _lines(environ.get(config.secrets_env, ""))
         if not secrets:
-            raise InputError(f"{about}: its secrets are to be in {config.secrets_env}, which the environment has not")
+            name = config.secrets_env
+            raise InputError(
+                f"{about}: environment variable {name} is not set or is empty; expected secrets, one per line"
+            )
     elif config.secrets_file is not None:
         secrets = _lines(file_text(path.parent / config.secrets_file))
         if not secrets:
-            raise InputError(f"{about}: {config.secrets_file} is empty, where its secrets are expected, one a line")
+            raise InputError(f"{about}: {config.secrets_file} is empty; expected secrets, one per line")
     loaded = replace(config, secrets=secrets, secrets_env=None, secrets_file=None)
     try:
         loaded.webhook()

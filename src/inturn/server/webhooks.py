@@ -1,4 +1,4 @@
-"""The webhooks of the endpoint: ``POST /webhooks/<name>``, beside the API and under the same limits."""
+"""The webhooks of the endpoint: ``POST /webhooks/<name>``, next to the API and under the same limits."""
 
 import time
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ from inturn.server.metrics import RequestCounts
 
 _PATH: Final = b"/webhooks/"
 _ACTION: Final = "Webhook"
-"""The name of the requests in the metrics."""
+"""The action of these requests in the metrics."""
 
 
 class WebhookRoutes:
-    """The requests of webhooks. Their signature is their access check; the access keys of the API are not theirs.
+    """The requests of webhooks. They are authenticated by their signature, not by the access keys of the API.
 
     Args:
         db: the database with the queues.
         webhooks: the webhooks.
-        local: the check that keeps web pages out; it is for webhooks without a signature.
+        local: the check that refuses web pages, for webhooks without a signature.
         counts: counts the requests.
         failures: the log of failures.
     """
@@ -52,10 +52,10 @@ class WebhookRoutes:
         self._failures = failures
 
     async def start(self) -> None:
-        """Make the queues that are not there.
+        """Create the missing queues.
 
         Raises:
-            InputError: if a queue forgets ids while senders still retry.
+            InputError: if a queue forgets deduplication ids while senders may still retry.
             StoreError: if the database cannot be used.
         """
         await self._db.writer.arun(prepared(list(self._webhooks.values())))
@@ -75,9 +75,13 @@ class WebhookRoutes:
         elif head.method != "POST":
             answer = NOT_POST
         elif length.isdigit() and int(length) > limits.BODY_BYTES:
-            answer = refused(BodyTooLong(f"a body has at most {limits.BODY_BYTES:,} bytes"))
+            answer = refused(
+                BodyTooLong(f"the body has {int(length):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+            )
         elif webhook.signature == "none" and not self._is_local(head):
-            answer = WebhookAnswer(403, b'{"error":"this webhook has no signature, so it does not answer web pages"}')
+            answer = WebhookAnswer(
+                403, b'{"error":"this webhook has no signature, so it refuses requests from web pages"}'
+            )
         else:
             return None
         return self._response(answer, began)
@@ -94,7 +98,7 @@ class WebhookRoutes:
         try:
             command = webhook.command(headers, request.body, self._db.writer.clock())
             self._db.writer.post(command, partial(self._done, webhook, reply, began))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the sender is answered
+        except Exception as error:  # noqa: BLE001 - the sender is answered in any case
             self._done(webhook, reply, began, None, error)
 
     def _done(
@@ -106,7 +110,7 @@ class WebhookRoutes:
         if isinstance(error, SignatureRefused | BodyTooLong):
             self._failures.note(("webhook", webhook.name, str(error)), f"webhook {webhook.name}: {error}")
         elif error is not None:
-            self._failures.failed(f"a request of the webhook {webhook.name} failed", error)
+            self._failures.failed(f"a request to webhook {webhook.name} failed", error)
         reply(self._response(refused(error or RuntimeError()), began))
 
     def _is_local(self, head: Request) -> bool:

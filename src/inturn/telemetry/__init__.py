@@ -1,7 +1,7 @@
 """Logs, metrics and traces of inturn's work; see docs/telemetry.md.
 
-Logs need nothing but the standard library's ``logging``. Prometheus' client and OpenTelemetry are in the extra
-``telemetry``, and imported only by the functions that need them.
+Logs need only the standard library's ``logging``. The extra ``telemetry`` installs the Prometheus client and
+OpenTelemetry; only the functions that need them import them.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -28,24 +28,24 @@ def instrument(
     meter_provider: "MeterProvider | None" = None,
     sample: float = 1.0,
 ) -> None:
-    """Follow messages with OpenTelemetry from now on, in this process.
+    """Trace messages with OpenTelemetry in this process from now on.
 
-    A send puts the trace context into the message's attributes, ``traceparent`` and ``tracestate``. Spans and metrics
-    have the names of the semantic conventions for messaging, version 1.44.
+    A send adds the trace context to the message's attributes, as ``traceparent`` and ``tracestate``. Spans and metrics
+    are named by the semantic conventions for messaging, version 1.44.
 
     Args:
-        databases: what :func:`inturn.open` returned; their figures become observable gauges and counters.
-        tracer_provider: makes spans; None: the global one.
-        meter_provider: makes metrics; None: the global one.
-        sample: the part, from 0 to 1, of the sends and turns that may begin a trace; those within one follow it. The
-            SDK's sampler decides about these too, but only once it has made a span, which costs more than the rest.
+        databases: databases opened with :func:`inturn.open`; their figures become observable gauges and counters.
+        tracer_provider: provider of spans; None: the global one.
+        meter_provider: provider of metrics; None: the global one.
+        sample: fraction, from 0 to 1, of the sends and turns that may begin a trace; within a trace, its own decision
+            applies. The SDK's sampler decides too, but only after it has created a span, which is the larger cost.
 
     Raises:
-        InputError: if ``sample`` is not from 0 to 1.
+        InputError: if ``sample`` is not a number from 0 to 1.
         SetupError: if OpenTelemetry's API is not installed.
     """
     if isinstance(sample, bool) or not isinstance(sample, int | float) or not 0 <= sample <= 1:
-        raise InputError(f"sample is {sample!r}; it is a number from 0 to 1, such as 0.01 for one in a hundred")
+        raise InputError(f"sample is {sample!r}; expected a number from 0 to 1, such as 0.01 for one in a hundred")
     try:
         from inturn.telemetry.otel import OpenTelemetryObserver
     except ImportError as error:
@@ -55,16 +55,16 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """End what :func:`instrument` began."""
+    """Stop the tracing and the metrics that :func:`instrument` started."""
     if observer.active is not None:
         observer.active.close()
     observer.active = None
 
 
 def processing(*messages: Any) -> AbstractContextManager[object]:
-    """Observe a block that processes received messages of one queue: its span has a link to each one's send.
+    """Trace a block that processes received messages of one queue, with a link from its span to each send.
 
-    A worker does so for its turns. Without :func:`instrument` this does nothing.
+    A worker does this for its turns. Without :func:`instrument` the call does nothing.
     """
     if observer.active is None or not messages:
         return nullcontext()
@@ -77,12 +77,12 @@ def processing(*messages: Any) -> AbstractContextManager[object]:
 def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = None) -> "MetricsCollector":
     """Collect the metrics of databases, and of the workers, consumers and Spark steps of this process, for Prometheus.
 
-    Workers, consumers and steps are measured from now on. The databases are read when the metrics are asked for, at
-    most once a second. They must be open until then; ``registry.unregister(collector)`` ends the collection.
+    Workers, consumers and steps are measured from now on. The databases are read when the metrics are requested, at
+    most once a second. They must stay open; ``registry.unregister(collector)`` ends the collection.
 
     Args:
-        databases: what :func:`inturn.open` returned.
-        registry: where the collector is registered; None: prometheus_client's own.
+        databases: databases opened with :func:`inturn.open`.
+        registry: registry of the collector; None: the default registry of prometheus_client.
 
     Raises:
         SetupError: if prometheus_client is not installed.
@@ -99,4 +99,4 @@ def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = 
 
 
 def _missing(package: str, error: ImportError) -> SetupError:
-    return SetupError(f"for this {package} is needed: pip install 'inturn[telemetry]' ({error})")
+    return SetupError(f"{package} is not installed; install it with: pip install 'inturn[telemetry]' ({error})")

@@ -1,4 +1,4 @@
-"""Prometheus' metrics of databases, workers, consumers and Spark steps, read when they are asked for."""
+"""Prometheus metrics of databases, workers, consumers and Spark steps, read when they are requested."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -19,7 +19,7 @@ class MetricsCollector(Collector):
 
     Args:
         databases: their figures are read when the metrics are collected, each at most every ``limits.FIGURES_S``.
-        workers: returns what the workers tell, of this process or of several.
+        workers: returns the measurements of the workers of this process, or of several.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class MetricsCollector(Collector):
         measures.begin()
 
     def describe(self) -> Iterator[Metric]:
-        """Return nothing, so that to register the collector does not read the databases."""
+        """Return nothing, so that registering the collector does not read the databases."""
         return iter(())
 
     @override
@@ -41,7 +41,7 @@ class MetricsCollector(Collector):
 
 
 def metric(family: Family) -> Metric:
-    """Return a family in the form of prometheus_client."""
+    """Return a family as a metric of prometheus_client."""
     name = family.name.replace(".", "_") + ("_seconds" if family.unit == "s" else "")
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(name, family.help, labels=family.labels)
@@ -57,16 +57,16 @@ def metric(family: Family) -> Metric:
 
 
 def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the cumulative counts of a histogram by upper bound, as Prometheus has them.
+    """Return the cumulative counts of a histogram by upper bound, in the form of Prometheus.
 
-    The last count lies beyond all bounds.
+    The last count is of the values above all bounds.
     """
     names = [*(f"{bound:g}" for bound in bounds), "+Inf"]
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
 
 
 def page(collector: MetricsCollector) -> bytes:
-    """Return the metrics of a collector, and those of the process, in Prometheus' format ``families.PAGE_TYPE``."""
+    """Return the metrics of a collector, and those of the process, in the Prometheus format ``families.PAGE_TYPE``."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)

@@ -1,4 +1,4 @@
-"""The figures of a database that metrics show: of its queues, its pipelines and their outboxes."""
+"""The figures of a database for the metrics: of its queues, pipelines, outboxes and sources."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ class QueueFigures(NamedTuple):
         messages: number of messages that are not acknowledged.
         in_flight: number of them that are leased.
         delayed: number of them that are hidden for a time and not leased.
-        oldest_s: age of the oldest of them since its send, in seconds; 0 if there is none.
+        oldest_s: time since the send of the oldest of them, in seconds; 0 without any.
         blocked: number of groups with hidden messages of which none can be received now.
         parked: number of parked groups.
     """
@@ -49,10 +49,10 @@ class PipelineFigures(NamedTuple):
         pipeline: name of the pipeline.
         counts: counts of its messages by verdict; those of rejected ones by reason.
         groups: numbers of groups by status, without the open ones.
-        held: number of messages that these groups hold.
-        oldest_held_s: how long the oldest of them is held, in seconds; 0 if there is none.
+        held: number of messages held by these groups.
+        oldest_held_s: time for which the oldest of them has been held, in seconds; 0 without any.
         outputs: number of outputs that are not delivered.
-        oldest_output_s: age of the oldest of them, in seconds; 0 if there is none, or an older version made it.
+        oldest_output_s: age of the oldest of them, in seconds; 0 without any, or if an earlier version produced it.
         failing: number of groups whose delivery has failed.
     """
 
@@ -100,12 +100,12 @@ class SourceFigures(NamedTuple):
             to its end, as a file), ``paused``, ``refused`` (its note says why).
         received: number of records that became messages.
         rejected: number of records that were rejected.
-        dropped: number of these that were not kept, since the source keeps as many as it may.
-        moved: number of messages that wait for a decision, since their group came from another partition before.
-        lag: number of records that were not read when its owner last looked; None: unknown.
-        age_s: how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown. Of
+        dropped: number of these that were not stored, because the source reached its limit.
+        moved: number of messages that wait for a decision, because their group was read from another partition before.
+        lag: number of unread records when its owner last checked; None: unknown.
+        age_s: time since the last committed record was written, in seconds; 0 if all is read; None: unknown. Of
             several partitions, the greatest.
-        idle_s: how long ago the position last changed, in seconds; None: never. Of several partitions, the least.
+        idle_s: time since the position last changed, in seconds; None: never. Of several partitions, the least.
     """
 
     source: str
@@ -124,7 +124,7 @@ class SourceFigures(NamedTuple):
         """Return the figures at a time; the row is that of the statement ``source_figures``."""
         source, partition, *counts, received, rejected, dropped, moved, lag, oldest_ms, moved_ms = row
         partitions = dict(zip(("read", "unread", "finished", "paused", "refused"), counts, strict=True))
-        age_s = 0.0 if lag == 0 else None  # `oldest_ms` is of partitions that are not known to be read
+        age_s = 0.0 if lag == 0 else None  # `oldest_ms` covers the partitions that may have unread records
         if oldest_ms is not None:
             age_s = max(0, now_ms - oldest_ms) / 1000
         idle_s = max(0, now_ms - moved_ms) / 1000 if moved_ms else None
@@ -155,7 +155,7 @@ class HasFigures(Protocol):
 
 
 class FiguresReader:
-    """The figures of databases, each read at most every ``limits.FIGURES_S`` however often they are asked for."""
+    """The figures of databases, each read at most once in ``limits.FIGURES_S``, however often they are requested."""
 
     def __init__(self, databases: Iterable[HasFigures]) -> None:
         self._databases = list(databases)
@@ -172,7 +172,7 @@ class FiguresReader:
                     try:
                         self._figures[each.name] = each.figures()
                     except InturnError as error:
-                        text = "the figures of %(database)s cannot be read: %(error)s"
+                        text = "cannot read the figures of database %(database)s: %(error)s"
                         _LOG.warning("unreadable", each.name, text, database=each.name, error=str(error))
                 self._until = time.monotonic() + limits.FIGURES_S
             return self._figures

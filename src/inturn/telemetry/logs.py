@@ -13,7 +13,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def configure(level: str, *, json_lines: bool) -> None:
-    """Send records of at least a level to standard error, replacing the root logger's handlers."""
+    """Send records from a level upwards to standard error, replacing the root logger's handlers."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if json_lines else TextLines())
     root = logging.getLogger()
@@ -22,7 +22,7 @@ def configure(level: str, *, json_lines: bool) -> None:
 
 
 class TextLines(logging.Formatter):
-    """A line for people, in which data cannot forge lines or colours: it is escaped."""
+    """A line of text; data in it is escaped, so that it cannot forge lines or colours."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:

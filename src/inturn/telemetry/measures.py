@@ -1,4 +1,4 @@
-"""Measurements of this process in plain numbers, which become metrics only when somebody asks for them.
+"""Measurements of this process in plain numbers, which become metrics only when they are requested.
 
 A counter of a metrics library takes a lock and a microsecond each time. Nothing is measured before :func:`begin`.
 """
@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Final, TypeVar
 from inturn.core.override import override
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""The upper bounds of the buckets of durations; one more bucket lies beyond the last."""
+"""The upper bounds of the buckets of durations; a further bucket counts larger values."""
 SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """The upper bounds of the buckets of numbers of messages."""
 
 is_on = False
-"""Whether anything is measured."""
+"""True while this process is measured."""
 
 
 class Histogram:
@@ -41,9 +41,9 @@ class LoopMeasures(ABC):
     """The measurements of a worker, a consumer or the host of a source, changed by its own thread only.
 
     Attributes:
-        what: what it is: ``worker``, ``consumer`` or ``ingest``.
+        what: ``worker``, ``consumer`` or ``ingest``.
         up: whether its loop runs.
-        busy: returns the number of groups whose turns, or messages whose handlers, are running or about to.
+        busy: returns the number of groups whose turns, or messages whose handlers, are running or about to start.
     """
 
     what: ClassVar[str]
@@ -55,7 +55,7 @@ class LoopMeasures(ABC):
 
     @abstractmethod
     def numbers(self) -> dict[str, int | Histogram]:
-        """Return its own numbers by name."""
+        """Return the numbers that only this type has, by name."""
 
     def told(self) -> dict[str, Any]:
         """Return the numbers as JSON values, each of which can be added up over workers and processes."""
@@ -76,7 +76,7 @@ class WorkerMeasures(LoopMeasures):
         turn_seconds: the durations of turns.
         turn_messages: the numbers of messages of turns.
         deliver_seconds: the durations of deliveries by outcome, ``ok`` or ``error``.
-        leases_lost: the number of turns whose lease was over before they were kept.
+        leases_lost: the number of turns whose lease expired before they were committed.
         retries: the number of repeated calls of the handler.
     """
 
@@ -105,7 +105,7 @@ class ConsumerMeasures(LoopMeasures):
 
     Attributes:
         handler_seconds: the durations of calls of the handler.
-        counts: the counts of what became of messages; see ``inturn.consumer.ConsumedCounts``.
+        counts: the counts of messages by outcome; see ``inturn.consumer.ConsumedCounts``.
     """
 
     what = "consumer"
@@ -124,7 +124,7 @@ class IngestMeasures(LoopMeasures):
     """The measurements of the host of a source, which has no pipeline.
 
     Attributes:
-        is_ready: returns whether the source is read and nothing is in the way.
+        is_ready: returns whether the source is being read without errors.
     """
 
     what = "ingest"
@@ -139,13 +139,13 @@ class IngestMeasures(LoopMeasures):
 
 
 GAUGES: Final = ("up", "busy")
-"""The numbers of a worker or a consumer that end with its process."""
+"""The numbers of a worker or a consumer that are zero after the end of its process."""
 
 
 def summed(
     workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what", "pipeline", "queue", "source")
 ) -> list[dict[str, Any]]:
-    """Return the sums of what workers, consumers and hosts told, for each pipeline, queue and source."""
+    """Return the sums of the measurements of workers, consumers and hosts for each pipeline, queue and source."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for worker in workers:
         into = sums.setdefault(tuple(worker[name] for name in by), {})
@@ -156,7 +156,7 @@ def summed(
 
 
 def ended(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what workers told before their process was killed, without what ended with it."""
+    """Return the last measurements of workers whose process was killed, with their gauges set to 0."""
     return [{name: [0] if name in GAUGES else value for name, value in each.items()} for each in workers]
 
 
@@ -185,13 +185,13 @@ _steps: dict[str, StepMeasures] = {}
 
 
 def begin() -> None:
-    """Measure from now on."""
+    """Start measuring."""
     global is_on  # noqa: PLW0603 - a switch of the process, read at each turn
     is_on = True
 
 
 def begun(new: M) -> M:
-    """Return the measurements that one that begins goes on with: those of one like it that has ended, or new ones."""
+    """Return the measurements for a starting worker: those of an ended one of the same names, or the new ones."""
     with _mutex:
         for each in _workers:
             known, wanted = ((of.pipeline, of.queue, of.source) for of in (each, new))
@@ -204,7 +204,7 @@ def begun(new: M) -> M:
 
 
 def workers() -> list[dict[str, Any]]:
-    """Return what the workers, consumers and hosts of this process tell, summed for each of their names."""
+    """Return the measurements of the workers, consumers and hosts of this process, summed by their names."""
     with _mutex:
         return summed(each.told() for each in _workers)
 

@@ -1,4 +1,4 @@
-"""Points at which an observer follows messages from their send to their effects; without one each is a comparison."""
+"""Hooks for an observer of messages from send to effect; without an observer, each costs one comparison."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ class Observation(Protocol):
     """A call or a turn that is being observed."""
 
     def answered(self, answer: Any) -> None:
-        """Take note of the answer of a call, before the call ends."""
+        """Record the answer of a call, before the call ends."""
         ...
 
 
@@ -23,15 +23,15 @@ class ObservedTurn(Protocol):
     trace: str | None
 
     def failed(self, error: BaseException | None) -> None:
-        """Take note of the error that parked the group; None: there was none."""
+        """Record the error that parked the group; None: no error."""
         ...
 
 
 class Observer(Protocol):
-    """Follows messages; it never raises."""
+    """An observer of messages; its methods never raise."""
 
     def verb(self, verb: Callable[..., Any]) -> AbstractContextManager[Observation] | None:
-        """Observe one call of an operation, given as its bound method; None: there is nothing to observe."""
+        """Observe one call of an operation, given as its bound method; None: nothing to observe."""
         ...
 
     def carried(self, attributes: str | None, room: int) -> str | None:
@@ -39,20 +39,20 @@ class Observer(Protocol):
         ...
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
-        """Take note of messages that a worker or a consumer has received, by their attributes as JSON."""
+        """Record messages that a worker or a consumer has received, given by their attributes as JSON."""
         ...
 
     def passed_on(self, queue: str, number: int) -> None:
-        """Take note of messages that a chain has sent to a queue, once that is committed."""
+        """Record messages that a chain has sent to a queue, after the commit."""
         ...
 
     def turn(
         self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
     ) -> AbstractContextManager[ObservedTurn] | None:
-        """Observe a turn of a group, if there is something to observe.
+        """Observe a turn of a group; None: nothing to observe.
 
         Args:
-            pipeline: name of the pipeline; None: a consumer of its own processes the messages.
+            pipeline: name of the pipeline; None: a consumer without a pipeline processes the messages.
             queue: name of the queue.
             group: text form of the group.
             attributes: the attributes of each message.
@@ -60,15 +60,15 @@ class Observer(Protocol):
         ...
 
     def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> AbstractContextManager[object] | None:
-        """Observe the delivery of an output that was made in a trace; None: there is nothing to observe."""
+        """Observe the delivery of an output that was produced in a trace; None: nothing to observe."""
         ...
 
     def step(self, pipeline: str) -> AbstractContextManager[Observation]:
-        """Observe a step on Spark, whose answer is its report."""
+        """Observe a step on Spark; its answer is the report of the step."""
         ...
 
     def close(self) -> None:
-        """Observe nothing more."""
+        """Stop observing."""
         ...
 
 

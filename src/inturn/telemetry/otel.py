@@ -2,9 +2,9 @@
 
 Names follow the semantic conventions for messaging 1.44: https://opentelemetry.io/docs/specs/semconv/messaging/. A
 message carries its trace context as W3C ``traceparent`` and ``tracestate`` in its attributes. A span about messages has
-a link to the context of each; if all are of one trace, it belongs to that trace too. Whether a message is recorded is
-the sender's decision: where all messages were sent unrecorded, nothing is. What costs a span is avoided where nothing
-is recorded: the SDK takes longer for a span that it drops than a worker for a small message.
+a link to the context of each; if all contexts are of one trace, the span belongs to that trace. The sender decides
+whether a message is recorded: if all messages were sent unrecorded, their processing is not recorded either. No span is
+created then: the SDK takes longer for a span that it drops than a worker for a small message.
 """
 
 import random
@@ -50,7 +50,7 @@ _TYPES: Final = {
 
 
 class OpenTelemetryObserver:
-    """The observer that makes spans and metrics; see :class:`inturn.telemetry.observer.Observer`."""
+    """The observer that creates spans and metrics; see :class:`inturn.telemetry.observer.Observer`."""
 
     def __init__(
         self,
@@ -65,18 +65,20 @@ class OpenTelemetryObserver:
         meter = metrics.get_meter("inturn", meter_provider=meter_provider, schema_url=_SCHEMA)
         self._is_metered = not type(meter_provider).__module__.startswith(
             "opentelemetry.metrics"
-        )  # the API's measure nothing
+        )  # the API's own providers measure nothing
         self.sent, self.consumed = _MessageCounter(), _MessageCounter()
         for name, counter, text in (
-            ("messaging.client.sent.messages", self.sent, "Messages that were sent."),
-            ("messaging.client.consumed.messages", self.consumed, "Messages that were received."),
+            ("messaging.client.sent.messages", self.sent, "Number of messages sent."),
+            ("messaging.client.consumed.messages", self.consumed, "Number of messages received."),
         ):
             meter.create_observable_counter(name, [counter.observe], "{message}", text)
-        self.operation_duration = _durations(meter, "messaging.client.operation.duration", "How long operations took.")
-        self.process_duration = _durations(meter, "messaging.process.duration", "How long turns took.")
-        self.deliver_duration = _durations(meter, "inturn.deliver.duration", "How long deliveries took.")
-        self.step_duration = _durations(meter, "inturn.spark.step.duration", "How long Spark steps took.")
-        self.turn_messages = meter.create_histogram("inturn.worker.turn.messages", "{message}", "Messages of a turn.")
+        self.operation_duration = _durations(meter, "messaging.client.operation.duration", "Duration of operations.")
+        self.process_duration = _durations(meter, "messaging.process.duration", "Duration of turns.")
+        self.deliver_duration = _durations(meter, "inturn.deliver.duration", "Duration of deliveries.")
+        self.step_duration = _durations(meter, "inturn.spark.step.duration", "Duration of Spark steps.")
+        self.turn_messages = meter.create_histogram(
+            "inturn.worker.turn.messages", "{message}", "Number of messages per turn."
+        )
         self._attributes: dict[tuple[str, str], dict[str, Any]] = {}
         self._figures = FiguresReader(databases)
         self._is_closed = False
@@ -102,7 +104,7 @@ class OpenTelemetryObserver:
         return observe
 
     def close(self) -> None:
-        """Observe nothing more; the API cannot take back the metrics."""
+        """Stop observing; the API cannot remove the metrics."""
         self._is_closed = True
 
     def attributes(self, operation: str, kind: str, queue: str) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class OpenTelemetryObserver:
             }
         return known
 
-    # --- the observer's own methods, described there ---
+    # --- the methods of Observer, see there ---
 
     def verb(self, verb: Callable[..., Any]) -> "_Verb | None":
         """Observe one call of an operation."""
@@ -137,7 +139,7 @@ class OpenTelemetryObserver:
         return attributes if span is trace.INVALID_SPAN else with_context(attributes, span.get_span_context(), room)
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
-        """Make the span of a receive."""
+        """Create the span of a receive."""
         about = self.attributes("receive", "receive", queue)
         self.consumed.add(len(attributes), about)
         if self._is_metered:
@@ -146,7 +148,7 @@ class OpenTelemetryObserver:
             self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns).end()
 
     def passed_on(self, queue: str, number: int) -> None:
-        """Count what a chain has sent; its messages carry on the traces of the turns."""
+        """Count the messages that a chain has sent; they continue the traces of the turns."""
         self.sent.add(number, self.attributes("send", "send", queue))
 
     def turn(
@@ -178,7 +180,7 @@ class OpenTelemetryObserver:
     # --- spans about messages ---
 
     def is_recorded(self, attributes: Sequence[str | None] = ()) -> bool:
-        """Return whether something about messages, given by their attributes, may have a span."""
+        """Return whether an operation on messages, given by their attributes, may have a span."""
         span = trace.get_current_span()
         if span is not trace.INVALID_SPAN and (here := span.get_span_context()).is_valid:
             return here.trace_flags.sampled
@@ -210,14 +212,14 @@ class OpenTelemetryObserver:
 
 
 class _MessageCounter:
-    """The number of messages, in plain numbers: a counter of the SDK costs as much as a tenth of a send."""
+    """The number of messages as plain numbers: a counter of the SDK costs a tenth of a send."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counts: dict[int, tuple[int, Mapping[str, Any]]] = {}
 
     def add(self, number: int, about: Mapping[str, Any]) -> None:
-        """Count messages of an operation on a queue, by its attributes, of which there is one object."""
+        """Count messages of an operation on a queue, by its attributes, which are always the same object."""
         with self._mutex:
             self._counts[id(about)] = self._counts.get(id(about), (0, about))[0] + number, about
 
@@ -228,7 +230,7 @@ class _MessageCounter:
 
 
 class _Verb:
-    """A call of a verb: a send has a span while it lasts; a receive has one, made afterwards, if it found something."""
+    """A call of a verb: a send has a span while it lasts; a receive that found messages gets one afterwards."""
 
     __slots__ = ("_about", "_answer", "_began_ns", "_is_recorded", "_kind", "_of", "_queue", "_span", "_token")
 
@@ -249,7 +251,7 @@ class _Verb:
         return self
 
     def answered(self, answer: Any) -> None:
-        """Take note of the answer."""
+        """Record the answer."""
         self._answer = answer
 
     def __exit__(
@@ -332,7 +334,7 @@ class _Turn:
         return self
 
     def failed(self, error: BaseException | None) -> None:
-        """Take note of the error that parked the group."""
+        """Record the error that parked the group."""
         self._error = error
 
     def __exit__(
@@ -349,7 +351,7 @@ class _Turn:
 
 
 class _Timed:
-    """A delivery or a step: its duration, and its span if it has one, which is the current one meanwhile."""
+    """A delivery or a step: its duration, and its span, if any, which is the current span while it lasts."""
 
     __slots__ = ("_about", "_began_ns", "_durations", "_span", "_token")
 
@@ -362,7 +364,7 @@ class _Timed:
         return self
 
     def answered(self, answer: Any) -> None:
-        """Take note of a step's report."""
+        """Record the report of a step."""
         if self._span is not None:
             self._span.set_attribute("inturn.step", answer.step)
             for verdict, count in families.verdicts(answer.to_dict()["counts"]):
@@ -386,7 +388,7 @@ def _durations(meter: metrics.Meter, name: str, text: str) -> Histogram:
 def _fail(span: Span, error: BaseException | None) -> None:
     if error is not None:
         span.set_attribute("error.type", type(error).__qualname__)
-        # What record_exception does, whose own `str` of the error may raise.
+        # As record_exception does, but its own `str` of the error may raise.
         about = {"type": type(error).__qualname__, "message": text_of(error), "stacktrace": traceback_of(error)}
         span.add_event("exception", {f"exception.{name}": text for name, text in about.items()})
         span.set_status(StatusCode.ERROR)

@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK for ``inturn work --telemetry``, set up by the variables ``OTEL_…`` of its specification."""
+"""The OpenTelemetry SDK for ``inturn work --telemetry``, configured by its standard variables ``OTEL_…``."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -19,10 +19,10 @@ from inturn.telemetry.figures import HasFigures
 
 @contextmanager
 def instrumented(databases: Iterable[HasFigures]) -> Iterator[None]:
-    """Instrument this process and, at the end, export what is left; providers that are set already are used.
+    """Instrument this process and, at the end, export the remaining data; providers that are already set are used.
 
     Raises:
-        SetupError: if an exporter that is named is not installed.
+        SetupError: if a configured exporter is not installed.
     """
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         tracer_provider = TracerProvider()
@@ -52,7 +52,7 @@ def _exporters(signal: str) -> Iterator[Any]:
         if not found:
             there = ", ".join(sorted({each.name for each in entry_points(group=group)}))
             raise SetupError(
-                f"{variable} is {name.strip()!r}, which is not installed; there are: {there}, none; for otlp: "
-                "pip install opentelemetry-exporter-otlp"
+                f"{variable} is {name.strip()!r}, which is not installed; available: {there}, none; to install "
+                "otlp: pip install opentelemetry-exporter-otlp"
             )
         yield next(iter(found)).load()()

@@ -1,4 +1,4 @@
-"""The settings of health, log and traces that all commands have that run until they are stopped."""
+"""The settings of health, log and traces of all commands that run until they are stopped."""
 
 from typing import Literal
 
@@ -9,10 +9,10 @@ class TelemetrySettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True,
     """The settings, at the top of a command's TOML file.
 
     Attributes:
-        health: the address of ``/health``, ``/ready`` and ``/metrics``; None: none.
-        log_level: the least level of the log, on standard error.
-        log_json: whether the log has lines of JSON.
-        telemetry: whether OpenTelemetry is set up, by the variables ``OTEL_…``.
+        health: the address of ``/health``, ``/ready`` and ``/metrics``; None: these pages are not served.
+        log_level: the lowest level to log, on standard error.
+        log_json: whether the log is JSON lines.
+        telemetry: whether OpenTelemetry is set up from the variables ``OTEL_…``.
     """
 
     health: str | None = None

@@ -10,9 +10,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 _MARK: Final = '"traceparent":"'
 _LENGTH: Final = 55  # of a traceparent
 SAMPLED: Final = frozenset("13579bdf")
-"""The last digit of the flags of a recorded trace."""
+"""The possible last digits of the flags of a recorded trace."""
 DROPPED: Final = frozenset("02468ace")
-"""The same of one that is not recorded."""
+"""The possible last digits of the flags of a trace that is not recorded."""
 ROOT: Final = contexts.Context()
 
 
@@ -27,7 +27,7 @@ def traceparent(context: SpanContext) -> str:
 
 
 def flags_of(attributes: str | None) -> str:
-    """Return the last digit of a message's trace flags, without reading all of its context; empty if it has none."""
+    """Return the last digit of a message's trace flags, without reading all of its context; empty without a context."""
     at = -1 if attributes is None else attributes.find(_MARK)
     if attributes is None or at < 0:
         return ""
@@ -45,7 +45,7 @@ def context_of(attributes: str | None) -> SpanContext | None:
     if found is None or '"tracestate":"' not in attributes:
         return found
     state = TraceState.from_header([str(msgspec.json.decode(attributes).get("tracestate", ""))])
-    return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - as the API has it
+    return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - the API's form
 
 
 def parsed(text: str) -> SpanContext | None:
@@ -57,7 +57,7 @@ def parsed(text: str) -> SpanContext | None:
         _, trace_id, span_id, flags = (int(each, 16) for each in parts)
     except ValueError:
         return None
-    context = SpanContext(trace_id, span_id, True, TraceFlags(flags))  # noqa: FBT003 - as the API has it
+    context = SpanContext(trace_id, span_id, True, TraceFlags(flags))  # noqa: FBT003 - the API's form
     return context if context.is_valid else None
 
 

@@ -50,7 +50,7 @@ def _told(context: Context, queue: QueueInfo) -> dict[str, str]:
 
 
 def set_queue_attributes(context: Context, params: SetQueueAttributes) -> Command[Empty]:
-    """Change a queue's settings; others stay."""
+    """Change the given settings of a queue."""
 
     def change(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
         changes = settings.wanted(params.attributes, fifo=is_fifo(queue))

@@ -167,7 +167,7 @@ def _tasks(queue: QueueInfo) -> list[dict[str, Any]]:
 
 
 def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
-    """Return whether another server runs a task: its claim is not over yet."""
+    """Return whether another server runs a task: its claim has not expired."""
     return task.get("by", mover) != mover and bool(now_ms < task["by_until_ms"])
 
 
@@ -232,8 +232,8 @@ class Mover:
     """Runs the move tasks, one asyncio task for each source queue.
 
     Of several servers over one database, one runs a task. It renews its claim with every step; when the claim is older
-    than ``limits.MOVER_S``, the next server that looks takes over. Every step reads the task's position, so nothing is
-    moved twice. A server that stops gives its claims back.
+    than ``limits.MOVER_S``, the next server that checks takes over. Every step reads the task's position, so nothing is
+    moved twice. A server that stops releases its claims.
     """
 
     def __init__(self, writer: Writer, failures: Failures) -> None:
@@ -244,7 +244,7 @@ class Mover:
         self._begun: set[str] = set()  # queues begun since their last step
 
     async def resume(self) -> None:
-        """Resume the tasks that no server runs, because theirs has stopped."""
+        """Resume the tasks whose server has stopped."""
 
         def left(store: Store, now_ms: int) -> list[str]:
             return [
@@ -266,7 +266,7 @@ class Mover:
             self._running[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def stop(self) -> None:
-        """Stop between two steps, and give the tasks back; another server, or a later start, resumes them."""
+        """Stop between two steps and release the tasks; another server, or a later start, resumes them."""
         running = dict(self._running)
         for task in running.values():
             task.cancel()
@@ -274,7 +274,7 @@ class Mover:
             with suppress(asyncio.CancelledError):
                 await task
         if running:
-            with suppress(StoreError):  # the claims end soon by themselves
+            with suppress(StoreError):  # the claims expire soon in any case
                 await self._writer.arun(Ask("", partial(_give_back, running, self._id)))
 
     async def _run(self, name: str) -> None:
@@ -285,6 +285,6 @@ class Mover:
                 while (wait_s := await self._writer.arun(step)) is not None:
                     await asyncio.sleep(wait_s)
         except StoreError as error:
-            self._failures.failed("the move task of a queue stopped, until the database can be used again", error)
+            self._failures.failed("a move task has stopped until the database is available again", error)
         finally:
             del self._running[name]

@@ -89,7 +89,7 @@ def _wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
 
 
 def _attribute(value: Any) -> MessageAttributeValue:
-    """Return an attribute in SQS form, whoever sent it: inturn's own API sends any JSON."""
+    """Return an attribute in SQS form; one sent with inturn's own API may be any JSON value."""
     if isinstance(value, str):
         return MessageAttributeValue("String", value)
     if isinstance(value, int | float) and not isinstance(value, bool):

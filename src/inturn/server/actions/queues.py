@@ -37,7 +37,7 @@ _WITH_SUFFIX: Final = (
     "must end with .fifo suffix and be 1 to 80 in length"
 )
 
-# --- making and deleting ---
+# --- creating and deleting ---
 
 
 def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAnswer]:

@@ -71,7 +71,7 @@ def _sent(
 
 
 def send_message_batch(context: Context, params: SendMessageBatch) -> Command[SendMessageBatchAnswer]:
-    """Send messages to a queue. Each entry fails by itself; an invalid batch is refused as a whole."""
+    """Send messages to a queue. Entries fail independently; an invalid batch is refused as a whole."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "SendMessageBatchRequestEntry")
     fifo = is_fifo(queue)

@@ -27,13 +27,13 @@ _LOG: Final = logging.getLogger(__name__)
 WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
 RETRY: Final = "RetryDelaySeconds"
-"""The delay of a message whose lease expires, after its first attempt, in seconds; an attribute of inturn's own."""
+"""The delay of a message whose lease expires, after its first attempt, in seconds; only inturn has this."""
 DEPTH: Final = "MaximumQueueDepth"
-"""The most messages that a queue takes, 0 for any number; an attribute of inturn's own."""
+"""The maximum number of messages in a queue, 0 for no limit; only inturn has this attribute."""
 KEEP: Final = "KeepAcknowledgedSeconds"
-"""How long acknowledged messages stay in the log, 0 for not at all; an attribute of inturn's own."""
+"""The time for which acknowledged messages stay in the log, 0 for none; only inturn has this attribute."""
 KEEP_BYTES: Final = "KeepAcknowledgedBytes"
-"""How many bytes of bodies the log keeps, 0 for no such limit; an attribute of inturn's own."""
+"""The number of bytes of bodies that the log keeps, 0 for no such limit; only inturn has this attribute."""
 _MESSAGE_SIZE: Final = 1_024
 _DATA_KEY_S: Final = (60, 86_400)
 _USUAL_DATA_KEY_S: Final = "300"
@@ -225,7 +225,7 @@ def current(context: Context, queue: QueueInfo) -> dict[str, str]:
 
 
 def _own(settings: QueueSettings) -> dict[str, str]:
-    """Return the attributes of inturn's own that are set: SQS has none of these, so they are shown only then."""
+    """Return the attributes that only inturn has, and only if they are set: SQS clients do not expect them."""
     has = {}
     if settings.retry_delay_s:
         has[RETRY] = _seconds(settings.retry_delay_s)
@@ -333,7 +333,7 @@ def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[st
     for attribute in ("KmsMasterKeyId", "SqsManagedSseEnabled"):
         value = changes.get(attribute)
         if value not in (None, "", "false", extra.get(_EXTRA[attribute])):
-            _LOG.warning("%s is kept with the queue %r, and nothing is encrypted by it", attribute, name)
+            _LOG.warning("%s of queue %r is stored, but nothing is encrypted", attribute, name)
 
 
 def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
@@ -343,7 +343,7 @@ def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         _LOG.warning(
-            "a resource in the policy of the queue %r is no ARN and matches nothing: %r%s", name, found[0], more
+            "a resource in the policy of queue %r is not an ARN and matches nothing: %r%s", name, found[0], more
         )
 
 

@@ -90,7 +90,7 @@ def _settle_batch(
     change_of: Callable[[E], Settlement],
     answer_of: Callable[[list[str], list[Any]], Any],
 ) -> Command[Any]:
-    """Return the command for a batch, each entry of which fails by itself."""
+    """Return the command for a batch, whose entries fail independently."""
     outcomes: list[tuple[E, Settlement | SqsError]] = []
     for entry in entries:
         try:
@@ -140,7 +140,7 @@ def delete_message(context: Context, params: DeleteMessage) -> Command[Empty]:
 
 
 def delete_message_batch(context: Context, params: DeleteMessageBatch) -> Command[DeleteMessageBatchAnswer]:
-    """Delete received messages; each entry fails by itself."""
+    """Delete received messages; the entries fail independently."""
     queue = context.queue(params.queue_url)
     validate.check_batch(params.entries, "DeleteMessageBatchRequestEntry")
     names = names_of(context)
@@ -183,7 +183,7 @@ def change_message_visibility(context: Context, params: ChangeMessageVisibility)
 def change_message_visibility_batch(
     context: Context, params: ChangeMessageVisibilityBatch
 ) -> Command[ChangeMessageVisibilityBatchAnswer]:
-    """Set the visibility timeouts of received messages; each entry fails by itself."""
+    """Set the visibility timeouts of received messages; the entries fail independently."""
     queue, result = context.queue(params.queue_url), ChangeMessageVisibilityBatchResultEntry
     validate.check_batch(params.entries, "ChangeMessageVisibilityBatchRequestEntry")
     return _settle_batch(
@@ -196,7 +196,7 @@ def change_message_visibility_batch(
 
 
 def _changing(context: Context, queue: QueueInfo, handle: str, visibility_s: int | None) -> Settlement:
-    """Return the change that sets a message's visibility timeout; 0 gives the message back."""
+    """Return the change that sets a message's visibility timeout; 0 makes the message available at once."""
     if visibility_s is None:
         raise errors.missing_parameter("VisibilityTimeout")
     reason = f"Must be >= 0 and <= {limits.VISIBILITY_S}, if provided."

@@ -69,7 +69,7 @@ def glob(pattern: str) -> _Matcher:
 
 
 def _arn(pattern: str) -> _Matcher:
-    """Return a matcher of each of an ARN's six parts by itself."""
+    """Return a matcher that matches each of an ARN's six parts separately."""
     if pattern == "*":
         return lambda _text: True
     parts = pattern.split(":", 5)

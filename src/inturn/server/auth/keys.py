@@ -29,7 +29,7 @@ class Key:
 
 
 ADMIN_ACTIONS: Final = frozenset(("AddPermission", "GetQueueAttributes", "RemovePermission", "SetQueueAttributes"))
-"""The actions that repair a policy that locks out all keys."""
+"""The actions needed to repair a policy that locks out all keys."""
 
 
 def permission(action: str) -> str:

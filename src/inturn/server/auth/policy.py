@@ -59,7 +59,7 @@ _KNOWN_ACTIONS: Final = frozenset(action.lower() for action in ACTIONS)
 
 
 class PolicyError(ValueError):
-    """A malformed policy; the text says where, and what was expected."""
+    """A malformed policy; the text names the place and the expected value."""
 
 
 class PolicyDecision(Enum):
@@ -67,7 +67,7 @@ class PolicyDecision(Enum):
 
     ALLOWED = "allowed"
     DENIED = "denied"
-    """A statement denies it, whatever others say."""
+    """A statement denies it; allowing statements do not matter."""
     NEITHER = "neither"
 
 
@@ -96,7 +96,7 @@ class _Statement(NamedTuple):
 
 
 class Policy:
-    """A parsed policy, of statements each of which is evaluated by itself."""
+    """A parsed policy; each statement is evaluated independently."""
 
     def __init__(self, statements: tuple[_Statement, ...]) -> None:
         self._denying = [each.tests for each in statements if each.denies]
@@ -119,12 +119,14 @@ def parse(text: str) -> Policy:
     document = _document(text)
     unknown = sorted(document.keys() - _PARTS)
     if unknown:
-        raise PolicyError(f"the policy has no {_shown(unknown[0])}; it has Version, Id and Statement.")
+        raise PolicyError(
+            f"the policy has the unknown element {_shown(unknown[0])}; expected Version, Id and Statement."
+        )
     version = document.get("Version", _VERSIONS[0])
     if version not in _VERSIONS:
-        raise PolicyError(f"Version is {_shown(version)}; it is {' or '.join(_VERSIONS)}.")
+        raise PolicyError(f"Version is {_shown(version)}; expected {' or '.join(_VERSIONS)}.")
     if not isinstance(document.get("Id", ""), str):
-        raise PolicyError(f"Id is {_shown(document['Id'])}; it is a text.")
+        raise PolicyError(f"Id is {_shown(document['Id'])}; expected a string.")
     if "Statement" not in document:
         raise PolicyError("the policy has no Statement.")
     return Policy(tuple(_statement(number, each) for number, each in enumerate(_statements(document), 1)))
@@ -132,7 +134,7 @@ def parse(text: str) -> Policy:
 
 @lru_cache(limits.POLICIES)
 def stored(text: str) -> Policy:
-    """Return the policy that is kept with a queue, which an earlier version may have accepted unchecked.
+    """Return the parsed form of a stored policy, which an earlier version may have accepted unchecked.
 
     A malformed statement grants nothing if it allows; any other denies everything.
     """
@@ -148,7 +150,7 @@ def stored(text: str) -> Policy:
 
 
 def unmatched_resources(text: str) -> list[str]:
-    """Return the resources in a policy that match nothing, since they are no ARNs."""
+    """Return the resources in a policy that match nothing, since they are not ARNs."""
     try:
         parts = [each for each in _statements(_document(text)) if isinstance(each, dict)]
     except PolicyError:
@@ -172,7 +174,7 @@ def _document(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise PolicyError(f"{_shown(text)} is no JSON object.")
+        raise PolicyError(f"{_shown(text)} is not a JSON object.")
     return document
 
 
@@ -193,15 +195,15 @@ def _statement(number: int, raw: object) -> _Statement:
 
 def _read_statement(raw: object) -> _Statement:
     if not isinstance(raw, dict):
-        raise PolicyError(f"{_shown(raw)} is no JSON object.")
+        raise PolicyError(f"{_shown(raw)} is not a JSON object.")
     unknown = sorted(raw.keys() - _ELEMENTS)
     if unknown:
-        raise PolicyError(f"a statement has no {_shown(unknown[0])}; it has {', '.join(sorted(_ELEMENTS))}.")
+        raise PolicyError(f"unknown element {_shown(unknown[0])}; expected {', '.join(sorted(_ELEMENTS))}.")
     if not isinstance(raw.get("Sid", ""), str):
-        raise PolicyError(f"Sid is {_shown(raw['Sid'])}; it is a text.")
+        raise PolicyError(f"Sid is {_shown(raw['Sid'])}; expected a string.")
     effect = raw.get("Effect")
     if effect not in ("Allow", "Deny"):
-        raise PolicyError(f"Effect is {_shown(effect)}; it is 'Allow' or 'Deny'.")
+        raise PolicyError(f"Effect is {_shown(effect)}; expected 'Allow' or 'Deny'.")
     tests = [_either(raw, name, test) for name, test in _READ.items()]
     if "Condition" in raw:
         tests.append(_conditions(raw["Condition"]))
@@ -212,7 +214,8 @@ def _either(raw: Mapping[str, Any], name: str, read: Callable[[str, Any], _Match
     """Read an element, or its form with ``Not`` before the name."""
     given = [each for each in (name, f"Not{name}") if each in raw]
     if len(given) != 1:
-        raise PolicyError(f"it has {' and '.join(given) or 'neither'}; it must have one of {name} and Not{name}.")
+        has = "has both" if given else "has neither"
+        raise PolicyError(f"the statement {has} {name} {'and' if given else 'nor'} Not{name}; expected one of them.")
     test = read(given[0], raw[given[0]])
     return test if given[0] == name else lambda asked: opposite(test(asked))
 
@@ -221,10 +224,12 @@ def _principals(element: str, value: Any) -> _Match:
     if value == "*":
         return lambda _asked: True
     if not isinstance(value, dict) or not value:
-        raise PolicyError(f"{element} is {_shown(value)}; it is '*' or an object such as {{\"AWS\": …}}.")
+        raise PolicyError(f"{element} is {_shown(value)}; expected '*' or an object such as {{\"AWS\": …}}.")
     unknown = sorted(value.keys() - _STRANGERS - {"AWS"})
     if unknown:
-        raise PolicyError(f"{element} has no {_shown(unknown[0])}; it has AWS, {', '.join(sorted(_STRANGERS))}.")
+        raise PolicyError(
+            f"{element} has the unknown kind {_shown(unknown[0])}; expected AWS, {', '.join(sorted(_STRANGERS))}."
+        )
     for kind in value:
         _texts(f"{element}.{kind}", value[kind])
     tests = [_principal(element, each) for each in _texts(f"{element}.AWS", value["AWS"])] if "AWS" in value else []
@@ -237,7 +242,7 @@ def _principal(element: str, value: str) -> Callable[[PolicyRequest], bool]:
     found = _PRINCIPAL.fullmatch(value)
     if found is None:
         forms = "'*', an account of 12 digits, or arn:aws:iam::ACCOUNT:root, …:user/KEY or …:role/KEY"
-        raise PolicyError(f"{element} names {_shown(value)}; a principal is {forms}.")
+        raise PolicyError(f"{element} names {_shown(value)}; expected {forms}.")
     account, key_id = found["number"] or found["account"], found["key"] or found["role"]
     return lambda asked: asked.account == account and key_id in (None, asked.key_id)
 
@@ -247,9 +252,9 @@ def _actions(element: str, value: Any) -> _Match:
     for each in _texts(element, value):
         vendor, _, action = each.lower().partition(":")
         if _ACTION.fullmatch(each) is None:
-            raise PolicyError(f"{element} names {_shown(each)}; an action is '*' or such as 'sqs:SendMessage'.")
+            raise PolicyError(f"{element} names {_shown(each)}; expected '*' or an action such as 'sqs:SendMessage'.")
         if vendor == "sqs" and not {"*", "?"}.intersection(action) and action not in _KNOWN_ACTIONS:
-            raise PolicyError(f"{element} names {_shown(each)}, which is no action of SQS.")
+            raise PolicyError(f"{element} names {_shown(each)}, which is not an SQS action.")
         matchers.append(glob(each.lower()))
     return lambda asked: any(matches(name) for matches in matchers for name in asked.actions)
 
@@ -261,7 +266,7 @@ def _resources(element: str, value: Any) -> _Match:
 
 
 def _is_unmatched(resource: str) -> bool:
-    """Return whether a resource is of no form that can match: as in SQS it is kept, and matches nothing."""
+    """Return whether a resource has a form that cannot match: as in SQS it is kept, and matches nothing."""
     return resource != "*" and not resource.startswith("arn:") and "${" not in resource
 
 
@@ -274,7 +279,9 @@ def _conditions(value: Any) -> _Match:
         for key, values in _object(f"Condition.{name}", keys).items():
             texts = [_scalar(each) for each in (values if isinstance(values, list) else [values])]
             if not texts or None in texts:
-                raise PolicyError(f"Condition.{name} has {_shown(values)} for {_shown(key)}; it is a text or a list.")
+                raise PolicyError(
+                    f"Condition.{name} has {_shown(values)} for {_shown(key)}; expected a string or a list."
+                )
             try:
                 tests.append(compiled(name, key, [each for each in texts if each is not None]))
             except ValueError as error:
@@ -285,7 +292,7 @@ def _conditions(value: Any) -> _Match:
 
 def _object(element: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise PolicyError(f"{element} is {_shown(value)}; it is a JSON object.")
+        raise PolicyError(f"{element} is {_shown(value)}; expected a JSON object.")
     return value
 
 
@@ -298,7 +305,7 @@ def _scalar(value: object) -> str | None:
 def _texts(element: str, value: Any) -> list[str]:
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(each, str) and each for each in texts):
-        raise PolicyError(f"{element} is {_shown(value)}; it is a text or a list of texts.")
+        raise PolicyError(f"{element} is {_shown(value)}; expected a string or a list of strings.")
     return texts
 
 

@@ -113,7 +113,7 @@ class Verifier:
         return Signer(signed.claim.key, signed.claim.region, digest, until)
 
     def admit(self, method: str, target: bytes, headers: Mapping[bytes, bytes], now: float) -> None:
-        """Refuse a request that cannot be verified whatever its body is, before the body is read.
+        """Refuse a request that no body could make valid, before the body is read.
 
         If the client sends the body's hash (``x-amz-content-sha256``), the signature itself is checked; the hash is
         compared with the body later. Else only the key and the time are checked.

@@ -2,9 +2,9 @@
 
 Source: the Smithy specification of ``awsJson1_0`` and of ``awsQueryCompatible``, by which an error carries its older
 code in a header. Current SDKs use this protocol, so it has to be fast: the parameters are decoded straight into their
-type, and only a body that does not fit is parsed again.
+type, and only a body that does not match the type is parsed again.
 
-The Query protocol makes the same calls, of a tree of the same names.
+The Query protocol produces the same calls from a tree of the same names.
 """
 
 import re
@@ -78,7 +78,7 @@ def parse(request: Request) -> Call:
     if found is None:
         target = request.headers.get(b"x-amz-target")
         if target is None:
-            raise errors.missing_action("the header X-Amz-Target: AmazonSQS.SendMessage, for example")
+            raise errors.missing_action("the action as a header, such as 'X-Amz-Target: AmazonSQS.SendMessage'")
         raise errors.invalid_action(target.decode("latin-1").removeprefix("AmazonSQS."))
     action, read = found
     body = request.body or b"{}"
@@ -106,16 +106,16 @@ def refused(error: SqsError, request_id: str) -> Response:
 
 
 def _params_without_nulls(action: ApiAction, body: bytes) -> Shape:
-    """Parse a body that did not fit at first; raise what is still wrong."""
+    """Parse a body again that did not match the type; raise the remaining error."""
     try:
         tree = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
-        raise errors.serialization(f"The body is not JSON that can be read: {error}") from None
+        raise errors.serialization(f"The body is not valid JSON: {error}") from None
     return params_of(action, tree, errors.serialization)
 
 
 def params_of(action: ApiAction, tree: object, refuse: Callable[[str], SqsError]) -> Shape:
-    """Return the parameters in a tree of API names; a null counts as missing. ``refuse`` makes an error of a reason."""
+    """Return the parameters in a tree of API names; null counts as missing. ``refuse`` turns a reason into an error."""
     try:
         return msgspec.convert(_without_nulls(tree, _DEPTH), type=action.params)
     except msgspec.ValidationError as error:

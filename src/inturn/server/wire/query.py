@@ -93,7 +93,7 @@ def _fields(*forms: bytes) -> dict[str, str]:
             left, _, right = pair.partition(b"=")
             name, value = _unescaped(left), _unescaped(right)
             if fields.setdefault(name, value) != value:
-                raise errors.malformed_query_string(f"The parameter {_short(name)} is there twice.")
+                raise errors.malformed_query_string(f"The parameter {_short(name)} has two different values.")
     except UnicodeDecodeError as error:
         raise errors.malformed_query_string(f"The request is not in UTF-8: {error.reason}.") from None
     return fields
