@@ -2,7 +2,7 @@
 
 Half of the budget is divided evenly: a holder within its share is never asked to make room. The other half is for
 holders that need more. When the whole budget is used up, the holder that has exceeded its share for the longest makes
-room. A client that sends at a usual speed has finished long before, and a client that stalls delays nobody.
+room. A client that sends at a usual speed has finished long before, and a client that stalls delays no other.
 """
 
 from collections.abc import Hashable

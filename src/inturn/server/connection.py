@@ -42,12 +42,12 @@ class Exchange:
         self.on_gone: Callable[[], None] | None = None
 
     def __call__(self, response: Response) -> None:
-        """Answer the request, unless it has been answered or the client has gone."""
+        """Answer the request, unless it has been answered or the client has disconnected."""
         self._connection.answer(self, response)
 
     @property
     def is_gone(self) -> bool:
-        """True if the response is no longer awaited: it was given, or the client has closed the connection."""
+        """True if the response is no longer awaited: it was sent, or the client has closed the connection."""
         return not self._connection.awaits(self)
 
 
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stand()
 
     def eof_received(self) -> None:
-        """Let the transport close: a client that died looks like this, and must not be given further messages."""
+        """Let the transport close: a client that crashed looks like this, and must not receive further messages."""
 
     def pause_writing(self) -> None:
         """Stop serving: the client leaves too much unread."""

@@ -5,7 +5,7 @@ It lies below the actions, which share it and are independent of HTTP and of the
 An action is a function of a context and its parameters. It runs in the event loop, reads the queue information known
 there, and returns a command, which the writer runs with many others in one transaction. The information in the loop may
 be slightly stale if another process shares the file. So a refusal is checked again in a transaction
-(:func:`in_transaction`) before the client is told; only refused requests pay for that.
+(:func:`in_transaction`) before the client gets an error; only refused requests have this cost.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Rate-limited logging of failures: one line for each kind and minute, with the number of lines left out.
+"""Rate-limited logging of failures: one line per kind and minute, with the number of suppressed lines.
 
 This keeps a flood of failing requests from flooding the log. A temporary failure of the store (a full disk, a lost
 file, an unreachable database) is logged as a sentence. Only an unexpected error, a bug, is logged with a traceback.
@@ -26,7 +26,7 @@ class _Line(NamedTuple):
 
 
 class _Kind:
-    """A kind of failure: when the next line is due, and the number and the last of the lines left out since."""
+    """A kind of failure: when the next line is due, and the number and the last of the lines suppressed since."""
 
     __slots__ = ("last", "left_out", "until")
 
@@ -59,7 +59,7 @@ class Failures:
         self._add(kind, _Line(level, message, None, about))
 
     def look(self, *, is_last: bool = False) -> None:
-        """Log the kinds with lines left out whose minute is over; called regularly, and at the end for all."""
+        """Log the kinds with suppressed lines whose minute has ended; called regularly, and at the end for all kinds."""
         now = self._clock()
         for name, kind in [(name, kind) for name, kind in self._kinds.items() if is_last or kind.until <= now]:
             if kind.last is None:

@@ -293,7 +293,7 @@ def _size(target: bytes, headers: dict[bytes, bytes]) -> int:
 
 
 def refusal(status: int) -> Response:
-    """Return the response to a request that is malformed, too large, or one too many."""
+    """Return the response to a request that is malformed, too large, or beyond the capacity."""
     # From 500 on the body is empty: only then botocore assumes a proxy's error and retries.
     body = b"" if status >= 500 else f"{status} {responses[status]}\n".encode()
     again = ((b"Retry-After", b"%d" % bounds.HTTP_RETRY_AFTER_S),) if status == 503 else ()

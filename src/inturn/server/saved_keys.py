@@ -202,7 +202,9 @@ def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str
 
 def _in_database(db: Database, do: "Callable[[ServerStore], _T]") -> _T:
     if not db.store.servers.is_shared:
-        raise InputError("a database file stores no access keys; add them as [[keys]] in the configuration of its server")
+        raise InputError(
+            "a database file stores no access keys; add them as [[keys]] in the configuration of its server"
+        )
 
     def run(store: Any, _now_ms: int) -> _T:
         return do(store.servers)

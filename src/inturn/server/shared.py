@@ -135,7 +135,7 @@ class Shared:
 
 
 def _said(config: Config) -> frozenset[str]:
-    """Return the settings of ``[server]`` that a configuration sets; without a file, those with other values."""
+    """Return the ``[server]`` settings that a configuration sets; without a file, those that are not the default."""
     if isinstance(config, Loaded):
         return config.said
     usual = ServerConfig()

@@ -2,8 +2,8 @@
 
 A message id is computed from the sequence number of the message's first send and the database's lineage alone. So it
 needs no storage, a duplicate is answered with the first message's id, and a moved message keeps its id, though its
-first queue may be gone by then. No two messages of a database have the same id. Two databases have practically none in
-common; see :meth:`MessageNames.message_id`.
+first queue may have been deleted. No two messages of a database have the same id. Two databases have practically no
+id in common; see :meth:`MessageNames.message_id`.
 
 Source of the digests: the SQS developer's guide, "Calculating the MD5 message digest for message attributes"; for
 lists, which the guide leaves out, the SDKs.

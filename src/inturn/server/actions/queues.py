@@ -76,7 +76,7 @@ def _check_name(name: str, *, fifo: bool) -> None:
 def delete_queue(context: Context, params: DeleteQueue) -> Command[Empty]:
     """Delete a queue with its messages.
 
-    The service then refuses the name for a minute; here the queue is gone at once, so its name can be used again.
+    The service then refuses the name for a minute. Here the queue is deleted at once, so its name can be used again.
     """
 
     def delete(store: Store, queue: QueueInfo, _now_ms: int) -> Empty:

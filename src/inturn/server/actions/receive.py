@@ -94,7 +94,7 @@ def _remember(
 def _once_more(
     context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, otherwise: Receive[Any]
 ) -> Command[Any]:
-    """Return the messages of an earlier receive with a new visibility timeout; if one is gone, receive anew."""
+    """Return the messages of an earlier receive with a new visibility timeout; if one is deleted, receive again."""
 
     def look(store: Any, now_ms: int) -> tuple[list[Delivery], list[ReceivedLease]] | None:
         info = queue_in(store, queue.name)

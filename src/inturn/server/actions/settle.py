@@ -50,7 +50,7 @@ class _SettleRule(NamedTuple):
     """The rules by which a kind of action settles messages.
 
     Attributes:
-        refused: the error for a receipt handle and the result of its change, if the client is told one.
+        refused: the error for a receipt handle and the result of its change, if the client gets an error.
         refused_late: the same for the change that is repeated without the lease.
         any_holder: whether that also changes a message that another receiver has leased by then.
     """
@@ -123,7 +123,7 @@ def _settle_batch(
     return Settle(queue.name, settled, changes)
 
 
-# --- deleting: a message that is gone was deleted, and deleting it again succeeds ---
+# --- deleting: a message that does not exist was deleted before, so its deletion succeeds ---
 
 
 _DELETING: Final = _SettleRule(

@@ -42,7 +42,7 @@ def canonical_request(
 
 @lru_cache(limits.PATHS)
 def canonical_path(path: bytes) -> bytes:
-    """Return a path without ``.``, ``..`` and empty segments, encoded once more: all services but S3 sign it so.
+    """Return a path without ``.``, ``..`` and empty segments, encoded a second time, as for all services except S3.
 
     The path is percent-encoded as sent; its own escapes are therefore encoded twice.
     """
