@@ -59,7 +59,7 @@ class Failures:
         self._add(kind, _Line(level, message, None, about))
 
     def look(self, *, is_last: bool = False) -> None:
-        """Log the kinds with suppressed lines whose minute has ended; called regularly, and at the end for all kinds."""
+        """Log the kinds with suppressed lines whose minute has ended; called regularly, and at the end for all."""
         now = self._clock()
         for name, kind in [(name, kind) for name, kind in self._kinds.items() if is_last or kind.until <= now]:
             if kind.last is None:
