@@ -38,9 +38,9 @@ def test_without_the_log_no_action_is_done(shop: Shop, tmp_path: Path) -> None:
     for action in ACTIONS:
         asked = {each.name: fields[each.name] for each in action.fields if each.name in fields}
         answer = shop.browser.post(f"/api{action.path}", json=asked)
-        assert (answer.status_code, "so nothing is done" in answer.json()["error"]) == (503, True), action.path
+        assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True), action.path
         formed = shop.browser.post(action.path, data=asked | {"token": shop.token()})
-        assert (formed.status_code, "so nothing is done" in formed.text) == (503, True), action.path
+        assert (formed.status_code, "nothing was changed" in formed.text) == (503, True), action.path
     with look_into(shop.store) as look:
         assert look.undecided("eu-1") == []
     assert figures(shop) == before
@@ -73,7 +73,7 @@ def test_what_nobody_foresaw_is_in_the_log_too(tmp_path: Path) -> None:
 def test_if_only_its_end_cannot_be_written_it_says_that_the_action_was_done(tmp_path: Path) -> None:
     log = ActionsLog(tmp_path / "log")
     done: list[str] = []
-    with pytest.raises(StoreError, match="cannot be written, the action was done"), log.action(ANN, "/x", {}):
+    with pytest.raises(StoreError, match="the action was carried out"), log.action(ANN, "/x", {}):
         done.append((tmp_path / "log").rename(tmp_path / "moved").name + str((tmp_path / "log").mkdir()))
     assert done
 
@@ -85,7 +85,7 @@ def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "log").stat().st_size + 5, before[1]))
     try:
-        with pytest.raises(StoreError, match="so nothing is done"), log.action(ANN, "/b", {}):
+        with pytest.raises(StoreError, match="nothing was changed"), log.action(ANN, "/b", {}):
             pytest.fail("nothing may be done")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -57,7 +57,7 @@ def test_open_pages_end_in_order_when_it_stops(shop: Shop, number: signal.Signal
 def test_there_are_so_many_listeners_and_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONSOLE_LISTENERS", 0)
     answer = shop.browser.get("/live")
-    assert (answer.status_code, "hear of changes already" in answer.json()["error"]) == (503, True)
+    assert (answer.status_code, "(the maximum); reload" in answer.json()["error"]) == (503, True)
 
 
 def test_nobody_looks_while_nobody_listens(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

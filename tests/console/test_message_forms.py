@@ -149,9 +149,9 @@ def test_a_form_that_is_sent_as_it_is_changes_nothing(content: dict[str, Any]) -
         ("number", '"5"', "a number"),
         ("json", "{", "JSON"),
         ("integer", "", "a whole number"),
-        ("number", "NaN", "a number: NaN is no number of JSON"),
+        ("number", "NaN", "a number: NaN is not a valid"),
         ("number", "1e999", "a number: 1e999 is beyond"),
-        ("json", "[-Infinity]", "JSON: -Infinity is no number of JSON"),
+        ("json", "[-Infinity]", "JSON: -Infinity is not a valid"),
         ("json", "[" * 100_000, "JSON: "),
     ],
 )

@@ -126,12 +126,12 @@ def test_it_takes_a_database_on_a_server(postgres_url: str) -> None:
 
 
 def test_a_database_in_memory_has_no_address() -> None:
-    with inturn.open(":memory:") as db, pytest.raises(InputError, match="give it a file"):
+    with inturn.open(":memory:") as db, pytest.raises(InputError, match="database in memory"):
         console(db)
 
 
 def test_decisions_are_taken_with_pipelines_alone(shop: Shop) -> None:
-    with pytest.raises(InputError, match="handlers of pipelines"):
+    with pytest.raises(InputError, match="pipelines is empty"):
         console(shop.path, takes=True)
 
 

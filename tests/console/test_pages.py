@@ -48,7 +48,7 @@ def test_a_group_says_what_explain_says(shop: Shop) -> None:
 def test_a_failing_message_is_mended_and_the_group_goes_on(shop: Shop) -> None:
     answer = shop.decide(group="eu-1", action="replace", content='{"amount": 5}', why="the sign was wrong")
     assert "recorded" in answer.text
-    assert "It is not taken yet" in shop.page("/group", store=shop.store, group="eu-1")
+    assert "The decision is not applied yet" in shop.page("/group", store=shop.store, group="eu-1")
     shop.send()
     with look_into(shop.store) as look:
         assert look.group("eu-1").state == {"balance": 13}
@@ -59,9 +59,9 @@ def test_one_decision_is_about_all_groups_with_an_error(shop: Shop) -> None:
     page = shop.page("/preview", store=shop.store, action="drop", error="ValueError*")
     assert "Drop 2 groups?" in page
     answer = shop.decide(action="drop", error="ValueError*")
-    assert "0 of 2 decisions are taken" in answer.text
+    assert "0 of 2 decisions are applied" in answer.text
     shop.send()
-    assert "2 of 2 decisions are taken" in shop.browser.get(answer.url).text
+    assert "2 of 2 decisions are applied" in shop.browser.get(answer.url).text
     with look_into(shop.store) as look:
         assert {each.group: each.status for each in look.groups()} == {
             "eu-1": "waiting",
@@ -76,7 +76,7 @@ def test_who_decides_second_is_told(shop: Shop) -> None:
     second = shop.decide(group="eu-2", action="replace", content='{"amount": 1}', by="bob")
     shop.send()
     assert "carried out" in shop.browser.get(first.url).text
-    assert "Others were faster" in shop.browser.get(second.url).text
+    assert "no longer applies, so nothing was changed" in shop.browser.get(second.url).text
 
 
 def seen(shop: Shop, name: str, **fields: str) -> str:
@@ -94,7 +94,7 @@ def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> 
     for action in ("drop", "resume", "give-up", "replace"):
         answer = shop.decide(group="eu-2", action=action, by="ann", seen=shown, content='{"amount": 1}')
         assert answer.status_code == 409
-        assert "Others were faster" in answer.text
+        assert "The group has changed since" in answer.text
         assert "the group is at revision 2, which is not what was shown" in answer.text
     with look_into(shop.store) as look:
         assert look.undecided("eu-2") == []
@@ -125,14 +125,14 @@ def test_a_refusal_for_another_reason_is_not_that_others_were_faster(shop: Shop)
     shown = seen(shop, "group", group="eu-2")
     answer = shop.decide(group="eu-2", action="skip", seen=shown)
     assert (answer.status_code, "has no gap; it is failed" in answer.text) == (400, True)
-    assert "Others were faster" not in answer.text
+    assert "The group has changed since" not in answer.text
     fields = {"store": shop.store, "action": "drop", "group": "eu-2"}
     preview = shop.browser.get("/api/preview", params=fields).json()
     assert preview["seen"] == shown, "of one group it is the same as on the group's page"
     assert shop.browser.post("/api/decide", json={**fields, "by": "ann", "seen": shown}).status_code == 200
     empty = seen_of_none(shop)
     answer = shop.decide(action="drop", error="KeyError*", seen=empty)
-    assert (answer.status_code, "no group was on the list" in answer.text) == (409, True)
+    assert (answer.status_code, "has no groups; open the list again" in answer.text) == (409, True)
 
 
 def seen_of_none(shop: Shop) -> str:
@@ -193,7 +193,7 @@ def test_a_decision_about_many_is_about_the_list_that_was_shown(shop: Shop) -> N
             "new-1": "failed",
         }, "eu-2 alone was dropped: eu-1 went on, and new-1 was not on the list"
     answer = shop.decide(**fields, seen=shown)
-    assert (answer.status_code, "Others were faster" in answer.text) == (409, True)
+    assert (answer.status_code, "The group has changed since" in answer.text) == (409, True)
 
 
 def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monke
     monkeypatch.setattr("inturn.console.shown._MOST_GROUPS", 3)
     last = seen(shop, "preview", **fields)
     answer = shop.decide(**fields, seen=shown)
-    assert (answer.status_code, "no longer kept; look again" in answer.text) == (409, True)
+    assert (answer.status_code, "no longer stored; open the list again" in answer.text) == (409, True)
     assert shop.decide(**fields, seen=last).status_code == 200
 
 

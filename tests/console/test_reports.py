@@ -51,5 +51,5 @@ def test_where_fields_are_masked_viewers_have_no_reports(shop: Shop, tmp_path: P
 
 
 def test_reports_have_different_names(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has the name 'lab', as another"):
+    with pytest.raises(InputError, match="'lab'; names must differ"):
         ReportFiles(["lab.html", "lab"], tmp_path)

@@ -65,7 +65,7 @@ def test_nothing_is_done_without_the_log(guarded: Guarded) -> None:
     (guarded.folder / "actions.jsonl").mkdir()
     asked = {"store": guarded.shop.store, "group": "eu-1", "action": "drop"}
     answer = guarded.browser(Role.OPERATOR).post("/api/decide", json=asked)
-    assert (answer.status_code, "nothing is done" in answer.json()["error"]) == (503, True)
+    assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True)
     with look_into(guarded.shop.store) as look:
         assert look.undecided("eu-1") == []
 
@@ -101,7 +101,7 @@ def test_only_the_trusted_proxy_is_believed(
         ([{"token": "short"}], "has 5 characters"),
         ([{"token_env": "NO_SUCH_VARIABLE"}], "has 0 characters"),
         ([{"token_file": "nowhere"}], "No such file"),
-        ([{"token": "x" * 20}, {"token": "x" * 20}], "'b' has the token of 'a'"),
+        ([{"token": "x" * 20}, {"token": "x" * 20}], "'b' and 'a' have the same token"),
     ],
 )
 def test_a_configuration_that_is_not_valid_is_refused(tmp_path: Path, secrets: list[dict[str, str]], told: str) -> None:

@@ -102,7 +102,7 @@ def test_a_picture_has_decisions_at_their_place_and_deliveries() -> None:
     assert [(each.kind, each.x) for each in pins["Decided"]] == [
         (kind, box.middle) for kind in ("pending", "done", "void")
     ]
-    assert [each.text for each in pins["Made"]] == [
+    assert [each.text for each in pins["Results"]] == [
         "2 outputs not delivered after 3 tries: ConnectionError: no",
         "1 message rejected: 1 as dropped",
     ]

@@ -85,7 +85,7 @@ def test_its_roles_are_those_of_its_file(db: Database, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        (ConsoleTable(host="0.0.0.0", port=0), "the console has no log-in"),  # noqa: S104 - refused
+        (ConsoleTable(host="0.0.0.0", port=0), "console that has no log-in"),  # noqa: S104 - refused
         (ConsoleTable(config="nowhere.toml"), "nowhere.toml"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Access to the console: tokens, sessions of a browser, and people that a trusted proxy names."""
+"""Access to the console: tokens, browser sessions, and users that a trusted proxy names."""
 
 import hashlib
 import hmac
@@ -20,27 +20,27 @@ from inturn.core.errors import InputError
 
 SESSION_S: Final = 12 * 3600.0
 MOST_FAILURES: Final = 10
-"""The number of wrong tokens from one address after which no more are looked at for ``FAILURES_S``."""
+"""After this number of wrong tokens from one address, its tokens are refused unchecked for ``FAILURES_S``."""
 FAILURES_S: Final = 60.0
 _MOST_SESSIONS: Final = 10_000
 _MOST_ADDRESSES: Final = 10_000
 
 
 class ConsoleAccess:
-    """The people who may use a console.
+    """The users of a console.
 
     Args:
-        config: who may.
-        folder: where relative files of the configuration are.
-        anyone: the person that everybody is who reaches a console without log-in.
+        config: the configuration.
+        folder: the folder to which relative files of the configuration refer.
+        anyone: the user assumed for every request to a console without log-in.
         clock: the time in seconds, from any start.
 
     Raises:
-        InputError: if a token cannot be read, is too short, or is given to two people.
+        InputError: if a token cannot be read, is too short, or belongs to two people.
 
     Attributes:
-        cookie: the name of the cookie of a session. It is of this console alone, since a browser sends the cookies of
-            a host to all of its ports.
+        cookie: the name of the session cookie. Each console has a name of its own, since a browser sends the cookies
+            of a host to all of its ports.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class ConsoleAccess:
         for each in config.people:
             digest = _digest(each.secret(folder))
             if digest in self._people:
-                raise InputError(f"people: {each.name!r} has the token of {self._people[digest].name!r}")
+                raise InputError(f"people: {each.name!r} and {self._people[digest].name!r} have the same token")
             self._people[digest] = Person(each.name, each.role)
         self._sessions: dict[str, tuple[Person, float]] = {}
         self._mutex = threading.Lock()
 
     @property
     def has_log_in(self) -> bool:
-        """Return whether the console knows who asks."""
+        """Return whether the console identifies its users."""
         return self._anyone is None
 
     @property
@@ -71,7 +71,7 @@ class ConsoleAccess:
         return bool(self._people)
 
     def person(self, request: Request) -> Person | None:
-        """Return who asks: by a session, a bearer token, or the proxy's word; None: somebody unknown."""
+        """Return the user of a request, by session, bearer token or proxy header; None: not identified."""
         if self._anyone is not None:
             return self._anyone
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -84,10 +84,10 @@ class ConsoleAccess:
         return None if self._proxy is None else _told(self._proxy, request)
 
     def with_token(self, token: str, address: str) -> Person | None:
-        """Return the person with a token; None: nobody has it, which counts against the address.
+        """Return the person with a token; None: it is not valid, which is counted for the address.
 
         Raises:
-            RequestRefused: if too many wrong tokens came from the address; the token was not looked at.
+            RequestRefused: if the address sent too many wrong tokens; the token was not checked.
         """
         self._failures.check(address)
         found = self._owner(token)
@@ -96,7 +96,7 @@ class ConsoleAccess:
         return found
 
     def form_token(self, request: Request) -> str:
-        """Return the token that the forms of a page must have: it is of this session, or of this person, alone."""
+        """Return the token that forms must contain; it is bound to the session or the person."""
         person = self._anyone or (None if self._proxy is None else _told(self._proxy, request))
         whose = f"{self._session(request)}\n{person.name if person else ''}"
         return hmac.new(self._key, whose.encode("utf-8", "replace"), "sha256").hexdigest()
@@ -104,15 +104,15 @@ class ConsoleAccess:
     def _owner(self, token: str) -> Person | None:
         given = _digest(token)
         found = None
-        for digest, person in self._people.items():  # all, so that the time tells nothing
+        for digest, person in self._people.items():  # compare all, so that the duration reveals nothing
             if hmac.compare_digest(digest, given):
                 found = person
         return found
 
     def log_in(self, request: Request, response: Response, person: Person) -> None:
-        """Begin a session: the browser gets a cookie that scripts cannot read and other sites do not send.
+        """Begin a session: set a cookie that scripts cannot read and that is not sent for other sites.
 
-        A session that the browser had before ends.
+        The previous session of the browser ends.
         """
         name, now = secrets.token_urlsafe(32), self._clock()
         with self._mutex:
@@ -146,7 +146,7 @@ class ConsoleAccess:
 
 
 class FailedLogIns:
-    """The wrong tokens of the last minute by address, so that guessing them is slow.
+    """The number of wrong tokens per address in the last minute; it slows down guessing.
 
     Args:
         clock: the time in seconds, from any start.
@@ -158,16 +158,16 @@ class FailedLogIns:
         self._mutex = threading.Lock()
 
     def check(self, address: str) -> None:
-        """Check that a token from an address may be looked at.
+        """Check that a token from an address may be checked.
 
         Raises:
-            RequestRefused: if there were too many wrong ones.
+            RequestRefused: if the address sent too many wrong tokens.
         """
         with self._mutex:
             count, until = self._counts.get(address, (0, 0.0))
             left = until - self._clock()
         if count >= MOST_FAILURES and left > 0:
-            msg = f"{count} wrong tokens came from {address}: none is looked at for {left:.0f} s"
+            msg = f"{count} wrong tokens were sent from {address}; try again in {left:.0f} s"
             raise RequestRefused(msg, 429)
 
     def add(self, address: str) -> None:
@@ -183,7 +183,7 @@ class FailedLogIns:
 
 
 def _told(proxy: TrustedProxy, request: Request) -> Person | None:
-    """Return the person that the proxy names; None if another machine says so, or the proxy names nobody."""
+    """Return the person that the proxy names; None if the request has another address, or names no person."""
     if request.client is None or request.client.host not in proxy.addresses:
         return None
     name = _only(request, proxy.user_header)
@@ -199,18 +199,18 @@ def _told(proxy: TrustedProxy, request: Request) -> Person | None:
 
 
 def _only(request: Request, header: str) -> str:
-    """Return the value of a header that is there once: of two, one may come from the browser."""
+    """Return the value of a header that occurs once: of two, one may be from the browser."""
     values = request.headers.getlist(header)
     return values[0].strip() if len(values) == 1 else ""
 
 
 def address_of(request: Request) -> str:
-    """Return the address that a request comes from."""
+    """Return the client address of a request."""
     return request.client.host if request.client else "a socket"
 
 
 def _is_encrypted(request: Request) -> bool:
-    """Return whether the browser speaks HTTPS, to this server or to a proxy before it."""
+    """Return whether the browser uses HTTPS, with this server or with a proxy in front of it."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 

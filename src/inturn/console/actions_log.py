@@ -1,4 +1,4 @@
-"""The log of actions: who did what, when, and what became of it; it cannot be switched off."""
+"""The action log: user, action, time and outcome; it cannot be switched off."""
 
 import datetime as dt
 import json
@@ -15,16 +15,16 @@ from inturn.core.errors import InturnError, StoreError
 _LEFT_OUT: Final = {"token", "secret"}
 _LATEST: Final = 200
 _TAIL: Final = 256 * 1024
-"""The number of bytes at the end of the file that a page reads."""
+"""A page reads this number of bytes at the end of the file."""
 
 
 class ActionsLog:
-    """A file of JSON lines, one before each action and one after; several processes may share it.
+    """A file of JSON lines, one before and one after each action; several processes may share it.
 
     An action whose first line cannot be written is refused.
 
     Args:
-        path: the file; made at the first action.
+        path: the file; created at the first action.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,10 +33,10 @@ class ActionsLog:
 
     @contextmanager
     def action(self, person: Person, name: str, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """Write that an action begins and how it ended; what is put into the yielded dictionary is kept with the end.
+        """Write that an action begins and how it ended; the end includes the contents of the yielded dictionary.
 
         Raises:
-            StoreError: if the log cannot be written. The text says whether the action was done.
+            StoreError: if the log cannot be written. The text says whether the action was carried out.
         """
         asked = {key: value for key, value in fields.items() if key not in _LEFT_OUT and value}
         line = {"by": person.name, "role": person.role, "action": name, "asked": asked}
@@ -46,16 +46,16 @@ class ActionsLog:
             yield told
         except Exception as error:
             text = str(error) if isinstance(error, InturnError | OSError) else repr(error)
-            self._write({**line, "event": "failed", "error": text}, "the action failed")
+            self._write({**line, "event": "failed", "error": text}, "the action had failed")
             raise
-        self._write({**line, "event": "done", "became": told}, "the action was done")
+        self._write({**line, "event": "done", "became": told}, "the action was carried out")
 
     def note(self, name: str, by: str, event: str) -> None:
-        """Write one line about something that is no action on a store, such as a refused log-in."""
+        """Write one line about an event that is not an action on a store, such as a refused log-in."""
         self._write({"by": by, "action": name, "event": event})
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the latest lines, the newest first; a line that was cut off by a crash is left out."""
+        """Return the latest entries, newest first; an entry that was cut off by a crash is left out."""
         try:
             with self.path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
@@ -63,7 +63,7 @@ class ActionsLog:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"the log of actions {self.path} cannot be read: {error.strerror}") from error
+            raise StoreError(f"the action log {self.path} cannot be read: {error.strerror}") from error
         found: list[dict[str, Any]] = []
         for each in reversed(lines):
             try:
@@ -74,7 +74,7 @@ class ActionsLog:
                 break
         return found
 
-    def _write(self, line: Mapping[str, Any], so: str = "so nothing is done") -> None:
+    def _write(self, line: Mapping[str, Any], so: str = "nothing was changed") -> None:
         told = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **line}
         data = (json.dumps(told, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
         try:
@@ -86,11 +86,11 @@ class ActionsLog:
                 finally:
                     os.close(file)
         except OSError as error:
-            raise StoreError(f"the log of actions {self.path} cannot be written, {so}: {error.strerror}") from error
+            raise StoreError(f"the action log {self.path} cannot be written ({error.strerror}); {so}") from error
 
 
 def _append(file: int, data: bytes) -> None:
-    """Append a whole line; a line before it that a full disk or a crash cut off is ended first.
+    """Append a whole line; a previous line that was cut off by a full disk or a crash is terminated first.
 
     Raises:
         OSError: if it cannot be written to the disk.
@@ -104,7 +104,7 @@ def _append(file: int, data: bytes) -> None:
 
 
 def _lock(file: int) -> None:
-    """Lock a file until it is closed, where the system can: the end of another process's unfinished line is no end."""
+    """Lock a file until it is closed, where the system supports it, so that no other process is within a line."""
     with suppress(ImportError):
         import fcntl
 

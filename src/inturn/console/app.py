@@ -1,8 +1,8 @@
-"""The console's ASGI application: its routes, and who may ask.
+"""The console's ASGI application: its routes and their access control.
 
 Only requests for its own hosts are answered, so that a foreign page that resolves its name to this machine (DNS
-rebinding) gets nothing. A form must have the token of a page (CSRF). Pages run only the scripts that the console
-serves itself, and their Content-Security-Policy forbids any other.
+rebinding) gets nothing. A form must contain the token of a page (CSRF). Pages run only the scripts that the console
+serves itself; their Content-Security-Policy forbids all others.
 """
 
 import secrets
@@ -56,31 +56,34 @@ def console(
     folder: Path | None = None,
     takes: bool = False,
 ) -> Starlette:
-    """Make the console of some stores: an ASGI application, to be served or mounted.
+    """Return the console of some stores: an ASGI application, to be served or mounted.
 
     ``app.mount("/inturn", console("shop.db"))`` mounts it in Starlette and FastAPI. Without people or a proxy in the
-    configuration it has no log-in: whoever reaches it reads messages and decides. Mount it behind your own then.
+    configuration it has no log-in: everyone who can reach it can read messages and decide. In that case, mount it
+    behind your own log-in.
 
     Args:
-        stores: databases, ``shop.db#ledger``, or stores on Spark. Of an open database the address is taken: the console
-            opens it for each request, so it may be closed before.
-        hosts: the names under which it may be asked for; ``*.example.org`` includes all below; none: those of the
+        stores: databases, ``shop.db#ledger``, or stores on Spark. Of an open database only the address is used: the
+            console opens it for each request, so you may close it.
+        hosts: the host names that requests may use; ``*.example.org`` includes all subdomains; none: the hosts of the
             configuration.
-        by: the person who decides, where nobody is logged in and a form leaves it out.
-        pipelines: the places of definitions, ``ledger.py:ledger`` or ``package.module:name``, whose handlers dry runs
-            use; each runs in a process of its own.
-        config: who may use it, what viewers do not see, and where actions are logged.
-        folder: where relative files of the configuration are; None: the working directory.
-        takes: whether decisions are taken at once with the handlers of ``pipelines``, in a process of its own; else a
-            worker, or the next step on Spark, takes them.
+        by: the name stored with decisions if no user is logged in and the form names none.
+        pipelines: definitions, ``ledger.py:ledger`` or ``package.module:name``, whose handlers dry runs use; each dry
+            run is a separate process.
+        config: the users, the fields that viewers do not see, and the action log.
+        folder: the folder to which relative files of the configuration refer; None: the working directory.
+        takes: whether decisions are applied at once with the handlers of ``pipelines``, in a separate process;
+            otherwise a worker, or the next step on Spark, applies them.
 
     Raises:
-        InputError: if no store is named, the configuration is not valid, or ``takes`` has no pipelines.
+        InputError: if no store is named, the configuration is not valid, or ``takes`` is set without pipelines.
     """
     if not stores:
-        raise InputError("the console needs at least one store, such as shop.db")
+        raise InputError("no store is given; name at least one store, such as shop.db")
     if takes and not pipelines:
-        raise InputError("decisions are taken with the handlers of pipelines; name them, or let a worker take them")
+        raise InputError(
+            "pipelines is empty, but takes needs their handlers; name pipelines, or let a worker apply decisions"
+        )
     names, taker = [_address(each) for each in stores], DecisionTaker(pipelines) if takes else None
     return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), folder or Path(), taker).app
 
@@ -89,11 +92,11 @@ def _address(store: str | Path | Database) -> str:
     """Return the address of a store.
 
     Raises:
-        InputError: if it is in the memory of a process.
+        InputError: if it is in memory.
     """
     at = store.target if isinstance(store, Database) else str(store)
     if at == ":memory:":
-        raise InputError("the console opens a database by its address, which one in memory has not; give it a file")
+        raise InputError("the console cannot open a database in memory; use a database in a file or on PostgreSQL")
     return at
 
 
@@ -121,7 +124,7 @@ class _Console:
             StoreWatch(stores),
         )
         self._reports = ReportFiles(config.reports, folder)
-        sees_reports = Role.OPERATOR if config.mask else Role.VIEWER  # masks do not reach into them
+        sees_reports = Role.OPERATOR if config.mask else Role.VIEWER  # masks do not apply to reports
         routes: list[BaseRoute] = []
         for page in PAGES:
             routes.append(Route(page.path, self._guarded(page.role, self._page(page)), name=page.name))
@@ -150,26 +153,26 @@ class _Console:
         )
         self.app.state.end_streams = self._watch.end
 
-    # --- who may ---
+    # --- access ---
 
     def _person(self, request: Request, role: Role) -> Person:
-        """Return who asks.
+        """Return the user of a request.
 
         Raises:
-            RequestRefused: if that is somebody unknown, or who has not the rights of the role.
+            RequestRefused: if the user is not identified, or does not have the rights of the role.
         """
         person = self._access.person(request)
         if person is None:
             if "authorization" in request.headers:
                 self._log.note(request.url.path, "", f"refused a token from {address_of(request)}")
-            raise RequestRefused("nobody is logged in", 401)
+            raise RequestRefused("not logged in; log in, or send a token", 401)
         if not person.may(role):
-            raise RequestRefused(f"{person.name} is {person.role}; this needs {role}", 403)
+            raise RequestRefused(f"{person.name} has the role {person.role}; this requires the role {role}", 403)
         request.state.person = person
         return person
 
     def _guarded(self, role: Role, answer: Answer, *, is_api: bool = False) -> Endpoint:
-        """Return an endpoint that answers only who has the rights, with errors as a page or as JSON."""
+        """Return an endpoint that answers only users with the rights of a role; errors are a page or JSON."""
 
         def answered(request: Request) -> Response:
             try:
@@ -184,9 +187,9 @@ class _Console:
         return endpoint
 
     def _posted(self, route: PageRoute | ActionRoute, answer: Answer, *, is_api: bool = False) -> Endpoint:
-        """Return an endpoint of a form or a JSON object, which must come from a page of this console or a program.
+        """Return an endpoint for a form or a JSON object, which must be sent by a page of this console or a program.
 
-        Of who has not the rights the body is not read.
+        The body is not read if the user does not have the rights.
         """
         guarded = self._guarded(route.role, answer, is_api=is_api)
 
@@ -204,7 +207,7 @@ class _Console:
         """Return the fields of a form or of a JSON object.
 
         Raises:
-            RequestRefused: if it comes from another site, has not the token of a page, or is too large.
+            RequestRefused: if it was sent from another site, lacks the token of a page, or is too large.
         """
         check_origin(request.headers)
         if is_api:
@@ -214,14 +217,14 @@ class _Console:
         return form
 
     def _check_form(self, request: Request, form: dict[str, str]) -> None:
-        """Check that a form has the token of a page of this person, and take it out.
+        """Check that a form contains the token of a page of this person, and remove the token.
 
         Raises:
-            RequestRefused: if it has not.
+            RequestRefused: if it does not.
         """
         given = form.pop("token", "").encode("utf-8", "replace")
         if not secrets.compare_digest(given, self._access.form_token(request).encode()):
-            raise RequestRefused("the page is of an earlier session, or run of the console: load it again", 403)
+            raise RequestRefused("the page is from an earlier session, or a restarted console; reload it", 403)
 
     def _refused(self, request: Request, error: Exception, *, is_api: bool) -> Response:
         status = status_of(error)
@@ -240,7 +243,7 @@ class _Console:
 
     async def _absent(self, request: Request, error: Exception) -> Response:
         """Answer a request for which there is no route, or none with its method."""
-        assert isinstance(error, HTTPException)  # noqa: S101 - that is what it is registered for
+        assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for this type
         told = f"{request.method} {request.url.path}: {error.detail.lower()}"
         return JSONResponse({"error": told}, error.status_code, error.headers)
 
@@ -252,7 +255,7 @@ class _Console:
     def _asked(self, request: Request, fields: Mapping[str, str]) -> RequestFields:
         person: Person = request.state.person
         if self._is_masked(person) and fields.get("error"):
-            raise RequestRefused("a viewer may not search in errors, which may quote masked fields", 403)
+            raise RequestRefused("viewers cannot filter by error: errors may quote masked fields", 403)
         return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates, self._shown)
 
     def _found(self, request: Request, page: PageRoute, fields: Mapping[str, str]) -> Any:
@@ -315,10 +318,10 @@ class _Console:
 
         return answer
 
-    # --- log-in, and what changes ---
+    # --- log-in, and live updates ---
 
     async def _login(self, request: Request) -> Response:
-        """Show the form of a token, or begin a session with one."""
+        """Show the log-in form, or begin a session with a posted token."""
         if request.method != "POST":
             return self._pages.log_in(request, 200)
         try:
@@ -335,11 +338,11 @@ class _Console:
         return response
 
     def _logged_in(self, request: Request, secret: str) -> Person | None:
-        """Return the person with a token, after a line in the log.
+        """Return the person with a token, after writing an entry to the action log.
 
         Raises:
-            RequestRefused: if too many wrong tokens came.
-            StoreError: if the log cannot be written; nobody is logged in then.
+            RequestRefused: if the address sent too many wrong tokens.
+            StoreError: if the log cannot be written; the person is not logged in then.
         """
         person = self._access.with_token(secret, address_of(request))
         event = "logged in" if person else f"refused a token from {address_of(request)}"
@@ -357,18 +360,18 @@ class _Console:
         return response
 
     async def _live(self, request: Request) -> Response:
-        """Answer with events whenever a store changes."""
+        """Answer with a stream that has an event for each change of a store."""
         try:
             await run_in_threadpool(self._person, request, Role.VIEWER)
         except (InturnError, OSError) as error:
             return self._refused(request, error, is_api=True)
         if self._watch.is_full:
-            told = f"{limits.CONSOLE_LISTENERS} pages hear of changes already; load this one again to see them"
+            told = f"{limits.CONSOLE_LISTENERS} pages already get live updates (the maximum); reload this page instead"
             return JSONResponse({"error": told}, 503)
         return StreamingResponse(self._events(request), media_type="text/event-stream")
 
     async def _events(self, request: Request) -> AsyncIterator[str]:
-        """Yield the events of the stores until the session of who asks is over."""
+        """Yield the events of the stores until the user's session ends."""
         async for event in self._watch.events():
             if self._access.person(request) is None:
                 return

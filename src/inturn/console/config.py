@@ -1,4 +1,4 @@
-"""The configuration of a console: who may use it, what viewers do not see, where actions are logged."""
+"""The configuration of a console: its users, the fields that viewers do not see, and the action log."""
 
 import os
 from pathlib import Path
@@ -19,9 +19,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """``[[people]]``: a person with a token.
 
     Attributes:
-        name: the name that is kept with decisions.
+        name: the name that is stored with decisions.
         role: ``viewer``, ``operator`` or ``admin``.
-        token: the token, 20 characters at least; exactly one of this and the following two is given.
+        token: the token, at least 20 characters; set exactly one of ``token``, ``token_env`` and ``token_file``.
         token_env: the environment variable that holds it.
         token_file: the file that holds it; whitespace at its ends is stripped.
     """
@@ -36,11 +36,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the token.
 
         Raises:
-            InputError: if it is not given, given twice, cannot be read, or is too short.
+            InputError: if it is not set, set twice, cannot be read, or is too short.
         """
         given = [each for each in (self.token, self.token_env, self.token_file) if each is not None]
         if len(given) != 1:
-            raise InputError(f"people: {self.name!r} needs exactly one of token, token_env and token_file")
+            raise InputError(f"people: {self.name!r} must have exactly one of token, token_env and token_file")
         if self.token is not None:
             found = self.token
         elif self.token_env is not None:
@@ -50,23 +50,23 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             try:
                 found = (folder / self.token_file).read_text(encoding="utf-8").strip()
             except OSError as error:
-                raise InputError(f"people: the token of {self.name!r}: {error}") from error
+                raise InputError(f"people: the token of {self.name!r} cannot be read: {error}") from error
         if len(found) < _TOKEN_LETTERS:
             raise InputError(
-                f"people: the token of {self.name!r} has {len(found)} characters; give it at least {_TOKEN_LETTERS}, "
-                "such as those of: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                f"people: the token of {self.name!r} has {len(found)} characters; at least {_TOKEN_LETTERS} are "
+                "required. Create one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
         return found
 
 
 class TrustedProxy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[proxy]``: a reverse proxy that has logged people in, and says who they are in headers.
+    """``[proxy]``: a reverse proxy that logs people in and names them in headers.
 
     Attributes:
         user_header: the header with the name, such as ``X-Forwarded-User``.
         role_header: the header with the role; None: all have ``role``.
-        role: the role of those whose role is not told.
-        addresses: the addresses from which the proxy connects; headers from elsewhere are not believed.
+        role: the role of people whose role the proxy does not send.
+        addresses: the addresses from which the proxy connects; headers from other addresses are ignored.
     """
 
     user_header: str
@@ -79,11 +79,11 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The configuration of a console.
 
     Attributes:
-        people: those who may log in with a token.
-        proxy: who is believed about people.
+        people: the people who may log in with a token.
+        proxy: the reverse proxy that is trusted to name people.
         mask: rules of fields that viewers do not see; see :class:`inturn.console.masks.MaskRules`.
-        hosts: the names under which the console may be asked for; ``*.example.org`` includes all below.
-        actions_log: the file of the log of actions.
+        hosts: the host names that requests may use; ``*.example.org`` includes all subdomains.
+        actions_log: the file of the action log.
         reports: pages of ``inturn audit``, ``lab`` and ``demo`` that the console links to, or their folders.
     """
 
@@ -96,11 +96,11 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def has_log_in(self) -> bool:
-        """Return whether the console knows who asks."""
+        """Return whether the console identifies its users."""
         return bool(self.people) or self.proxy is not None
 
     def log_file(self, folder: Path = Path()) -> Path:
-        """Return the file of the log of actions; a relative one is in the folder."""
+        """Return the file of the action log; a relative path refers to the folder."""
         return _DEFAULT_LOG.expanduser() if self.actions_log is None else folder / self.actions_log
 
 

@@ -1,4 +1,4 @@
-"""The databases among the stores of a console: their queues and sources are shown, beside their pipelines."""
+"""The databases among the stores of a console: their queues and sources are shown besides their pipelines."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,10 +24,10 @@ class DatabasePlace(NamedTuple):
 
     @contextmanager
     def open(self) -> Iterator[Database]:
-        """Open it; it is never made.
+        """Open it; it is never created.
 
         Raises:
-            StoreError: if it is not there.
+            StoreError: if it does not exist.
         """
         with opened(self.at) as db:
             yield db
@@ -49,4 +49,4 @@ def database(fields: RequestFields) -> DatabasePlace:
         if each.title == title:
             return each
     names = ", ".join(each.title for each in there) or "none"
-    raise InputError(f"this console shows no database {title!r}; it shows {names}")
+    raise InputError(f"no database {title!r} in this console; its databases: {names}")

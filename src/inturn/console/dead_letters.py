@@ -1,4 +1,4 @@
-"""Dead letters: messages that were received too often or rejected, with why; moved back in bulk, to their old place."""
+"""Dead letters: messages that were received too often or rejected, with the reason; redriven in bulk."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from inturn.queue.message import Peeked
 
 SHOWN: Final = 50
 LOOKED_AT: Final = 10_000
-"""Number of messages of each queue that a page looks at; an action looks at all."""
+"""A page reads at most this number of messages per queue; an action reads all."""
 _FILTERS: Final = ("queue", "group", "error")
 
 
 def dead_letters(fields: RequestFields) -> dict[str, Any]:
-    """Return the dead letters of all databases that match: how many by why, and the first of them."""
+    """Return the matching dead letters of all databases: their number by reason, and the first ones."""
     found: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
     for place in databases(fields.stores):
@@ -36,9 +36,9 @@ def dead_letters(fields: RequestFields) -> dict[str, Any]:
 
 
 def redrive(fields: RequestFields) -> dict[str, str]:
-    """Move the messages of a dead-letter queue that match back, each to the queue and the place that it came from.
+    """Move the matching messages of a dead-letter queue back, each to its original queue and position.
 
-    With ``last`` those that came after it was shown stay.
+    With ``last``, messages with a greater sequence number are not moved.
     """
     chosen, moved = matching(fields), 0
     with database(fields).open() as db:
@@ -46,11 +46,11 @@ def redrive(fields: RequestFields) -> dict[str, str]:
         while part := queue.redrive(limits.READ_MESSAGES, where=chosen):
             moved += part
     kept = {name: value for name in _FILTERS[1:] if (value := fields.get(name))}
-    return {"done": f"{moved:,} of the dead letters were moved back, each to its old place", **kept}
+    return {"done": f"{moved:,} of the dead letters were moved back to their original queues and positions", **kept}
 
 
 def matching(fields: RequestFields) -> Callable[[StoredMessage | Peeked], bool]:
-    """Return a function that says whether a message is up to ``last``, and matches the patterns of a request."""
+    """Return a function that tests whether a message is at most ``last`` and matches the patterns of a request."""
     group, error, last = fields.get("group"), fields.get("error"), fields.number("last", None)
 
     def is_chosen(message: StoredMessage | Peeked) -> bool:
@@ -64,7 +64,7 @@ def matching(fields: RequestFields) -> Callable[[StoredMessage | Peeked], bool]:
 
 
 def why(message: StoredMessage | Peeked) -> str:
-    """Return why a message is among the dead letters, on one line."""
+    """Return the reason why a message is a dead letter, on one line."""
     return visible((message.note or "received too often").strip().rpartition("\n")[2])
 
 

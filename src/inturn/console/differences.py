@@ -7,10 +7,10 @@ ABSENT: Final = "(absent)"
 
 
 class FieldChange(NamedTuple):
-    """A field that is not the same in two values.
+    """A field that differs between two values.
 
     Attributes:
-        path: the path of the field, with dots; empty: the value itself.
+        path: the path of the field, separated by dots; empty: the value itself.
         old: its value before, or :data:`ABSENT`.
         new: its value after, or :data:`ABSENT`.
     """

@@ -1,6 +1,6 @@
-"""The documents that the JSON API answers with, as types; their schemas are in the OpenAPI document.
+"""The documents that the JSON API returns, as types; their schemas are in the OpenAPI document.
 
-A document may have more fields than are named here, so that a client should pass over what it does not know.
+A document may have more fields than are named here: clients should ignore unknown fields.
 """
 
 import datetime as dt
@@ -22,14 +22,14 @@ from inturn.console.group_documents import (
 
 
 class UnreadStoreDocument(TypedDict):
-    """A store that cannot be read now, and why."""
+    """A store that cannot be read, and the reason."""
 
     title: str
     why: str
 
 
 class StuckDocument(TypedDict):
-    """The groups that do not go on, of all stores or of one."""
+    """The stuck groups of all stores or of one."""
 
     stores: list[StuckStoreDocument]
     unread: list[UnreadStoreDocument]
@@ -37,7 +37,7 @@ class StuckDocument(TypedDict):
 
 
 class GroupDocument(TypedDict):
-    """One group: its status, its time line, what it holds, and decisions that wait."""
+    """One group: its status, time line, held messages, and decisions that are not applied yet."""
 
     store: str
     group: GroupStatusDocument
@@ -54,7 +54,7 @@ class GroupDocument(TypedDict):
 
 
 class PreviewDocument(TypedDict):
-    """The groups that a decision would be about; nothing is written."""
+    """The groups that a decision would change; nothing is written."""
 
     store: str
     action: str
@@ -115,7 +115,7 @@ class DecidedDocument(TypedDict):
 
 
 class QueueRateDocument(TypedDict):
-    """The rates of a queue between two looks, in messages a second."""
+    """The rates of a queue between two readings, in messages per second."""
 
     at_s: float
     sent: float
@@ -194,7 +194,7 @@ class QueueDocument(TypedDict):
 
 
 class DeadReasonDocument(TypedDict):
-    """The number of dead letters that came from one queue for one reason."""
+    """The number of dead letters of one queue with one reason."""
 
     came_from: str | None
     note: str
@@ -202,7 +202,7 @@ class DeadReasonDocument(TypedDict):
 
 
 class DeadQueueDocument(TypedDict):
-    """A dead-letter queue: its messages that match by reason, and the first of them."""
+    """A dead-letter queue: its matching messages by reason, and the first ones."""
 
     database: str
     queue: str
@@ -239,7 +239,7 @@ class PartitionDocument(TypedDict):
 
 
 class RejectedRecordDocument(TypedDict):
-    """A record that could not become a message."""
+    """A record that could not be converted to a message."""
 
     partition: str
     position: str
@@ -275,7 +275,7 @@ class StepDocument(TypedDict):
 
 
 class StepsStoreDocument(TypedDict):
-    """The latest steps of a store, the newest first."""
+    """The latest steps of a store, newest first."""
 
     title: str
     steps: list[StepDocument]
@@ -318,7 +318,7 @@ class FoundMessageDocument(TypedDict):
 
 
 class SearchDocument(TypedDict):
-    """The groups, messages and outputs that were found; ``cut`` names what was not searched to its end."""
+    """The groups, messages and outputs that were found; ``cut`` lists the places not searched completely."""
 
     q: str | None
     groups: list[FoundGroupDocument]
@@ -331,7 +331,7 @@ class SearchDocument(TypedDict):
 
 
 class ActionLineDocument(TypedDict):
-    """A line of the log of actions."""
+    """An entry of the action log."""
 
     at: dt.datetime
     by: str
@@ -340,13 +340,13 @@ class ActionLineDocument(TypedDict):
 
 
 class ActionsDocument(TypedDict):
-    """The latest lines of the log of actions, the newest first."""
+    """The latest entries of the action log, newest first."""
 
     actions: list[ActionLineDocument]
 
 
 class DecideDocument(TypedDict):
-    """A decision that was recorded: the fields with which ``/api/decided`` says what has become of it."""
+    """A recorded decision: the fields with which ``/api/decided`` returns its outcome."""
 
     store: str
     action: str
@@ -357,13 +357,13 @@ class DecideDocument(TypedDict):
 
 
 class DoneDocument(TypedDict):
-    """An action that was done, in words."""
+    """The result of an action, as a sentence."""
 
     done: str
 
 
 class ErrorDocument(TypedDict):
-    """Why a request was refused."""
+    """The reason why a request was refused."""
 
     error: str
 

@@ -1,4 +1,4 @@
-"""Dry runs of decisions for a page: a process of its own runs the user's handler, for ten seconds at most."""
+"""Dry runs of decisions for a page: a separate process runs the user's handler for at most ten seconds."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ from inturn.console.dry_run_process import DryRunAnswer, DryRunRequest
 from inturn.console.isolated_process import WALL_S, ProcessEnded, answer_of
 
 MOST: Final = 1000
-"""Number of groups that are run at most; of more, the first."""
+"""Maximum number of groups in a dry run; further groups are left out."""
 
 
 def dry_run(request: DryRunRequest, timeout_s: float = WALL_S) -> DryRunAnswer:
-    """Run decisions dry in a process that has no secrets and no network, and return what would come.
+    """Run decisions dry in a process without secrets and network, and return the results.
 
     A handler that takes too long, or ends the process, gives an answer with an error.
     """

@@ -1,7 +1,7 @@
-"""A process that runs decisions dry with the user's handler: a request on standard input, the answer on the output.
+"""A process that runs decisions dry with the user's handler: request on standard input, answer on standard output.
 
 ``python -m inturn.console.dry_run_process``: the store is opened, then the process is isolated, then the user's code is
-loaded. What the code prints goes to standard error.
+loaded. Output that the code prints is redirected to standard error.
 """
 
 import os
@@ -28,14 +28,14 @@ class DryRunRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         at: the address of the store.
-        definitions: the places of pipelines, as they stand on the command line.
+        definitions: the pipelines, as given on the command line.
         action: the decision.
-        names: the groups; none: those that ``selection`` selects.
-        marks: what the person saw of each group; see :class:`inturn.core.pipeline.deciding.Seen`.
+        names: the groups; none: the groups that ``selection`` selects.
+        marks: the state of each group that the user saw; see :class:`inturn.core.pipeline.deciding.Seen`.
         selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
         content: for ``replace``, the new content.
         sample: number of groups of each outcome that are shown in full.
-        most: number of groups that are run at most.
+        most: maximum number of groups to run.
     """
 
     at: str
@@ -54,9 +54,9 @@ class DryRunAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         groups: number of groups that the decision is about.
-        outcomes: number of groups by outcome, of those that were run.
-        sample: some in full; see :meth:`inturn.core.pipeline.dry_run.DryRun.to_dict`.
-        error: why it could not be run; empty: it was.
+        outcomes: number of groups that were run, by outcome.
+        sample: some groups in full; see :meth:`inturn.core.pipeline.dry_run.DryRun.to_dict`.
+        error: why the dry run failed; empty if it succeeded.
     """
 
     groups: int = 0
@@ -83,10 +83,10 @@ def answer(request: DryRunRequest) -> DryRunAnswer:
 
 
 def _run(pipelines: list[Pipeline], look: Decider, draft: DecisionDraft, sample: int) -> DryRunSummary:
-    """Run a draft with the definition that fits the store.
+    """Run a draft with the definition that matches the store.
 
     Raises:
-        StoreMismatch: if none of them fits.
+        StoreMismatch: if no definition matches.
     """
     *others, last = pipelines
     for each in others:

@@ -1,4 +1,4 @@
-"""The fields of a request, checked."""
+"""The checked fields of a request."""
 
 import re
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ class RequestFields:
     Attributes:
         stores: the stores of the console.
         fields: the fields by name.
-        person: who asks.
-        definitions: the places of the pipelines that may be run dry.
+        person: the user who sent the request.
+        definitions: the pipelines that dry runs can use.
         forms: the message types of these pipelines.
-        rates: the rates of queues that earlier requests have found.
-        shown: the lists of groups that earlier requests have shown.
+        rates: the rates of queues measured by earlier requests.
+        shown: the lists of groups shown by earlier requests.
     """
 
     stores: tuple[str, ...]
@@ -48,24 +48,24 @@ class RequestFields:
             InputError: if it is absent.
         """
         if name not in self.fields:
-            raise InputError(f"the request has no {name!r}")
+            raise InputError(f"the field {name!r} is missing")
         return self.fields[name]
 
     def number(self, name: str, default: N) -> int | N:
         """Return a whole number; the default if the field is absent or empty.
 
         Raises:
-            InputError: if it is not one, or beyond 64 bits.
+            InputError: if it is not a whole number of 64 bits.
         """
         text = self.get(name)
         if text is None:
             return default
         if not re.fullmatch(r"-?[0-9]{1,19}", text) or not -(2**63) <= int(text) < 2**63:
-            raise InputError(f"{name} is {text!r}; it is a whole number of at most 64 bits")
+            raise InputError(f"{name} is {text!r}; expected a whole number of at most 64 bits")
         return int(text)
 
     def place(self) -> StorePlace:
-        """Return the store that is named.
+        """Return the named store.
 
         Raises:
             InputError: if this console does not show it.

@@ -14,9 +14,9 @@ _MOST: Final = 50
 
 
 def search(fields: RequestFields) -> dict[str, Any]:
-    """Return the groups of pipelines and queues that have a name.
+    """Return the groups of pipelines and queues with a given name.
 
-    A text with ``*`` is a pattern of the shell, for the groups of pipelines that do not go on.
+    A text with ``*`` is a shell pattern; it finds stuck groups of pipelines.
     """
     text = fields.get("q")
     groups: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The form of a failing message: an input for each field, made from the message's type or, failing that, its values."""
+"""The form of a failing message: one input per field, derived from the message's type or else from its values."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ from inturn.core.errors import InputError
 from inturn.core.texts import quoted
 
 _KEPT_S: Final = 60.0
-"""For how long the types of a definition are kept; those of a file longer, until it changes."""
+"""How long the types of a module are cached; the types of a file are cached until it changes."""
 _OF_VALUES: Final[Mapping[type, str]] = {bool: "boolean", int: "integer", float: "number", str: "text"}
 _WORDS: Final = {"boolean": "true or false", "integer": "whole number", "json": "JSON"}
 _FITS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -38,8 +38,8 @@ class FormField(NamedTuple):
         choices: of a ``choice``, the values as JSON.
         is_none: whether it is null now.
         takes_none: whether it can be null.
-        is_absent: whether the message has no such field now.
-        is_needed: whether it must be there.
+        is_absent: whether the message lacks the field now.
+        is_needed: whether it is required.
         is_fixed: whether it cannot be replaced.
     """
 
@@ -56,7 +56,7 @@ class FormField(NamedTuple):
 
 
 class MessageForms:
-    """The message types of the definitions on the command line, described by a process of their own and kept."""
+    """The message types of the definitions on the command line, described by a separate process and cached."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -65,12 +65,12 @@ class MessageForms:
         self._until = 0.0
 
     def prepare(self, definitions: Sequence[str]) -> None:
-        """Describe the types in the background, so that the first page need not wait for it."""
+        """Describe the types in the background, so that the first page does not wait for them."""
         if definitions:
             threading.Thread(target=self.types, args=(tuple(definitions), ""), daemon=True).start()
 
     def types(self, definitions: Sequence[str], pipeline: str) -> list[FieldType]:
-        """Return the fields of a pipeline's messages; none if no definition has this name, or it cannot be loaded."""
+        """Return the fields of a pipeline's messages; none if the pipeline has no definition or it cannot be loaded."""
         if not definitions:
             return []
         with self._mutex:
@@ -82,17 +82,17 @@ class MessageForms:
                         "inturn.console.message_types", msgspec.json.encode(definitions), "description of messages"
                     )
                     self._types = msgspec.json.decode(out, type=MessageTypes)
-                except ProcessEnded:  # the page has the form of the values then; a dry run tells why
+                except ProcessEnded:  # the page then derives the form from the values; a dry run shows why
                     self._types = MessageTypes({})
             return self._types.fields.get(pipeline, [])
 
 
 def form(content: Mapping[str, Any], types: Sequence[FieldType]) -> list[FormField]:
-    """Return the inputs for a message: the fields of its type in their order, then those that only the message has."""
+    """Return the inputs for a message: the fields of its type in their order, then the message's other fields."""
     known = {each.name: each for each in types}
     names = [*(name for name in known if name in content or not known[name].is_fixed)]
     names += [name for name in content if name not in known]
-    content = msgspec.to_builtins(content)  # a store on Spark has times and the like as they are
+    content = msgspec.to_builtins(content)  # a store on Spark returns times and similar values as Python objects
     return [_field(name, content, known.get(name)) for name in names]
 
 
@@ -101,7 +101,7 @@ def _field(name: str, content: Mapping[str, Any], known: FieldType | None) -> Fo
     kind, choices = known.kind if known else "", [_line(each) for each in known.choices] if known else []
     is_other = type(value) not in _FITS.get(kind, (type(value),)) or bool(choices and _line(value) not in choices)
     if value is not None and is_other:
-        kind = ""  # the value is not of the type, which may be why the handler failed
+        kind = ""  # the value does not match the type, which may be why the handler failed
     if not kind or (kind == "json" and known is not None and not known.about):
         kind = _OF_VALUES.get(type(value), "json")
     if kind == "text" and isinstance(value, str) and ("\n" in value or len(value) > 120):
@@ -148,7 +148,7 @@ def _value(name: str, kind: str, text: str) -> Any:
     what, expected = f"the field {quoted(name)} is {quoted(text)}, which", _expected(kind)
     value = json_value(what, text, expected)
     if type(value) not in _FITS.get(kind, (type(value),)):
-        raise InputError(f"{what} is not {expected}; nothing was done")
+        raise InputError(f"{what} is not {expected}; nothing was changed")
     return value
 
 
@@ -165,7 +165,7 @@ def _line(value: Any) -> str:
 
 
 def _changed_ns(definition: str) -> int | None:
-    """Return when the file of a definition was changed; None for a module."""
+    """Return the modification time of a definition's file; None for a module."""
     try:
         return Path(definition.rpartition(":")[0]).stat().st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""The documents about groups that the JSON API answers with."""
+"""The documents about groups that the JSON API returns."""
 
 import datetime as dt
 from typing import Any, TypedDict
@@ -38,7 +38,7 @@ class FailingOutputDocument(TypedDict):
 
 
 class StuckStoreDocument(TypedDict):
-    """The groups of one pipeline that do not go on."""
+    """The stuck groups of one pipeline."""
 
     title: str
     reasons: list[StuckReasonDocument]
@@ -55,7 +55,7 @@ class HeldDocument(TypedDict):
 
 
 class TimeLineDocument(TypedDict):
-    """One place on a group's time line."""
+    """One position on a group's time line."""
 
     kind: str
     label: str
@@ -67,7 +67,7 @@ class TimeLineDocument(TypedDict):
 
 
 class DecisionDocument(TypedDict):
-    """A decision that is recorded."""
+    """A recorded decision."""
 
     id: str
     action: str
@@ -84,7 +84,7 @@ class DecisionDocument(TypedDict):
 
 
 class TakenDecisionDocument(TypedDict):
-    """A decision that was taken; ``void`` says why it changed nothing."""
+    """A decision that was applied; ``void`` is the reason why it changed nothing, or empty."""
 
     decision: DecisionDocument
     void: str
@@ -101,7 +101,7 @@ class RejectedMessageDocument(TypedDict):
 
 
 class OutputDocument(TypedDict):
-    """An output that the store keeps."""
+    """An output in the store."""
 
     group: str
     epoch: int | None
@@ -113,7 +113,7 @@ class OutputDocument(TypedDict):
 
 
 class DeliveryDocument(TypedDict):
-    """Why the first output of a group could not be delivered."""
+    """The failed delivery of a group's first output."""
 
     group: str
     outputs: int
@@ -124,7 +124,7 @@ class DeliveryDocument(TypedDict):
 
 
 class HistoryDocument(TypedDict):
-    """The last events of a group that its store keeps, the last first in each list."""
+    """The last events of a group in its store; each list has the newest first."""
 
     decisions: list[TakenDecisionDocument]
     rejected: list[RejectedMessageDocument]
@@ -149,7 +149,7 @@ class FormFieldDocument(TypedDict):
 
 
 class FieldChangeDocument(TypedDict):
-    """A field that is not the same in two values."""
+    """A field that differs between two values."""
 
     path: str
     old: Any
@@ -157,7 +157,7 @@ class FieldChangeDocument(TypedDict):
 
 
 class VoidGroupDocument(TypedDict):
-    """A group whose decision changed nothing, and why."""
+    """A group whose decision changed nothing, and the reason."""
 
     group: str
     why: str

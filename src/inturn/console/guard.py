@@ -1,4 +1,4 @@
-"""Middleware around the whole console: its hosts, the headers of every answer, and errors that nobody foresaw."""
+"""Middleware around the whole console: allowed hosts, the headers of every answer, and unexpected errors."""
 
 import logging
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Headers of every answer, whatever it is; see reports.py for the one exception."""
+"""Headers of every answer; see reports.py for the one exception."""
 
 
 class RequestGuard:
@@ -29,21 +29,21 @@ class RequestGuard:
 
     Args:
         app: the application within.
-        hosts: the names under which it may be asked for; ``*.example.org`` includes all below, ``*`` is any.
+        hosts: the host names that requests may use; ``*.example.org`` includes all subdomains, ``*`` is any host.
 
     Raises:
-        InputError: if a name is not one.
+        InputError: if a host name is not valid.
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         for each in hosts:
             rest = each.removeprefix("*.") if each != "*" else "any"
             if not rest or any(letter in rest for letter in "*/@ ") or rest.rpartition("]")[2].count(":"):
-                raise InputError(f"hosts: {each!r} is no name of a host; write console.example.org or *.example.org")
+                raise InputError(f"hosts: invalid host name {each!r}; write console.example.org or *.example.org")
         self._app, self._hosts = app, [each.lower() for each in hosts]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; what fails unforeseen is logged and answered with the status 500, which says nothing."""
+        """Answer a request; an unexpected error is logged and answered with status 500, without details."""
         if scope["type"] == "websocket":  # there are none
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -63,7 +63,7 @@ class RequestGuard:
             await send(message)
 
         if not self._is_own(Headers(scope=scope)):
-            await PlainTextResponse("the console is not asked for by this name", 400)(scope, receive, sent)
+            await PlainTextResponse("unknown host name; add it to the console's hosts", 400)(scope, receive, sent)
             return
         try:
             await self._app(scope, receive, sent)
@@ -71,7 +71,7 @@ class RequestGuard:
             _LOG.exception("the console could not answer %s %s", scope["method"], scope["path"])
             if has_begun:
                 raise
-            await PlainTextResponse("the console failed; its log says more", 500)(scope, receive, sent)
+            await PlainTextResponse("internal error; see the console's log", 500)(scope, receive, sent)
 
     def _is_own(self, headers: Headers) -> bool:
         told = headers.getlist("host")

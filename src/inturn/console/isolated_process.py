@@ -1,4 +1,4 @@
-"""Processes that run a user's code for a page: without secrets and network, and for ten seconds at most."""
+"""Processes that run a user's code for a page: without secrets and network, for at most ten seconds."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ _TOLD: Final = 2000
 
 
 class ProcessEnded(InputError):
-    """A process that gave no answer."""
+    """A process that ended without an answer."""
 
 
 def answer_of(module: str, request: bytes, what: str, timeout_s: float = WALL_S) -> bytes:
@@ -26,10 +26,10 @@ def answer_of(module: str, request: bytes, what: str, timeout_s: float = WALL_S)
         module: name of the module.
         request: the request.
         what: name of the process in errors.
-        timeout_s: the process is ended after this time, in seconds.
+        timeout_s: the process is killed after this time, in seconds.
 
     Raises:
-        ProcessEnded: if it takes too long, ends with an error, or answers with nothing or too much.
+        ProcessEnded: if it takes too long, ends with an error, or its answer is empty or too large.
     """
     process = subprocess.Popen(  # noqa: S603 - this program, with a module of this package
         [sys.executable, "-m", module],
@@ -43,11 +43,11 @@ def answer_of(module: str, request: bytes, what: str, timeout_s: float = WALL_S)
         out, told = process.communicate(request, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _kill(process)
-        raise ProcessEnded(f"the {what} took longer than {timeout_s:g} s, and was ended") from None
+        raise ProcessEnded(f"the {what} took longer than {timeout_s:g} s and was killed") from None
     if process.returncode != 0 or not out or len(out) > _ANSWER:
         why = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
         last = told.decode("utf-8", "replace").strip()[-_TOLD:].rsplit("\n", 1)[-1]
-        raise ProcessEnded(f"the process of the {what} ended with {why}: {last or 'it said nothing'}")
+        raise ProcessEnded(f"the process of the {what} ended with {why}: {last or 'no error output'}")
     return out
 
 

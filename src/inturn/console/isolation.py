@@ -1,7 +1,7 @@
-"""Isolation of a process that runs a user's code dry: no network, no programs, no secrets, little time and memory.
+"""Isolation of a process that runs a user's code dry: no network, no programs, no secrets, limited time and memory.
 
-It keeps a handler from acting on the world by mistake, such as posting to an API. It is no wall against code that
-wants out: the code is the user's own, and is named on the command line alone.
+It prevents a handler from causing external effects by mistake, such as posting to an API. It is not a sandbox against
+hostile code: the code is the user's own, and is named only on the command line.
 """
 
 import ctypes
@@ -36,12 +36,12 @@ _FORBIDDEN: Final = {
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of such a process: what Python needs, and what opens the store."""
+    """Return the environment of such a process: the variables that Python and opening the store need."""
     return {name: value for name, value in given.items() if name in _KEPT or name.startswith(("LC_", *_OF_STORES))}
 
 
 def limit_resources() -> None:
-    """Limit the CPU time, memory and files of this process, where the system can."""
+    """Limit the CPU time, memory and files of this process, where the system supports it."""
     with suppress(ImportError):
         import resource
 
@@ -56,17 +56,17 @@ def limit_resources() -> None:
 
 
 def isolate() -> None:
-    """Take the network, programs and the store's secrets from this process; called before a user's code is loaded."""
+    """Remove the network, programs and the store's secrets from this process; called before a user's code is loaded."""
     for name in [each for each in os.environ if each.startswith(_OF_STORES)]:
         del os.environ[name]
-    if sys.platform == "linux":  # the kernel forbids it in some containers; then the hook alone is there
+    if sys.platform == "linux":  # the kernel forbids it in some containers; then only the audit hook protects
         with suppress(OSError, AttributeError):
             _leave_network(ctypes.CDLL(None, use_errno=True))
     sys.addaudithook(_refuse)
 
 
 def _leave_network(libc: Any) -> None:
-    """Give this process a network of its own; the kernel refuses it (EINVAL) while a thread is ending."""
+    """Move this process to a network namespace of its own; the kernel refuses it (EINVAL) while a thread is ending."""
     for _ in range(_TRIES):
         if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0 or ctypes.get_errno() != errno.EINVAL:
             return
@@ -78,7 +78,7 @@ def _refuse(event: str, arguments: Any) -> None:
     if act is not None:
         _raise(act)
     if event == "open" and _is_of_another_process(arguments[0]):
-        _raise("look into other processes")
+        _raise("read files of other processes")
 
 
 def _is_of_another_process(path: Any) -> bool:

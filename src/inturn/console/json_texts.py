@@ -1,4 +1,4 @@
-"""Values of JSON texts that people write."""
+"""Values of JSON texts that users enter."""
 
 import json
 from math import isinf
@@ -12,30 +12,30 @@ def json_value(what: str, text: str, expected: str = "JSON") -> Any:
     """Return the value of a JSON text.
 
     Args:
-        what: what the text is, for the error.
+        what: name of the text in the error.
         text: the text.
-        expected: what it should be, for the error.
+        expected: the expected kind of value, for the error.
 
     Raises:
-        InputError: if it is none, is nested too deeply, has a number that no float can hold, or a text that UTF-8
-            cannot hold.
+        InputError: if the text is not JSON, is nested too deeply, or contains a number beyond the range of float or a
+            text that cannot be encoded as UTF-8.
     """
     try:
         found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         path = unholdable(found)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not {expected}: {error}; nothing was done") from error
+        raise InputError(f"{what} is not {expected}: {error}; nothing was changed") from error
     if path is not None:
-        raise InputError(f"{what} has half a surrogate pair at {path or 'its root'}, which no UTF-8 can hold")
+        raise InputError(f"{what} has half a surrogate pair at {path or 'its root'}, which cannot be encoded as UTF-8")
     return found
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a valid JSON number")
 
 
 def _finite(text: str) -> float:
     found = float(text)
     if isinf(found):
-        raise ValueError(f"{text[:40]} is beyond the numbers of 64 bits")
+        raise ValueError(f"{text[:40]} is beyond the range of 64-bit numbers")
     return found

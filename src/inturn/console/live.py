@@ -1,6 +1,6 @@
-"""Server-sent events: a page hears that its stores have changed, are away, or are back.
+"""Server-sent events: they notify a page that its stores have changed, are unavailable, or are available again.
 
-One task looks at the stores for all open pages, and none looks while no page is open.
+One task polls the stores for all open pages; it does not run while no page is open.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from inturn.store.postgres.reader import PostgresPipelineReader
 
 LOOK_S: Final = 2.0
-"""How often the stores are looked at while a page is open, in seconds; a page hears of a change no more often."""
+"""Polling interval of the stores while a page is open, in seconds; also the minimum time between two events."""
 _KEEP_ALIVE_S: Final = 15.0
 
 
 class StoreWatch:
-    """Tells open pages that a store has changed.
+    """Notifies open pages that a store has changed.
 
     Args:
         stores: the stores of the console.
@@ -50,18 +50,18 @@ class StoreWatch:
         return self.listeners >= limits.CONSOLE_LISTENERS
 
     async def end(self) -> None:
-        """End all streams, for a server that stops: it would wait for them, and then cut them."""
+        """End all streams, for a server that stops: it would otherwise wait for them, and then cut them."""
         self._is_over = True
         self._has_looked.set()
         await self._tell()
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield an event when a store has changed, and a comment now and then, for proxies."""
+        """Yield an event when a store has changed, and a comment as keep-alive for proxies."""
         self.listeners += 1
         try:
             if self._looking is None and not self._is_over:
                 self._looking = asyncio.create_task(self._look())
-            await self._has_looked.wait()  # a page that hears that it listens hears of all that comes
+            await self._has_looked.wait()  # a page that receives the first line receives all later changes
             seen = self._changes
             yield "retry: 3000\n\n"
             while not self._is_over:
@@ -87,7 +87,7 @@ class StoreWatch:
             self._changed.notify_all()
 
     async def _look(self) -> None:
-        """Look at the stores as long as a page listens."""
+        """Poll the stores as long as a page listens."""
         self._seen = await self._now()
         self._has_looked.set()
         while self.listeners:
@@ -97,7 +97,7 @@ class StoreWatch:
                 self._seen = now
                 await self._tell()
         self._has_looked.clear()
-        self._looking = None  # with no pause since the last look at the listeners: the next one begins anew
+        self._looking = None  # no await since the check of the listeners: the next listener starts a new task
         for each in self._marks:
             each.close()
 
@@ -119,7 +119,7 @@ class StoreMark:
         self._steps: SparkStore | None = None
 
     def now(self) -> str:
-        """Return the text; empty if the store is away."""
+        """Return the text; empty if the store is unavailable."""
         try:
             if not self._path:
                 return self._of_steps()
@@ -135,7 +135,7 @@ class StoreMark:
             server.close()
 
     def _of_server(self) -> str:
-        """Return the number of changed rows that PostgreSQL counts for the database, over a connection that stays."""
+        """Return the number of changed rows that PostgreSQL counts for the database, over a connection kept open."""
         if self._server is None:
             from inturn.store.postgres.reader import PostgresPipelineReader
 

@@ -18,21 +18,22 @@ _PAYLOADS: Final = {
     "attributes", "body", "content", "headers", "key", "message", "new", "old", "output", "outputs",
     "record", "state", "state_before",
 }  # fmt: skip
-"""Names of fields that hold what users sent or made."""
+"""Names of fields with contents of messages, states and outputs."""
 _ERRORS: Final = {"detail", "error", "note", "reason"}
-"""Names of fields with texts of errors, which may quote a message."""
+"""Names of fields with error texts, which may quote a message."""
 
 
 _OPENING: Final = ("{", "[", '"')
-"""The letters with which a JSON document in a text begins."""
+"""Characters with which a JSON document in a text begins."""
 
 
 class MaskRules:
     """Rules such as ``card.*``: a pattern of a field's path, at any depth of a message, state or output.
 
     ``card.*`` hides ``card.number``, and ``customer.card.number`` too. Letters match in both cases. A text that is
-    JSON itself is masked inside, and hidden as a whole if it only begins as one. Contents without fields, such as a
-    text, are hidden as a whole, and of an error only its type is left, since its text may quote the message.
+    itself JSON is masked inside; a text that begins like JSON but is not valid is hidden as a whole. Contents without
+    fields, such as a text, are hidden as a whole. Of an error only its type is shown, since its text may quote the
+    message.
 
     Args:
         rules: the patterns; none: nothing is hidden.
@@ -43,7 +44,7 @@ class MaskRules:
 
     def __init__(self, rules: Sequence[str] = ()) -> None:
         if not all(rules):
-            raise InputError("a rule of mask is empty; write a path such as 'card.*'")
+            raise InputError("mask: a rule is empty; write a path such as 'card.*'")
         self._rules = [each.lower() for each in rules]
 
     def __bool__(self) -> bool:
@@ -51,7 +52,7 @@ class MaskRules:
         return bool(self._rules)
 
     def applied(self, found: Any) -> Any:
-        """Return what a view found with the fields hidden; types stay as they are."""
+        """Return the result of a view with the fields hidden; types are not changed."""
         return self._within(found, None) if self._rules else found
 
     def _within(self, value: Any, name: str | None) -> Any:
@@ -69,7 +70,7 @@ class MaskRules:
         return _rebuilt(value, self._within)
 
     def _at(self, place: str, value: Any) -> Any:
-        """Mask a part of a message, state or output that is at a path with dots."""
+        """Mask the part of a message, state or output at a dotted path."""
         path = place.lower().split(".") if place else []
         is_below = any(self._is_hidden(path[:length]) for length in range(1, len(path)))
         return HIDDEN if is_below else self.payload(value, path)
@@ -97,7 +98,7 @@ class MaskRules:
 
 
 def error_type(text: str) -> str:
-    """Return the type of an error alone, as it stands at the start of a traceback's last line."""
+    """Return only the type of an error, from the start of a traceback's last line."""
     last = text.rstrip().rsplit("\n", 1)[-1]
     kind = re.match(r"[A-Za-z_][\w.]*(?=:|$)", last)
     return f"{kind.group()}: {HIDDEN}" if kind else HIDDEN if text else ""
@@ -111,17 +112,17 @@ def _is_own(value: Any) -> bool:
 
 
 def masked_error(error: Exception) -> Exception:
-    """Return an error as a viewer may see it: one about the request or the store as it is, of others the type alone."""
+    """Return an error as viewers may see it: in full if about the request or the store, otherwise only its type."""
     if isinstance(error, InputError | StoreError | OSError) and not isinstance(error, ValueRefused | StoreMismatch):
         return error
     return InputError(f"{type(error).__name__}: {HIDDEN}")
 
 
 def _rebuilt(value: Any, mask: Any) -> Any:
-    """Return a value of the console's own with its parts masked.
+    """Return a value of the console's own structure with its parts masked.
 
     Raises:
-        TypeError: if the value is of a type whose parts are not known, and could have a message in them.
+        TypeError: if the parts of the value's type are not known, so that they could contain a message.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {each.name: mask(getattr(value, each.name), each.name) for each in dataclasses.fields(value)}

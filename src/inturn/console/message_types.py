@@ -1,8 +1,8 @@
 """The fields of a pipeline's message type, for the form of a failing message.
 
-``python -m inturn.console.message_types`` describes the message types of definitions: a list of their places on
-standard input, the fields by pipeline on the output. The user's code is loaded in that process alone, which is isolated
-as that of a dry run is.
+``python -m inturn.console.message_types`` describes the message types of definitions: a list of definitions on standard
+input, the fields by pipeline on standard output. Only that process loads the user's code; it is isolated like that of a
+dry run.
 """
 
 import datetime as dt
@@ -37,7 +37,7 @@ _TEXTS: Final = {
     uuid.UUID: "UUID",
     bytes: "base64",
 }
-"""Types that JSON has as texts."""
+"""Types that are texts in JSON."""
 
 
 class FieldType(msgspec.Struct, frozen=True):
@@ -49,8 +49,8 @@ class FieldType(msgspec.Struct, frozen=True):
         about: the type in words.
         choices: of a ``choice``, the values.
         takes_none: whether null is allowed.
-        is_needed: whether it must be there.
-        is_fixed: whether it places the message, so that it cannot be replaced.
+        is_needed: whether it is required.
+        is_fixed: whether it determines the message's group or place, so that it cannot be replaced.
     """
 
     name: str
@@ -67,7 +67,7 @@ class MessageTypes(msgspec.Struct, frozen=True):
 
     Attributes:
         fields: the fields of the message type by pipeline; none for plain dicts.
-        errors: why a definition could not be loaded, by its place.
+        errors: why a definition could not be loaded, by definition.
     """
 
     fields: dict[str, list[FieldType]]
@@ -75,7 +75,7 @@ class MessageTypes(msgspec.Struct, frozen=True):
 
 
 def field_types(pipeline: Pipeline) -> list[FieldType]:
-    """Return the fields of a pipeline's message type; for plain dicts those alone that cannot be replaced."""
+    """Return the fields of a pipeline's message type; for plain dicts only the fields that cannot be replaced."""
     fixed = {parts(name)[0] for name in pipeline.placing_fields}
     record: type | None = pipeline.message
     names = None if record is None else field_names(record)
@@ -100,7 +100,7 @@ def _alternatives(hint: Any) -> list[Any]:
 
 
 def _kind(hint: Any) -> tuple[str, str, list[Any]]:
-    """Return the kind of a type, its words, and the values to choose from."""
+    """Return the kind of a type, its description, and the values to choose from."""
     if typing.get_origin(hint) is typing.Literal:
         return "choice", "one of these", list(typing.get_args(hint))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -115,7 +115,7 @@ def _kind(hint: Any) -> tuple[str, str, list[Any]]:
 
 
 def _word(hint: Any) -> str:
-    """Return a type in words, as JSON has it."""
+    """Return the name of a type in JSON."""
     origin = typing.get_origin(hint) or hint
     if origin in {list, tuple, set, frozenset}:
         return "list"

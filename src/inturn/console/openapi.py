@@ -1,4 +1,4 @@
-"""The OpenAPI document of the JSON API, made from the routes and the types of their documents."""
+"""The OpenAPI document of the JSON API, generated from the routes and the types of their documents."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,19 +7,19 @@ from inturn.console.documents import OF_PAGES, ActionsDocument, DecideDocument, 
 from inturn.console.routes import ACTIONS, PAGES, TRY, ActionRoute, PageRoute, RouteField
 
 _ERRORS: Final = {
-    "400": "a field is missing or not valid, or the store does not allow it",
-    "401": "nobody is logged in",
-    "403": "the person may not do this, or the request comes from another site",
-    "429": "too many wrong tokens came from this address",
-    "503": "a store, or the log of actions, cannot be used now",
+    "400": "a field is missing or not valid, or the store does not allow the request",
+    "401": "not logged in",
+    "403": "missing rights, or a request from another site",
+    "429": "too many wrong tokens from this address",
+    "503": "a store or the action log is unavailable",
 }
 _OF_POSTS: Final = {
-    "408": "the body has not come in time",
+    "408": "the body was not received in time",
     "413": "the request is too large",
     "415": "the body is not application/json",
 }
 
-_IF_SEEN: Final = {"409": "what it is about has moved since it was shown"}
+_IF_SEEN: Final = {"409": "the group, or every group of the list, has changed since it was shown"}
 
 
 def document(*, has_log_in: bool = True) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def document(*, has_log_in: bool = True) -> dict[str, Any]:
     paths["/api/actions"] = {
         "get": {
             "operationId": "actions",
-            "summary": "Return the latest lines of the log of actions.",
+            "summary": "Return the latest entries of the action log.",
             "parameters": [],
             "responses": _responses(references[ActionsDocument], errors, _ERRORS),
         }

@@ -1,6 +1,6 @@
-"""Layout of a group's time line as a picture: where each place, wait, decision and output is drawn.
+"""Layout of a group's time line as a picture: the coordinates of each box, wait, decision and output.
 
-It computes places and short texts alone. The template draws them, and escapes the texts.
+It computes only coordinates and short texts. The template draws them, and escapes the texts.
 """
 
 import json
@@ -26,7 +26,7 @@ _WIDTHS: Final = {
     EventKind.NEXT: 84,
 }
 _LETTER = 7.3
-"""Width of a letter of the picture, about."""
+"""Approximate width of a letter in the picture."""
 _LANE_H = 24
 _WIDEST, _ERROR, _DECISIONS, _STATE = 1080, 60, 3, 110
 _FILLED, _STRETCH = 1040, 1.9
@@ -35,10 +35,10 @@ _WAITS: Final = {EventKind.HELD, EventKind.MORE}
 
 
 class PictureBox(NamedTuple):
-    """A place on the track.
+    """A box on the track.
 
     Attributes:
-        event: what it shows.
+        event: the event that it shows.
         x: its left edge.
         width: its width.
     """
@@ -54,12 +54,12 @@ class PictureBox(NamedTuple):
 
 
 class PictureWait(NamedTuple):
-    """A bracket under messages that wait, with an arrow to what they wait for.
+    """A bracket under waiting messages, with an arrow to the box for which they wait.
 
     Attributes:
-        first: the middle of the first of them.
-        last: the middle of the last.
-        to: the middle of what they wait for.
+        first: the middle of the first message.
+        last: the middle of the last message.
+        to: the middle of the box for which they wait.
         text: the sentence below.
     """
 
@@ -75,9 +75,9 @@ class PicturePin(NamedTuple):
     Attributes:
         x: its middle.
         y: its middle.
-        kind: class of its form.
-        text: the words beside it.
-        is_left: whether the words stand to the left of it.
+        kind: CSS class of its shape.
+        text: the text next to it.
+        is_left: whether the text is to the left of it.
     """
 
     x: float
@@ -110,7 +110,7 @@ class TimeLinePicture(NamedTuple):
         boxes: the track, from left to right.
         waits: the brackets.
         lanes: the lanes.
-        stop: where the group stands: the edge behind what was applied.
+        stop: the group's position: the right edge of the last applied or skipped box.
     """
 
     width: float
@@ -128,9 +128,9 @@ def picture(
 
     Args:
         events: the time line.
-        undecided: the decisions that are not taken yet.
-        history: the decisions that were taken, and what was made and rejected.
-        unit: what the group's state is counted by.
+        undecided: the decisions that are not applied yet.
+        history: the applied decisions, the outputs and the rejected messages.
+        unit: the unit in which the group's state is counted, such as ``step``.
         state: the state now, as JSON values.
     """
     boxes = list(_boxes(events))
@@ -145,7 +145,7 @@ def picture(
     every = [
         ("State", [(None, "state", now)]),
         ("Decided", _decided(undecided, history)),
-        ("Made", _made(history, unit)),
+        ("Results", _made(history, unit)),
     ]
     for name, marks in every:
         if marks:
@@ -161,11 +161,11 @@ def picture(
 
 
 def _decided(undecided: Sequence[Decision], history: GroupHistory) -> list[tuple[int | None, str, str]]:
-    """Return the marks of decisions: those that are not taken yet, then the last ones that were."""
+    """Return the marks of decisions: the pending ones, then the last applied ones."""
     marks: list[tuple[int | None, str, str]]
-    marks = [(each.turn, "pending", f"{_by(each)}: not taken yet") for each in undecided[:_DECISIONS]]
+    marks = [(each.turn, "pending", f"{_by(each)}: not applied yet") for each in undecided[:_DECISIONS]]
     for each in history.decisions[: _DECISIONS - len(marks)]:
-        kind, became = ("void", "overtaken, changed nothing") if each.void else ("done", "carried out")
+        kind, became = ("void", "void, changed nothing") if each.void else ("done", "carried out")
         marks.append((each.decision.turn, kind, f"{_by(each.decision)}: {became}"))
     return marks
 
@@ -195,7 +195,7 @@ def _made(history: GroupHistory, unit: str) -> list[tuple[int | None, str, str]]
 
 
 def _pin(x: float, y: float, kind: str, text: str) -> PicturePin:
-    """Return a mark whose words are on the side that has room for them."""
+    """Return a mark with its text on the side that has room for it."""
     room = len(text) * _LETTER + 14
     return PicturePin(x, y, kind, text, is_left=x + room > _WIDEST and x - room > _GUTTER)
 
@@ -211,7 +211,7 @@ def _boxes(events: Sequence[TimeLineEvent]) -> Iterator[PictureBox]:
 
 
 def _waits(boxes: Sequence[PictureBox]) -> Iterator[PictureWait]:
-    """Yield a bracket for each row of messages behind something that blocks."""
+    """Yield a bracket for each run of messages that wait for the same blocking box."""
     to: PictureBox | None = None
     row: list[PictureBox] = []
     for each in (*boxes, None):
@@ -231,7 +231,7 @@ def _words(row: Sequence[PictureBox], to: PictureBox) -> str:
 
 
 def _turn_x(boxes: Sequence[PictureBox], turn: int | None, stop: float) -> float:
-    """Return where a turn is on the track; one that is not told is where the group stands."""
+    """Return the x coordinate of a turn on the track; for an unknown turn, the group's position."""
     for each in boxes:
         if turn is None or each.event.turns is None:
             continue

@@ -1,7 +1,7 @@
-"""The stores that a console shows: each is opened for one request, so that one that comes back is seen.
+"""The stores that a console shows: each is opened per request, so that a store that is available again is shown.
 
-Pipelines of databases are read without their locks, so a page disturbs no worker and shows what is there while another
-process holds the write lock. A database that does not answer is given up after :data:`limits.CONSOLE_ANSWER_S`.
+Pipelines of databases are read without locks, so a page delays no worker and also works while another process holds
+the write lock. A request to a database that does not answer ends after :data:`limits.CONSOLE_ANSWER_S`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +20,11 @@ from inturn.results.reading import LockFreeInspector, PipelineReader, open_reade
 A = TypeVar("A")
 T = TypeVar("T")
 _AT_ONCE: Final = 8
-"""Number of stores that are asked side by side: one that does not answer must not delay the others."""
+"""Number of stores that are queried in parallel: a store that does not answer must not delay the others."""
 
 
 _DIRECTORIES: Final[dict[str, bool]] = {}
-"""Whether a path was a directory when it was last there."""
+"""For each path, whether it was a directory when it last existed."""
 
 
 class StorePlace(NamedTuple):
@@ -32,7 +32,7 @@ class StorePlace(NamedTuple):
 
     Attributes:
         at: its address: a directory or a URI of a store on Spark, or ``shop.db#ledger``.
-        title: the address without a password; pages and requests name the store by it.
+        title: the address without a password; the name of the store in pages and requests.
     """
 
     at: str
@@ -42,7 +42,7 @@ class StorePlace(NamedTuple):
         """Open the store for inspection.
 
         Raises:
-            StoreError: if it is not there.
+            StoreError: if it does not exist.
         """
         if is_pipeline(self.at):
             database, _, name = self.at.rpartition("#")
@@ -58,24 +58,24 @@ class StorePlace(NamedTuple):
 
 
 class UnreadStore(NamedTuple):
-    """A store that cannot be read now, and why."""
+    """A store that cannot be read, and the reason."""
 
     title: str
     why: str
 
 
 def found(stores: Sequence[str]) -> tuple[list[StorePlace], list[UnreadStore]]:
-    """Return the places of stores, of a whole database those of all its pipelines, and what cannot be read now."""
+    """Return the places of stores (of a whole database, of all its pipelines) and the stores that cannot be read."""
     answers, unread = answered([(shown(at), at) for at in stores], _places)
     return [each for places in answers for each in places], unread
 
 
 def place(stores: Sequence[str], title: str) -> StorePlace:
-    """Return the place with a title; no other store is asked for it.
+    """Return the place with a title; no other store is queried.
 
     Raises:
-        InputError: if none of the stores has it.
-        StoreError: if the database that may have it cannot be read.
+        InputError: if no store has this title.
+        StoreError: if the database that may contain it cannot be read.
     """
     names = []
     for at in stores:
@@ -87,7 +87,7 @@ def place(stores: Sequence[str], title: str) -> StorePlace:
             if each.title == title:
                 return each
         names += [each.title for each in places]
-    raise InputError(f"this console shows no store {title!r}; it shows {', '.join(names)}")
+    raise InputError(f"no store {title!r} in this console; its stores: {', '.join(names)}")
 
 
 def _places(at: str) -> list[StorePlace]:
@@ -102,7 +102,7 @@ def _places(at: str) -> list[StorePlace]:
 
 
 def answered(asked: Iterable[tuple[str, A]], ask: Callable[[A], T]) -> tuple[list[T], list[UnreadStore]]:
-    """Ask stores side by side; return the answers, in order, and the stores that cannot be read, by their titles."""
+    """Query stores in parallel; return the answers in order, and the stores that cannot be read, by title."""
     answers: list[T] = []
     unread: list[UnreadStore] = []
 
@@ -128,10 +128,10 @@ def answered(asked: Iterable[tuple[str, A]], ask: Callable[[A], T]) -> tuple[lis
 
 
 def opened(at: str) -> Database:
-    """Open a database that is there, for a change or for its queues.
+    """Open an existing database, for a change or for its queues.
 
     Raises:
-        StoreError: if it is not there, or another process holds its lock for too long.
+        StoreError: if it does not exist, or another process holds its lock for too long.
     """
     return open_database(at, create=False, busy_s=limits.CONSOLE_ANSWER_S)
 
@@ -140,12 +140,12 @@ def _reader(at: str) -> PipelineReader:
     try:
         return open_reader(at, limits.CONSOLE_ANSWER_S)
     except StoreMismatch:
-        opened(at).close()  # brings tables of an older version up to date, or raises that they are of a newer one
+        opened(at).close()  # migrates tables of an older version, or raises if they are of a newer one
         return open_reader(at, limits.CONSOLE_ANSWER_S)
 
 
 def is_database(at: str) -> bool:
-    """Return whether a text names a whole database, and no pipeline in it; see :func:`_is_directory`."""
+    """Return whether a text names a whole database and not a pipeline in it; see :func:`_is_directory`."""
     checked_target(at)
     if "://" in at:
         return at.startswith(("postgres://", "postgresql://")) and "#" not in at
@@ -158,7 +158,7 @@ def is_pipeline(at: str) -> bool:
 
 
 def _is_directory(at: str) -> bool:
-    """Return whether a path is that of a store on Spark; of one that is away, whether it was, or looks like one."""
+    """Return whether a path is a store on Spark; a missing path is one if it was one before, or looks like one."""
     path = Path(at)
     if path.exists():
         _DIRECTORIES[at] = path.is_dir()

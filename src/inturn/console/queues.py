@@ -1,4 +1,4 @@
-"""Queues: what waits in them, who blocks whom, and what a person may do about it."""
+"""Queues: their messages, their groups with what blocks each, and the actions on them."""
 
 import datetime as dt
 import time
@@ -30,7 +30,7 @@ class QueueGroup(NamedTuple):
         messages: number of its messages.
         oldest: when its first message was sent.
         why: whether its first message can be received, or what blocks it.
-        until: when that changes by itself; None if it does not.
+        until: when that changes automatically; None if it does not.
         token: fencing token of the lease or lock that blocks it.
         attempts: how often the first message has been received.
         note: why the group is parked, if it is.
@@ -59,7 +59,7 @@ class QueuedMessage(NamedTuple):
         attributes: its attributes.
         came_from: the queue that it was moved from.
         note: why it was moved here.
-        is_done: whether it has left the queue, and is in its log alone.
+        is_done: whether it has left the queue and is only in its log.
     """
 
     number: int
@@ -105,7 +105,7 @@ def queue(fields: RequestFields) -> dict[str, Any]:
     """Return one queue: its figures, its groups with what blocks each, and its first messages.
 
     Raises:
-        InputError: if there is no such queue.
+        InputError: if the queue does not exist.
     """
     place, name = database(fields), fields.need("queue")
     after, group, log = fields.number("after", 0), fields.get("group"), fields.get("log") is not None
@@ -135,7 +135,7 @@ def send(fields: RequestFields) -> dict[str, str]:
     """Send a message to a queue.
 
     Raises:
-        InputError: if the body is not JSON, or a number is not one.
+        InputError: if the body is not JSON, or ``revision`` is not a number.
     """
     body = json_value("the body", fields.need("body"))
     revision = fields.number("revision", None)
@@ -147,7 +147,7 @@ def send(fields: RequestFields) -> dict[str, str]:
 
 
 def redrive(fields: RequestFields) -> dict[str, str]:
-    """Move messages of a dead-letter queue back, each to its old place; with ``last`` those that came later stay."""
+    """Move messages of a dead-letter queue up to sequence number ``last`` back to their original positions."""
     last = fields.number("last", _GREATEST)
     with database(fields).open() as db:
         at, moved = _queue(db, fields), 0
@@ -165,7 +165,7 @@ def purge(fields: RequestFields) -> dict[str, str]:
         InputError: if the name of the queue was not repeated.
     """
     if fields.get("again") != fields.need("queue"):
-        raise InputError(f"write the queue's name, {fields.need('queue')!r}, to remove all of its messages")
+        raise InputError(f"to remove all messages, confirm with the queue's name, {fields.need('queue')!r}")
     with database(fields).open() as db:
         count = _queue(db, fields).purge()
     return _back(fields) | {"done": f"{count:,} messages were removed"}
@@ -175,7 +175,7 @@ def resume(fields: RequestFields) -> dict[str, str]:
     """Let a parked group of a queue be received again."""
     with database(fields).open() as db:
         was = _queue(db, fields).resume(fields.need("group"))
-    return _back(fields) | {"done": "the group goes on" if was else "the group was not parked"}
+    return _back(fields) | {"done": "the group was resumed" if was else "the group was not parked"}
 
 
 def _queue(db: Any, fields: RequestFields) -> Queue:

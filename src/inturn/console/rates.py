@@ -1,4 +1,4 @@
-"""Rates of queues while somebody looks: messages sent and taken in a second, from what each look has found."""
+"""Rates of queues while a page is open: messages sent and done per second, computed from successive readings."""
 
 import threading
 from collections import deque
@@ -13,12 +13,12 @@ _MOST_QUEUES: Final = 1000
 
 
 class QueueRate(NamedTuple):
-    """The rates of a queue between two looks.
+    """The rates of a queue between two readings.
 
     Attributes:
-        at_s: time of the second look, in seconds of a steady clock.
-        sent: messages sent, in one second.
-        done: messages acknowledged or removed, in one second.
+        at_s: time of the second reading, in seconds of a monotonic clock.
+        sent: messages sent per second.
+        done: messages acknowledged or removed per second.
         messages: messages in the queue.
     """
 
@@ -35,27 +35,27 @@ class _QueueLook(NamedTuple):
 
 
 class QueueRates:
-    """The looks at queues of the last ten minutes; any thread may add to them."""
+    """The readings of queues in the last ten minutes; thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._seen: dict[tuple[str, str], deque[_QueueLook]] = {}
 
     def add(self, database: str, queue: str, at_s: float, last: int, messages: int) -> list[QueueRate]:
-        """Add what a look has found, and return the rates between the looks so far, the oldest first.
+        """Add a reading, and return the rates between the readings so far, oldest first.
 
         Args:
             database: the database.
             queue: the queue.
-            at_s: time of the look, in seconds of a steady clock.
-            last: the last sequence number that the queue gave out.
+            at_s: time of the reading, in seconds of a monotonic clock.
+            last: the last sequence number that the queue assigned.
             messages: number of messages in it.
         """
         with self._mutex:
             if len(self._seen) >= _MOST_QUEUES:
                 self._seen.clear()
             seen = self._seen.setdefault((database, queue), deque(maxlen=_POINTS))
-            while seen and (seen[0].at_s < at_s - _FOR_S or seen[-1].last > last):  # a queue that was made anew
+            while seen and (seen[0].at_s < at_s - _FOR_S or seen[-1].last > last):  # the queue was created again
                 seen.popleft()
             if not seen or at_s - seen[-1].at_s >= _EVERY_S:
                 seen.append(_QueueLook(at_s, last, messages))
@@ -65,12 +65,12 @@ class QueueRates:
 
 def _rate(one: _QueueLook, other: _QueueLook) -> QueueRate:
     span, sent = other.at_s - one.at_s, other.last - one.last
-    done = max(0, sent - (other.messages - one.messages))  # what came back from elsewhere was not sent here
+    done = max(0, sent - (other.messages - one.messages))  # messages moved back from other queues were not sent here
     return QueueRate(other.at_s, sent / span, done / span, other.messages)
 
 
 def lines(rates: Sequence[QueueRate], width: int, height: int) -> list[str]:
-    """Return the points of two lines for SVG, of sent and of done; both have one scale, from 0 to the greatest rate."""
+    """Return the points of two SVG lines, sent and done; both have the same scale, from 0 to the greatest rate."""
     most = max((max(each.sent, each.done) for each in rates), default=0.0) or 1.0
     step = width / max(1, len(rates) - 1)
     return [

@@ -1,4 +1,4 @@
-"""The fields of a form or of a JSON object, read with a greatest size and time, and checked against its route."""
+"""The fields of a form or of a JSON object, read with a limit of size and time, and checked against its route."""
 
 import asyncio
 import json
@@ -14,64 +14,64 @@ from inturn.core.errors import InputError
 from inturn.core.texts import checked_text
 
 BODY: Final = 2 * 1024 * 1024
-"""The greatest size of a form, in bytes: a message of the greatest size, encoded for a form."""
+"""The maximum size of a form, in bytes: a message of the maximum size, encoded for a form."""
 BODY_S: Final = 30.0
-"""The time in which a client must have sent a body, in seconds."""
+"""The time in which a client must send the body, in seconds."""
 _FIELDS: Final = 10_000
-"""The greatest number of fields of a form."""
+"""The maximum number of fields of a form."""
 
 
 async def form_fields(request: Request, timeout_s: float = BODY_S) -> dict[str, str]:
     """Return the fields of a form of one of the console's own pages.
 
     Raises:
-        RequestRefused: if it comes from another site, is too large, or takes too long.
-        InputError: if it is no form.
+        RequestRefused: if it was sent from another site, is too large, or takes too long.
+        InputError: if it is not a form.
     """
     body = await _body(request, timeout_s)
     try:
         text = body.decode()
         form = parse_qs(text, keep_blank_values=True, max_num_fields=_FIELDS)
     except ValueError as error:
-        raise InputError(f"the form is not readable: {error}") from error
+        raise InputError(f"the form cannot be parsed: {error}") from error
     return {name: values[-1] for name, values in form.items()}
 
 
 async def json_fields(request: Request, fields: Sequence[RouteField], timeout_s: float = BODY_S) -> dict[str, str]:
-    """Return the fields of a JSON object as those of a form.
+    """Return the fields of a JSON object like those of a form.
 
     Args:
         request: the request.
         fields: the fields that the route takes.
-        timeout_s: the time in which the body must be there.
+        timeout_s: the time in which the body must arrive.
 
     Raises:
-        RequestRefused: if it comes from another site, is no JSON, is too large, or takes too long.
-        InputError: if it is no object, lacks a field, or has one of another name or type.
+        RequestRefused: if it was sent from another site, is not JSON, is too large, or takes too long.
+        InputError: if it is not an object, lacks a field, or has an unknown field or one of a wrong type.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RequestRefused("the body is not application/json", 415)
+        raise RequestRefused("the content type is not application/json; send a JSON object", 415)
     body = await _body(request, timeout_s)
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is not readable: {error}") from error
+        raise InputError(f"the body cannot be parsed: {error}") from error
     if not isinstance(found, dict):
         raise InputError("the body is not a JSON object")
     known = {each.name: each for each in fields}
     given: dict[str, str] = {}
     for name, value in found.items():
         if name not in known:
-            raise InputError(f"there is no field {checked_text('field', name)!r}; there are {', '.join(known)}")
+            raise InputError(f"no field {checked_text('field', name)!r}; valid fields: {', '.join(known)}")
         if known[name].is_number:
             if isinstance(value, bool) or not isinstance(value, int):
-                raise InputError(f"the field {name!r} is {value!r}; it is a whole number")
+                raise InputError(f"the field {name!r} is {value!r}; expected a whole number")
             given[name] = str(value)
         else:
             given[name] = checked_text(f"field {name!r}", value)
     for each in fields:
         if each.is_needed and each.name not in given:
-            raise InputError(f"the request has no {each.name!r}")
+            raise InputError(f"the field {each.name!r} is missing")
     return given
 
 
@@ -79,29 +79,29 @@ def query_fields(request: Request, fields: Sequence[RouteField]) -> dict[str, st
     """Return the fields of a query of the API.
 
     Raises:
-        InputError: if it lacks a field, has one twice, or one of another name or type.
+        InputError: if it lacks a field, or has a field twice, an unknown field or one of a wrong type.
     """
     known = {each.name: each for each in fields}
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:
-            raise InputError(f"there is no field {name!r}; there are {', '.join(known) or 'none'}")
+            raise InputError(f"no field {name!r}; valid fields: {', '.join(known) or 'none'}")
         if name in given:
-            raise InputError(f"the field {name!r} is there twice")
+            raise InputError(f"the field {name!r} occurs twice; give it once")
         if known[name].is_number and not value:
-            raise InputError(f"the field {name!r} is empty; it is a whole number")
+            raise InputError(f"the field {name!r} is empty; expected a whole number")
         given[name] = value
     for each in fields:
         if each.is_needed and each.name not in given:
-            raise InputError(f"the request has no {each.name!r}")
+            raise InputError(f"the field {each.name!r} is missing")
     return given
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Check that a browser does not say that a request comes from another site; other clients say nothing.
+    """Check that a browser's headers do not name another site as origin; other clients do not send them.
 
     Raises:
-        RequestRefused: if it does.
+        RequestRefused: if they do.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     try:
@@ -109,7 +109,7 @@ def check_origin(headers: Mapping[str, str]) -> None:
     except ValueError:  # http://[
         is_own = False
     if not is_own or (site is not None and site not in {"same-origin", "none"}):
-        raise RequestRefused("the form comes from another site", 403)
+        raise RequestRefused("the form was sent from another site; use the form of this console", 403)
 
 
 async def _body(request: Request, timeout_s: float) -> bytes:
@@ -119,9 +119,9 @@ async def _body(request: Request, timeout_s: float) -> bytes:
             async for part in request.stream():
                 body += part
                 if len(body) > BODY:
-                    raise RequestRefused(f"the form has more than {BODY:,} bytes", 413)
+                    raise RequestRefused(f"the body has more than {BODY:,} bytes", 413)
     except TimeoutError:
-        raise RequestRefused(f"the body has not come within {timeout_s:g} s", 408) from None
+        raise RequestRefused(f"the body was not received within {timeout_s:g} s", 408) from None
     except ClientDisconnect:
-        raise RequestRefused("the body ended before its end", 400) from None
+        raise RequestRefused("the client disconnected before the end of the body", 400) from None
     return bytes(body)

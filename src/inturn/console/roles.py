@@ -1,21 +1,21 @@
-"""Who asks, and what that person may do."""
+"""The user of a request and the user's rights."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """The rights of a person; each has those of the ones before."""
+    """The rights of a person; each role includes the rights of the roles before it."""
 
     VIEWER = "viewer"
-    """Reads; the fields that a rule masks are hidden."""
+    """May read; fields masked by a rule are hidden."""
     OPERATOR = "operator"
-    """Reads everything, decides about groups, sends, redrives, pauses sources."""
+    """May read everything, decide about groups, send, redrive, and pause sources."""
     ADMIN = "admin"
-    """Purges queues, and reads the log of actions."""
+    """May purge queues and read the action log."""
 
     def allows(self, needed: "Role") -> bool:
-        """Return whether the rights include those of another role."""
+        """Return whether the role includes the rights of another role."""
         order = list(Role)
         return order.index(self) >= order.index(needed)
 
@@ -24,9 +24,9 @@ class Person(NamedTuple):
     """A person who uses the console.
 
     Attributes:
-        name: the name that is kept with decisions; may be empty.
+        name: the name that is stored with decisions; may be empty.
         role: the rights.
-        is_known: whether a log-in says so; otherwise a form may name somebody else.
+        is_known: whether the name is from a log-in; otherwise a form may give another name.
     """
 
     name: str

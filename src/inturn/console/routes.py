@@ -1,6 +1,6 @@
-"""The routes of the console: what each shows or does, who may, and which fields it takes.
+"""The routes of the console: the view or action, the required role and the fields of each.
 
-The pages, the JSON API, its OpenAPI document and the tests of rights are all made from these tables.
+The pages, the JSON API, its OpenAPI document and the tests of rights are all generated from these tables.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ class RouteField(NamedTuple):
 
     Attributes:
         name: its name.
-        about: what it is.
-        is_needed: whether it must be there.
+        about: its description.
+        is_needed: whether it is required.
         is_number: whether it is a whole number.
     """
 
@@ -35,9 +35,9 @@ class PageRoute(NamedTuple):
 
     Attributes:
         name: name of the route, of its template and of its path; ``stuck`` is at the root.
-        view: what it finds.
+        view: the function that returns its contents.
         fields: the fields that it takes.
-        role: who may see it.
+        role: the role needed to see it.
     """
 
     name: str
@@ -56,10 +56,10 @@ class ActionRoute(NamedTuple):
 
     Attributes:
         path: its path.
-        act: what it does; it returns the fields of the page that follows.
-        page: the page that follows.
+        act: the function that carries it out; it returns the fields of the next page.
+        page: the next page.
         fields: the fields that it takes.
-        role: who may do it.
+        role: the role needed to carry it out.
     """
 
     path: str
@@ -69,36 +69,38 @@ class ActionRoute(NamedTuple):
     role: Role = Role.OPERATOR
 
 
-_STORE: Final = RouteField("store", "The store, by its title as /api/stuck names it.", is_needed=True)
-_DATABASE: Final = RouteField("database", "The database, by its title as /api/queues names it.", is_needed=True)
+_STORE: Final = RouteField("store", "The title of the store, as in /api/stuck.", is_needed=True)
+_DATABASE: Final = RouteField("database", "The title of the database, as in /api/queues.", is_needed=True)
 _QUEUE: Final = RouteField("queue", "The queue.", is_needed=True)
 _SOURCE: Final = RouteField("source", "The source.", is_needed=True)
-_PARTITION: Final = RouteField("partition", "The partition; all of the source without it.")
+_PARTITION: Final = RouteField("partition", "The partition; default: all partitions of the source.")
 _GROUP: Final = RouteField("group", "The group.", is_needed=True)
 _SELECTION: Final = (
-    RouteField("group", "One group, by its name."),
-    RouteField("like", "A shell pattern of groups."),
-    RouteField("error", "A shell pattern of the last line of their error."),
-    RouteField("all", "1: all groups to which the action applies."),
+    RouteField("group", "The name of one group."),
+    RouteField("like", "A shell pattern for names of groups."),
+    RouteField("error", "A shell pattern for the last line of the groups' error."),
+    RouteField("all", "1 selects all groups to which the action applies."),
 )
 _DECISION: Final = (
     _STORE,
     RouteField("action", "resume, drop, skip, replace or give-up.", is_needed=True),
     *_SELECTION,
     RouteField(
-        "seen", "What was shown, as /api/group and /api/preview name it: refused with 409 if all of it has moved since."
+        "seen",
+        "``seen`` of /api/group or /api/preview. The decision is refused with 409 if the group, or every group of the "
+        "list, has changed since.",
     ),
-    RouteField("content", "For replace, the new content: a JSON object. Fields that it omits stay."),
-    RouteField("why", "Why, in words; kept with the decision."),
-    RouteField("by", "Who decides, where nobody is logged in."),
+    RouteField("content", "For replace: the new content, a JSON object. Omitted fields are not changed."),
+    RouteField("why", "The reason; stored with the decision."),
+    RouteField("by", "The name of the user who decides; used only without log-in."),
 )
 
 _LAST: Final = RouteField(
-    "last", "Messages up to this sequence number alone: ``last`` of what was shown.", is_number=True
+    "last", "Select only messages up to this sequence number, such as ``last`` of the page.", is_number=True
 )
 _DEAD: Final = (
-    RouteField("group", "A shell pattern of groups."),
-    RouteField("error", "A shell pattern of why they are there; not for viewers with masks."),
+    RouteField("group", "A shell pattern for names of groups."),
+    RouteField("error", "A shell pattern for the reason of the dead letters; not for viewers with masks."),
 )
 
 PAGES: Final = (
@@ -107,8 +109,8 @@ PAGES: Final = (
         views.overview,
         (
             _STORE._replace(is_needed=False),
-            RouteField("group", "A shell pattern of groups."),
-            RouteField("error", "A shell pattern of the last line of their error; not for viewers with masks."),
+            RouteField("group", "A shell pattern for names of groups."),
+            RouteField("error", "A shell pattern for the last line of the groups' error; not for viewers with masks."),
         ),
     ),
     PageRoute("group", views.group, (_STORE, _GROUP)),
@@ -119,10 +121,10 @@ PAGES: Final = (
         (
             _STORE,
             RouteField("action", "The action.", is_needed=True),
-            RouteField("first", "The name of the first decision.", is_needed=True),
+            RouteField("first", "The name of the first decision: ``first`` of /api/decide.", is_needed=True),
             RouteField("count", "The number of decisions.", is_number=True),
-            RouteField("group", "The group, if it is one."),
-            RouteField("left", "The number of groups that were shown and left out.", is_number=True),
+            RouteField("group", "The group, for a decision about one group."),
+            RouteField("left", "The number of groups that were shown but left out.", is_number=True),
         ),
     ),
     PageRoute("queues", queues.queues),
@@ -132,19 +134,19 @@ PAGES: Final = (
         (
             _DATABASE,
             _QUEUE,
-            RouteField("group", "Only this group."),
-            RouteField("after", "Messages after this sequence number.", is_number=True),
+            RouteField("group", "Show only this group."),
+            RouteField("after", "Show messages after this sequence number.", is_number=True),
         ),
     ),
     PageRoute("sources", sources.sources),
     PageRoute("steps", steps.steps),
-    PageRoute("dead", dead_letters.dead_letters, (RouteField("queue", "Only this queue."), *_DEAD)),
+    PageRoute("dead", dead_letters.dead_letters, (RouteField("queue", "Show only this queue."), *_DEAD)),
     PageRoute(
         "search",
         searching.search,
         (
-            RouteField("q", "A group or a shell pattern of groups, an id, an effect id, or a text."),
-            RouteField("within", "``contents``: look in messages and outputs too; not for viewers."),
+            RouteField("q", "The name of a group or a shell pattern, an id, an effect id, or a text."),
+            RouteField("within", "``contents`` also searches messages and outputs; not for viewers."),
         ),
     ),
 )
@@ -168,7 +170,12 @@ ACTIONS: Final = (
         "/queue/redrive",
         queues.redrive,
         "queue",
-        (_DATABASE, _QUEUE, _LAST, RouteField("to", "The queue that takes all.")),
+        (
+            _DATABASE,
+            _QUEUE,
+            _LAST,
+            RouteField("to", "The queue to which all are moved; default: their original queues."),
+        ),
     ),
     ActionRoute("/dead/redrive", dead_letters.redrive, "dead", (_DATABASE, _QUEUE, _LAST, *_DEAD)),
     ActionRoute("/queue/resume", queues.resume, "queue", (_DATABASE, _QUEUE, _GROUP)),
@@ -176,7 +183,7 @@ ACTIONS: Final = (
         "/queue/purge",
         queues.purge,
         "queue",
-        (_DATABASE, _QUEUE, RouteField("again", "The queue's name once more.", is_needed=True)),
+        (_DATABASE, _QUEUE, RouteField("again", "The queue's name again, as confirmation.", is_needed=True)),
         Role.ADMIN,
     ),
     ActionRoute("/sources/pause", sources.pause, "sources", (_DATABASE, _SOURCE, _PARTITION)),
@@ -185,8 +192,8 @@ ACTIONS: Final = (
         "/sources/seek",
         sources.seek,
         "sources",
-        (_DATABASE, _SOURCE, _PARTITION, RouteField("position", "The position, as JSON; none: the start.")),
+        (_DATABASE, _SOURCE, _PARTITION, RouteField("position", "The position, as JSON; default: the start.")),
     ),
 )
 TRY: Final = PageRoute("try", views.attempt, _DECISION, Role.OPERATOR)
-"""A dry run: it changes nothing, but it runs the user's code, so it is posted."""
+"""A dry run changes nothing, but it runs the user's code, so it needs a POST request."""

@@ -1,8 +1,7 @@
 """Search in all stores: groups by name, then messages and outputs by id, effect id or a text in them.
 
-Ids are looked for among the messages that queues have, those that groups hold, the outputs that are kept, and the
-rejected messages. There is no index of them, so a search looks through as many as it can in two seconds, and says
-where it has not come to the end.
+Ids are searched in the messages of queues, held messages, stored outputs and rejected messages. They are not indexed:
+a search reads as many rows as it can in two seconds, and lists the places that it has not searched completely.
 """
 
 import json
@@ -27,7 +26,7 @@ _EVERY: Final = 256
 
 
 class FoundMessage(NamedTuple):
-    """A message or an output that a search has found.
+    """A message or an output found by a search.
 
     Attributes:
         store: title of its store or database.
@@ -35,7 +34,7 @@ class FoundMessage(NamedTuple):
         queue: its queue, if it is in one.
         group: its group.
         place: its place, in words.
-        id: its deduplication id or, of an output, its effect id.
+        id: its deduplication id or, for an output, its effect id.
         content: its content.
     """
 
@@ -49,14 +48,14 @@ class FoundMessage(NamedTuple):
 
 
 class _Budget:
-    """The time that is left for a search; asked for each row, and looked at now and then."""
+    """The remaining time of a search; the clock is read only every ``_EVERY`` rows."""
 
     def __init__(self) -> None:
         self._until, self._rows = time.monotonic() + BUDGET_S, 0
         self.cut: list[str] = []
 
     def rows(self, rows: Iterable[Any], of: str) -> Iterator[Any]:
-        """Yield rows as long as there is time, and note what was cut off."""
+        """Yield rows while time remains, and record the places that were cut off."""
         for each in rows:
             if self._rows % _EVERY == 0 and time.monotonic() > self._until:
                 self.cut.append(of)
@@ -69,11 +68,11 @@ def search(fields: RequestFields) -> dict[str, Any]:
     """Return groups by name or pattern and, with ``within=contents``, messages and outputs by id, effect id or text.
 
     Raises:
-        InputError: if a viewer asks for contents, which may have masked fields.
+        InputError: if a viewer searches contents, which may have masked fields.
     """
     text, is_within = fields.get("q"), fields.get("within") == "contents"
     if is_within and not fields.person.may(Role.OPERATOR):
-        raise InputError("only operators and admins search in contents, which may have fields that viewers do not see")
+        raise InputError("viewers cannot search contents, which may have masked fields; log in as operator or admin")
     told = finding.search(fields)
     messages: list[FoundMessage] = []
     budget = _Budget()
@@ -93,7 +92,7 @@ def _messages(fields: RequestFields, text: str, budget: _Budget, unread: list[Un
 
 
 def _in_store(at: StorePlace, text: str, budget: _Budget) -> Iterator[FoundMessage]:
-    """Yield what a pipeline holds, has made and has rejected."""
+    """Yield held messages, outputs and rejected messages of a pipeline."""
     with at.open() as look:
         for group in budget.rows(look.unsettled(), f"held messages of {at.title}"):
             for each in look.held(group.group) if group.held else ():
@@ -109,7 +108,7 @@ def _in_store(at: StorePlace, text: str, budget: _Budget) -> Iterator[FoundMessa
 
 
 def _in_queues(at: DatabasePlace, text: str, budget: _Budget) -> Iterator[FoundMessage]:
-    """Yield messages of queues, of which the sequence number may be told too."""
+    """Yield messages of queues; the text may also be a sequence number."""
     with at.open() as db:
         for name in db.queues():
             for each in budget.rows(_peeked(db, name), f"queue {name} of {at.title}"):
@@ -126,5 +125,5 @@ def _peeked(db: Database, name: str) -> Iterator[Any]:
 
 
 def _has(content: Any, text: str) -> bool:
-    """Return whether a text is in a content as it is shown."""
+    """Return whether a content, as displayed, contains a text."""
     return text in (content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str))

@@ -1,4 +1,4 @@
-"""Serving of a console over HTTP or HTTPS: in this thread until a signal, or in a thread of its own."""
+"""Serving of a console over HTTP or HTTPS: in this thread until a signal, or in a separate thread."""
 
 import asyncio
 import getpass
@@ -28,20 +28,20 @@ def check_exposure(host: str, *, has_log_in: bool) -> None:
     """
     if host.strip("[]") not in LOCAL and not has_log_in:
         raise InputError(
-            f"--host {host}: the console has no log-in, so it listens on 127.0.0.1, ::1 or localhost; to reach it from "
-            "elsewhere, name people or a proxy in a file for --config, or use an SSH tunnel"
+            f"--host is {host}, but a console that has no log-in may listen only on 127.0.0.1, ::1 or localhost; for "
+            "other addresses, configure people or a proxy in a file for --config, or use an SSH tunnel"
         )
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process; empty if there is none."""
+    """Return the name of the user who runs this process; empty if unknown."""
     with suppress(OSError, KeyError):
         return getpass.getuser()
     return ""
 
 
 class _StreamingServer(uvicorn.Server):
-    """A server that ends the streams of open pages when it stops, and then waits for requests alone."""
+    """A server that, when it stops, ends the streams of open pages and then waits only for requests."""
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -50,7 +50,7 @@ class _StreamingServer(uvicorn.Server):
 
 
 class ConsoleServer:
-    """A server of a console; it listens from the start, so that who knows the address may ask at once.
+    """A server of a console; it listens once constructed, so that clients can connect at once.
 
     Args:
         app: the console.
@@ -80,16 +80,16 @@ class ConsoleServer:
             loop="asyncio",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # the address of a trusted proxy is compared, not one that it tells
+            proxy_headers=False,  # the proxy's own address is compared, not one from a header
             server_header=False,
             ssl_certfile=tls_cert,
             ssl_keyfile=tls_key,
-            timeout_graceful_shutdown=5,  # for an action that is being done
+            timeout_graceful_shutdown=5,  # for a running action
         )
         try:
             config.load()
         except (OSError, ValueError) as error:
-            raise InputError(f"the certificate {tls_cert} with the key {tls_key} is of no use: {error}") from error
+            raise InputError(f"the certificate {tls_cert} with the key {tls_key} cannot be used: {error}") from error
         self._server = _StreamingServer(config)
         self._socket = _listening(name, port)
         self._thread: threading.Thread | None = None
@@ -102,13 +102,13 @@ class ConsoleServer:
             self._server.run([self._socket])
 
     def start(self) -> None:
-        """Serve in a thread of its own until :meth:`stop`."""
+        """Serve in a separate thread until :meth:`stop`."""
         serving = self._server.serve([self._socket])
         self._thread = threading.Thread(target=lambda: asyncio.run(serving), name="inturn-console", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, after the answers that are under way, for ten seconds at most."""
+        """Stop after running requests have ended; wait for at most ten seconds."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(_STOP_S)

@@ -1,4 +1,4 @@
-"""Lists of groups that previews have shown, so that a decision is about those groups and no others."""
+"""Lists of groups that previews have shown, so that a decision is only about those groups."""
 
 import secrets
 import threading
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from inturn.console.refusal import RequestRefused
 
 _MOST_GROUPS: Final = 200_000
-"""Number of groups that all kept lists may have together; the last list is kept, whatever its length."""
+"""Maximum number of groups in all stored lists together; the latest list is always stored."""
 
 
 class _ShownList(NamedTuple):
@@ -18,19 +18,19 @@ class _ShownList(NamedTuple):
 
 
 class ShownLists:
-    """The latest lists of this console; any thread may use them."""
+    """The latest lists of this console; thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._lists: dict[str, _ShownList] = {}
 
     def keep(self, store: str, action: str, marks: Mapping[str, str]) -> str:
-        """Keep a list, and return the name under which it is found; the oldest lists make way.
+        """Store a list, and return its name; the oldest lists are removed if there are too many groups.
 
         Args:
             store: the store.
-            action: what would be decided.
-            marks: what each group of the list was seen at; see
+            action: the action of the decision.
+            marks: the state in which each group of the list was shown; see
                 :meth:`inturn.core.pipeline.deciding.Decider.draft`.
         """
         name = secrets.token_urlsafe(16)
@@ -44,14 +44,14 @@ class ShownLists:
         return name
 
     def marks(self, name: str, store: str, action: str) -> Mapping[str, str]:
-        """Return the groups of a list, with what each was seen at.
+        """Return the groups of a list, each with the state in which it was shown.
 
         Raises:
-            RequestRefused: if there is no such list of this store and action, or it is no longer kept.
+            RequestRefused: if no list of this store and action has this name, or it was removed.
         """
         with self._mutex:
             found = self._lists.get(name)
         if found is None or (found.store, found.action) != (store, action):
-            told = "the list of groups that was shown is no longer kept; look again, and decide about what is there"
+            told = "the list of groups on your page is no longer stored; open the list again and decide then"
             raise RequestRefused(told, 409)
         return found.marks

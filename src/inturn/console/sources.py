@@ -1,4 +1,4 @@
-"""Sources of databases: what they read, how far they are, what they rejected; pause, resume and seek."""
+"""Sources of databases: their partitions, positions and rejected records; pause, resume and seek."""
 
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ def sources(fields: RequestFields) -> dict[str, Any]:
                     moved = control.moved_counts()
                     rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
                     kept = control.rejected(_REJECTED)
-                    rejected = [each._replace(exact=None) for each in kept]  # the headers again, for a resend
+                    rejected = [each._replace(exact=None) for each in kept]  # headers are needed only for a resend
                     found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(place.title, str(error)))
@@ -34,17 +34,17 @@ def sources(fields: RequestFields) -> dict[str, Any]:
 
 
 def pause(fields: RequestFields) -> dict[str, str]:
-    """Let nobody read a source, or one partition of it."""
+    """Pause a source, or one partition of it: no process reads it."""
     return _changed(fields, "pause")
 
 
 def resume(fields: RequestFields) -> dict[str, str]:
-    """Let a source, or one partition of it, be read again."""
+    """Resume a source, or one partition of it."""
     return _changed(fields, "resume")
 
 
 def seek(fields: RequestFields) -> dict[str, str]:
-    """Set the position from which a partition is read; empty: its start.
+    """Set the position from which a source, or one partition of it, is read; empty: the start.
 
     Raises:
         InputError: if the position is not JSON.
@@ -53,7 +53,7 @@ def seek(fields: RequestFields) -> dict[str, str]:
     position = None if text is None else json_value("the position", text)
     with database(fields).open() as db:
         count = SourceControl(db, fields.need("source")).seek(position, *_partitions(fields))
-    return {"done": f"{count} partitions are read from {text or 'their start'}"}
+    return {"done": f"position of {count} partitions set to {text or 'the start'}"}
 
 
 def _changed(fields: RequestFields, how: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Steps of stores on Spark: what each took in and what became of it."""
+"""Steps of stores on Spark: the number of messages of each step by outcome."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ SHOWN: Final = 50
 
 
 def steps(fields: RequestFields) -> dict[str, Any]:
-    """Return the latest steps of the stores on Spark, the newest first."""
+    """Return the latest steps of the stores on Spark, newest first."""
     places, unread = found(fields.stores)
     inside = tuple(f"{each.at}#" for each in databases(fields.stores))
     stores: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Groups that do not go on, summed up by their reason: what a person looks at first."""
+"""Stuck groups, summed up by reason: the first page."""
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from inturn.core.words import time_of
 
 SHOWN: Final = 200
 _LATEST: Final = 2**63
-"""A time after all others, of a group that waits for nothing."""
+"""A time after all others, for groups without a waiting message."""
 
 
 @dataclass
@@ -22,9 +22,9 @@ class StuckReason:
 
     Attributes:
         status: ``failed``, ``gap``, ``waiting`` or ``given up``.
-        error: last line of the handler's error; empty where there is none.
+        error: last line of the handler's error; empty if there is no error.
         groups: number of groups.
-        held: number of messages behind it.
+        held: number of messages that the groups hold.
         oldest: when the longest wait began.
     """
 
@@ -36,7 +36,7 @@ class StuckReason:
 
     @property
     def needs_decision(self) -> bool:
-        """Return whether the groups go on only if a person decides."""
+        """Return whether the groups continue only after a decision."""
         return self.status in {Status.FAILED, Status.GAP}
 
 
@@ -49,12 +49,12 @@ class FailingOutput(NamedTuple):
 
 @dataclass
 class StuckGroups:
-    """The groups of one pipeline that do not go on.
+    """The stuck groups of one pipeline.
 
     Attributes:
         title: name of the store.
-        reasons: the reasons; those that need a decision first, then the greatest.
-        groups: the groups with the longest waits, ``SHOWN`` at most.
+        reasons: the reasons; first those that need a decision, within them those with the most groups.
+        groups: the groups with the longest waits, at most ``SHOWN``.
         failing: the groups whose outputs cannot be delivered, with the error.
     """
 
@@ -70,7 +70,7 @@ class StuckGroups:
 
 
 def stuck(look: Inspector, title: str, *, group: Sequence[str] = (), error: str | None = None) -> StuckGroups:
-    """Sum up the groups of a pipeline that do not go on.
+    """Sum up the stuck groups of a pipeline.
 
     Args:
         look: the pipeline's store.

@@ -1,6 +1,6 @@
-"""Taking of decisions for a console that was told to: each store in a process of its own, which runs the handlers.
+"""Application of decisions by a console with ``--take``: a separate process per store runs the handlers.
 
-``python -m inturn.console.taking STORE DEFINITION…`` takes the decisions of one store with the definition that fits it.
+``python -m inturn.console.taking STORE DEFINITION…`` applies the decisions of one store with the matching definition.
 """
 
 import logging
@@ -18,16 +18,16 @@ from inturn.definitions import load
 from inturn.settling import settle
 
 WAIT_S: Final = 5.0
-"""The time that a running stream has to take a decision first, in seconds."""
+"""The time that a running stream has to apply a decision first, in seconds."""
 _LOOK_S: Final = 0.2
 _LOG: Final = logging.getLogger(__name__)
 
 
 class DecisionTaker:
-    """Takes decisions soon after they were recorded.
+    """Applies decisions soon after they were recorded.
 
     Args:
-        definitions: the places of the pipelines, as they stand on the command line.
+        definitions: the pipelines, as given on the command line.
     """
 
     def __init__(self, definitions: Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class DecisionTaker:
         self._mutex = threading.Lock()
 
     def take(self, at: str) -> None:
-        """Let the decisions of a store be taken; those that are recorded meanwhile are taken as well."""
+        """Start applying the decisions of a store, including decisions recorded in the meantime."""
         with self._mutex:
             is_running, self._due[at] = at in self._due, True
         if not is_running:
@@ -52,14 +52,14 @@ class DecisionTaker:
             command = [sys.executable, "-m", "inturn.console.taking", at, *self._definitions]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - ours
             if done.returncode:
-                _LOG.warning("decisions were not taken: %s", done.stderr.decode("utf-8", "replace").strip()[-2000:])
+                _LOG.warning("decisions were not applied: %s", done.stderr.decode("utf-8", "replace").strip()[-2000:])
 
 
 def take(at: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
-    """Take the decisions of a store, in this process.
+    """Apply the decisions of a store, in this process.
 
     Raises:
-        StoreMismatch: if no definition fits the store.
+        StoreMismatch: if no definition matches the store.
         InturnError: if the store cannot be used.
     """
     with StorePlace(at, at).open() as look:
@@ -76,7 +76,7 @@ def take(at: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
 
 
 def _is_taken(at: str, wait_s: float) -> bool:
-    """Return whether a running stream has taken the decisions within some time."""
+    """Return whether a running stream has applied the decisions within some time."""
     from inturn.spark.tables.manifest import SparkStore
 
     store, until = SparkStore(at), time.monotonic() + wait_s

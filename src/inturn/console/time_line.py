@@ -1,4 +1,4 @@
-"""The time line of a group: what was applied, what is missing and what waits for it, in the order of the group."""
+"""The time line of a group: applied, missing and held messages, in the order of the group."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from inturn.core.pipeline.timeline import Status
 from inturn.core.words import counted
 
 SHOWN = 8
-"""Number of held messages that are shown one by one; the rest is a number."""
+"""Number of held messages that are shown individually; of the rest only the number is shown."""
 RANGES = 4
-"""Number of skipped ranges that are shown one by one, the last; those before are a number."""
+"""Number of the last skipped ranges that are shown individually; of earlier ones only the number is shown."""
 
 
 class EventKind(StrEnum):
@@ -28,16 +28,16 @@ class EventKind(StrEnum):
 
 
 class TimeLineEvent(NamedTuple):
-    """One place on a group's time line.
+    """One position on a group's time line.
 
     Attributes:
         kind: kind of event.
         label: its place in the order, in words.
-        about: one more sentence; may be empty.
-        content: the message, if it is one that the group holds.
-        place: its place in the order, in few letters, for a picture.
+        about: a further sentence; may be empty.
+        content: the message, if the group holds it.
+        place: its place in the order, abbreviated for the picture.
         since: when the wait of a held message began.
-        turns: the first and the last turn; None where the order cannot tell.
+        turns: the first and the last turn; None if the order does not define them.
     """
 
     kind: EventKind
@@ -50,7 +50,7 @@ class TimeLineEvent(NamedTuple):
 
 
 def time_line(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> list[TimeLineEvent]:
-    """Return the events of a group that its store knows, in the order of the group.
+    """Return the events of a group in its store, in the order of the group.
 
     Args:
         look: the store, for the words of its order.
@@ -60,12 +60,12 @@ def time_line(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -
     events = [*_behind(look, group), *_ahead(look, group, held)]
     if group.status == Status.OPEN and look.order.grade.has_gaps:
         due = look.due(group)
-        events.append(_range(EventKind.NEXT, due, due, "can be applied when it comes"))
+        events.append(_range(EventKind.NEXT, due, due, "expected next"))
     return events
 
 
 def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
-    """Yield what was applied, and what was skipped between."""
+    """Yield the applied and the skipped ranges."""
     after = f"after {look.unit} {group.step}"
     if group.reached is None or not look.order.grade.has_revisions:
         if group.state is not None and not look.order.grade.has_revisions:
@@ -78,7 +78,7 @@ def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
     first, skipped = look.order.start, [each for each in sorted(group.skipped) if each[1] <= group.reached]
     if len(skipped) > RANGES:
         before = skipped[:-RANGES]
-        about = f"but for {counted(len(before), 'skipped range')}"
+        about = f"except {counted(len(before), 'skipped range')}"
         yield _range(EventKind.APPLIED, first, before[-1][1], about)
         first, skipped = before[-1][1] + 1, skipped[-RANGES:]
     for begin, end in skipped:
@@ -91,13 +91,13 @@ def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
 
 
 def _ahead(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> Iterator[TimeLineEvent]:
-    """Yield what lies ahead of a group: gaps, and the messages that it holds."""
+    """Yield the gaps and the held messages after a group's position."""
     gap = look.gap(group, list(held))
     if gap is not None:
-        yield _range(EventKind.MISSING, *gap, "has not come")
+        yield _range(EventKind.MISSING, *gap, "not received")
     for number, each in enumerate(held[:SHOWN]):
         if number and look.order.grade.has_gaps and (between := _between(held[number - 1], each)):
-            yield _range(EventKind.MISSING, *between, "has not come")
+            yield _range(EventKind.MISSING, *between, "not received")
         is_failed = not number and group.status == Status.FAILED
         yield TimeLineEvent(
             EventKind.FAILED if is_failed else EventKind.HELD,
@@ -115,7 +115,7 @@ def _ahead(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> I
 
 
 def _short(look: Inspector, held: HeldStatus) -> str:
-    """Return the place of a held message in few letters."""
+    """Return the place of a held message, abbreviated."""
     if look.order.grade.has_revisions:
         return f"{held.turn}"
     return held.id or look.place(held)

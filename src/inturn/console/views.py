@@ -1,4 +1,4 @@
-"""Contents of the pages, and the decisions of their forms: the inspection of ``inturn explain`` and ``parked``."""
+"""Contents of the pages and decisions of their forms, based on the inspection of ``inturn explain`` and ``parked``."""
 
 import dataclasses
 import datetime as dt
@@ -25,19 +25,19 @@ from inturn.core.pipeline.selection import DecisionDraft, patterns
 from inturn.core.texts import shown
 
 SAMPLE: Final = 10
-"""Number of groups that the preview of a decision about many names."""
+"""Number of groups named in the preview of a decision about many groups."""
 HISTORY: Final = 20
-"""Number of past events of each kind that the page of a group shows."""
+"""Number of past events of each kind on the page of a group."""
 LISTED: Final = 100
-"""Number of groups whose decision came too late that a report names."""
+"""Maximum number of groups with a void decision that a report names."""
 BATCH: Final = 1_000_000
-"""Number of decisions of which a page reports at most."""
+"""Maximum number of decisions in a report."""
 _OF_ONE: Final = {"failed": ["resume", "drop", "replace", "give-up"], "gap": ["skip", "resume", "give-up"]}
 _OF_WAITING: Final = ["skip", "give-up"]
 
 
 def overview(fields: RequestFields) -> dict[str, Any]:
-    """Return the groups that do not go on, of all stores or of one, chosen by ``group`` and ``error`` patterns."""
+    """Return the stuck groups of all stores or of one, selected by ``group`` and ``error`` patterns."""
     places, unread = ([fields.place()], []) if fields.get("store") else found(fields.stores)
 
     def summed(each: StorePlace) -> StuckGroups:
@@ -50,10 +50,10 @@ def overview(fields: RequestFields) -> dict[str, Any]:
 
 
 def group(fields: RequestFields) -> dict[str, Any]:
-    """Return one group: its status, its time line, what it holds, its state, and decisions that wait.
+    """Return one group: its status, time line, state, held messages, and decisions that are not applied yet.
 
     Raises:
-        InputError: if the store does not know it.
+        InputError: if the store has no such group.
     """
     place, name = fields.place(), fields.need("group")
     with place.open() as look:
@@ -74,23 +74,23 @@ def group(fields: RequestFields) -> dict[str, Any]:
             "can_try": bool(fields.definitions),
             "actions": actions,
             "unit": look.unit,
-            # A viewer, who may not see all of the message, gets no digest of it either.
+            # A viewer, who may not see the whole message, must not get a digest of it either.
             "seen": look.subject(status, held).mark if fields.person.may(Role.OPERATOR) else None,
         }
 
 
 def _form(fields: RequestFields, pipeline: str, held: Sequence[HeldStatus]) -> list[FormField]:
-    """Return the inputs for the first held message; none for a viewer, who would see masked fields in it."""
+    """Return the inputs for the first held message; none for a viewer, for whom they could show masked fields."""
     if not held or not fields.person.may(Role.OPERATOR):
         return []
     return form(held[0].content, fields.forms.types(fields.definitions, pipeline))
 
 
 def preview(fields: RequestFields) -> dict[str, Any]:
-    """Return the groups that a decision would be about, and write nothing.
+    """Return the groups that a decision would change, and write nothing.
 
     Raises:
-        InputError: if there is no such action, or nothing is selected.
+        InputError: if the action does not exist, or nothing is selected.
     """
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
     names, group = _names(fields), fields.fields.get("group")
@@ -110,13 +110,13 @@ def preview(fields: RequestFields) -> dict[str, Any]:
 
 
 def attempt(fields: RequestFields) -> dict[str, Any]:
-    """Return what a decision would do with the user's handler, and write nothing.
+    """Return the result that a decision would have with the user's handler, and write nothing.
 
     Raises:
-        InputError: if the console was given no pipeline, or the decision is not valid.
+        InputError: if the console has no pipeline definition, or the decision is not valid.
     """
     if not fields.definitions:
-        raise InputError("a dry run needs the handler: start the console with --pipeline module:name")
+        raise InputError("a dry run needs the handler; start the console with --pipeline module:name")
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
     content = _content(fields) if action is DecisionAction.REPLACE else None
     chosen = _Chosen.of(fields, place, action)
@@ -154,15 +154,15 @@ def attempt(fields: RequestFields) -> dict[str, Any]:
 
 
 def decide(fields: RequestFields) -> dict[str, str]:
-    """Record a decision about one group or about all that are selected; return what the page of its outcome needs.
+    """Record a decision about one group or all selected groups; return the fields of the page of its outcome.
 
     Raises:
-        InputError: if the person is not named, the content is not a JSON object, or nothing can be decided.
-        GroupMoved: if no group is where it was shown.
+        InputError: if the user is not named, the content is not a JSON object, or nothing can be decided.
+        GroupMoved: if every group has changed since it was shown.
     """
     by = fields.person.name if fields.person.is_known else fields.get("by") or fields.person.name
     if not by:
-        raise InputError("who decides? Fill in your name; it is kept with the decision")
+        raise InputError("the name of the user is missing; enter your name, which is stored with the decision")
     place, action = fields.place(), DecisionAction.of(fields.need("action"))
     content, why = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
     chosen = _Chosen.of(fields, place, action)
@@ -180,16 +180,16 @@ def decide(fields: RequestFields) -> dict[str, str]:
 
 
 def decided(fields: RequestFields) -> dict[str, Any]:
-    """Return what has become of a decision, or of a batch: not taken yet, carried out, or void and why.
+    """Return the outcome of a decision or of a batch: not applied yet, carried out, or void with the reason.
 
     Raises:
-        InputError: if there is no such action, the name of the first decision is not one, or there are more than can
-            be reported.
+        InputError: if the action does not exist, the name of the first decision is not valid, or the batch is larger
+            than a report can be.
     """
     place, first, count = fields.place(), fields.need("first"), fields.number("count", 1)
     action = DecisionAction.of(fields.need("action"))
     if not 1 <= count <= BATCH:
-        raise InputError(f"count is {count}; a report is about 1 to {BATCH:,} decisions")
+        raise InputError(f"count is {count}; expected 1 to {BATCH:,} decisions")
     with place.open() as look:
         names = look.batch(first, count)
         verdicts = look.verdicts(names)
@@ -213,7 +213,7 @@ def decided(fields: RequestFields) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return what a view found as JSON values."""
+    """Return the result of a view as JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -230,29 +230,29 @@ def plain(value: Any) -> Any:
 def _refusal(draft: DecisionDraft) -> InputError:
     """Return why nothing was decided."""
     told = [why if group in why else f"{shown(group)}: {why}" for group, why in [*draft.void.items()][:SAMPLE]]
-    more = f"; and so on for {len(draft.void) - SAMPLE:,} more" if len(draft.void) > SAMPLE else ""
+    more = f"; and {len(draft.void) - SAMPLE:,} more groups" if len(draft.void) > SAMPLE else ""
     kind = GroupMoved if draft.moved else InputError
-    return kind("; ".join(told) + more or "no group is selected any more: others were faster")
+    return kind("; ".join(told) + more or "no matching group is left: someone else has already decided")
 
 
 def _names(fields: RequestFields) -> list[str]:
-    """Return the one group that is named, or none."""
+    """Return the named group, or none."""
     return [fields.need("group")] if "group" in fields.fields else []
 
 
 def _selection(fields: RequestFields) -> dict[str, Any]:
-    """Return the patterns that select groups, where none is named."""
+    """Return the patterns that select groups if none is named."""
     if "group" in fields.fields:
         return {}
     return {"group": fields.get("like"), "error": fields.get("error"), "all": fields.get("all") == "1"}
 
 
 class _Chosen(NamedTuple):
-    """The groups that a request chooses: by name, by a list that was shown, or by patterns.
+    """The groups that a request selects: by name, by a list that was shown, or by patterns.
 
     Attributes:
-        names: their names; none: those that ``selection`` selects.
-        marks: what the person saw of those that were shown.
+        names: their names; none: the groups that ``selection`` selects.
+        marks: the state in which each shown group was seen.
         selection: ``group``, ``error`` and ``all``; see :class:`inturn.core.pipeline.deciding.Asked`.
     """
 
@@ -262,17 +262,17 @@ class _Chosen(NamedTuple):
 
     @classmethod
     def of(cls, fields: RequestFields, place: StorePlace, action: DecisionAction) -> "_Chosen":
-        """Return what a request chooses.
+        """Return the groups that a request selects.
 
         Raises:
-            RequestRefused: if the list that was shown is no longer kept, or was empty.
+            RequestRefused: if the list that was shown is no longer stored, or was empty.
         """
         seen, names = fields.get("seen"), _names(fields)
         if seen is None or names:
             return cls(names, {} if seen is None else dict.fromkeys(names, seen), _selection(fields))
         marks = dict(fields.shown.marks(seen, place.title, action))
         if not marks:
-            raise RequestRefused("no group was on the list that was shown", 409)
+            raise RequestRefused("the list on your page has no groups; open the list again and decide then", 409)
         return cls(list(marks), marks, {})
 
 
@@ -281,5 +281,5 @@ def _content(fields: RequestFields) -> dict[str, Any]:
         return content
     new = json_value("the new content", fields.need("content"))
     if not isinstance(new, dict):
-        raise InputError("the new content is not an object with the message's fields; the old one was kept")
+        raise InputError("the new content is not an object with the message's fields; the message was not changed")
     return new

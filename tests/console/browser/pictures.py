@@ -58,7 +58,7 @@ def try_mending(page: Page, address: str, bank: Bank) -> None:
     page.get_by_label("amount").fill("12.5")
     page.get_by_label("Why").fill("the sign was wrong")
     page.get_by_role("button", name="try replace").click()
-    page.get_by_role("heading", name="If you replace: a dry run").wait_for()
+    page.get_by_role("heading", name="Dry run: replace").wait_for()
 
 
 def keep(page: Page, name: str) -> None:

@@ -122,7 +122,7 @@ def test_the_keyboard_is_enough(bank: Bank, page: Page) -> None:
         expect(page.get_by_role("heading", name="acct-1402 failed")).to_be_visible()  # Enter in a field decides nothing
         tab_to(page, "button[aria-label='try replace']")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="If you replace: a dry run")).to_be_visible()
+        expect(page.get_by_role("heading", name="Dry run: replace")).to_be_visible()
         tab_to(page, "button.main")
         page.keyboard.press("Space")
         expect(page.get_by_role("heading", name="Replace: recorded")).to_be_visible()
@@ -149,7 +149,7 @@ def test_a_screen_reader_has_what_the_eye_has(bank: Bank, page: Page, size: dict
             "failed revision 5 the handler raised",
             "held revision 6",
             "held revision 7",
-            "missing revisions 8 to 9 has not come",
+            "missing revisions 8 to 9 not received",
             "held revision 10",
         ]
         assert page.locator("svg.picture").get_attribute("aria-hidden") == "true"

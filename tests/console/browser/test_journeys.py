@@ -67,12 +67,12 @@ def test_ten_thousand_groups_are_resumed_at_once(tmp_path: Path, page: Page) -> 
         expect(page.get_by_role("heading", name="Resume 10,000 groups?")).to_be_visible()
         page.get_by_label("Why").fill("the handler is mended")
         page.get_by_role("button", name="Resume 10,000 groups").click()
-        expect(page.get_by_text("0 of 10,000 decisions are taken")).to_be_visible()
+        expect(page.get_by_text("0 of 10,000 decisions are applied")).to_be_visible()
         bank.work()
-        expect(page.get_by_text("10,000 of 10,000 decisions are taken")).to_be_visible()
+        expect(page.get_by_text("10,000 of 10,000 decisions are applied")).to_be_visible()
         expect(page.get_by_role("row", name="Carried out 10,000")).to_be_visible()
-        page.get_by_role("link", name="What else is stuck").click()
-        expect(page.get_by_text("Every group goes on.")).to_be_visible()
+        page.get_by_role("link", name="Other stuck groups").click()
+        expect(page.get_by_text("No group is stuck.")).to_be_visible()
     assert clicks.count == 3
 
 
@@ -97,8 +97,8 @@ def test_of_two_operators_the_later_is_told(bank: Bank, started_chromium: Browse
         bob.get_by_role("button", name="Replace", exact=True).click()
         bank.work()
         expect(ann.get_by_role("heading", name="Drop: carried out")).to_be_visible()
-        expect(bob.get_by_role("heading", name="Replace: overtaken")).to_be_visible()
-        expect(bob.get_by_role("alert")).to_contain_text("Others were faster, so nothing was changed")
+        expect(bob.get_by_role("heading", name="Replace: void")).to_be_visible()
+        expect(bob.get_by_role("alert")).to_contain_text("no longer applies, so nothing was changed")
         for page in pages.values():
             page.context.close()
 
@@ -132,7 +132,7 @@ def test_a_field_has_the_input_of_its_type(bank: Bank, page: Page) -> None:
         page.goto(address)
         page.get_by_role("link", name=STUCK).click()
         assert page.get_by_label("kind").locator("option").all_text_contents() == ["deposit", "withdrawal"]
-        assert page.get_by_label("is_reviewed").locator("option").all_text_contents() == ["not there", "true", "false"]
+        assert page.get_by_label("is_reviewed").locator("option").all_text_contents() == ["missing", "true", "false"]
         expect(page.locator("output")).to_have_text([STUCK, "5"])
         page.get_by_label("kind").select_option("withdrawal")
         page.get_by_label("is_reviewed").select_option("true")
@@ -170,7 +170,7 @@ def test_who_has_not_seen_that_another_message_fails_now_does_not_drop_it(bank: 
         bank.work()
         expect(page.locator("#standing .line")).to_contain_text("revision 2")
         page.get_by_role("button", name="Drop", exact=True).click()
-        expect(page.get_by_role("heading", name="Others were faster")).to_be_visible()
+        expect(page.get_by_role("heading", name="The group has changed since this page was shown")).to_be_visible()
         expect(page.get_by_role("alert")).to_contain_text("the group is at revision 2, which is not what was shown")
         page.get_by_role("link", name="where acct-1600 is now").click()
         expect(page.get_by_role("group", name="Content of revision 2")).to_be_visible()
@@ -224,8 +224,8 @@ def test_enter_in_a_field_does_nothing(bank: Bank, page: Page) -> None:
         at_queue = page.url
         page.get_by_label("Body, as JSON").fill("1")
         page.get_by_role("region", name="Send").get_by_label("Group").press("Enter")
-        page.get_by_label("The queue's name, to be sure").fill("letters")
-        page.get_by_label("The queue's name, to be sure").press("Enter")
+        page.get_by_label("Type the queue's name to confirm").fill("letters")
+        page.get_by_label("Type the queue's name to confirm").press("Enter")
         page.reload()
         assert page.url == at_queue
         expect(page.locator("#live")).to_contain_text("3 messages: ")

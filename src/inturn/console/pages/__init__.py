@@ -1,4 +1,4 @@
-"""The pages of the console, made of Jinja2 templates that escape whatever they are given."""
+"""The pages of the console: Jinja2 templates that escape all values."""
 
 import datetime as dt
 import glob
@@ -37,7 +37,7 @@ _TABLE_ROLES: Final = {
 
 
 class StackedTables(Extension):
-    """Give the parts of tables their roles, which a browser forgets where a phone's style lays rows out as blocks."""
+    """Add ARIA roles to the parts of tables: browsers drop the roles where the phone style lays rows out as blocks."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:  # noqa: ARG002 - a hook
         """Return the source of a template with the roles."""
@@ -47,7 +47,7 @@ class StackedTables(Extension):
 
 
 class ConsolePages:
-    """Templates with the words and links that all pages share."""
+    """Templates with the filters and links that all pages share."""
 
     def __init__(self, token: Callable[[Request], str], *, has_log_in: bool) -> None:
         self._token, self._has_log_in = token, has_log_in
@@ -77,7 +77,7 @@ class ConsolePages:
             "unquoted": lambda text: json.loads(text) if text.startswith('"') else text,
             "word": lambda action: str(action).replace("-", " "),
             "lines": lines,
-            "exactly": glob.escape,  # a text as the pattern that matches it alone
+            "exactly": glob.escape,  # a text as a pattern that matches only this text
         }
 
     def page(
@@ -104,7 +104,7 @@ class ConsolePages:
         return self.page(request, "login.html.j2", status=status, wrong=wrong)
 
     def fault(self, request: Request, error: Exception, status: int | None = None) -> HTMLResponse:
-        """Return the page of an error; one of a store that is away loads itself again until it is back."""
+        """Return the page of an error; for an unavailable store it reloads until the store is available again."""
         is_away = isinstance(error, StoreError | OSError)
         retries = is_away and request.method == "GET"  # a form is not sent again
         return self.page(
@@ -140,13 +140,13 @@ def _seconds(length_s: float | None) -> str:
 
 
 def _kind(value: Any) -> str:
-    """Return the type of a JSON value, as people name it."""
+    """Return the type of a JSON value in plain words."""
     names = {bool: "true or false", int: "whole number", float: "number", str: "text", list: "list", dict: "object"}
     return names.get(type(value), "empty")
 
 
 def _ago(moment: dt.datetime) -> Markup:
-    """Return how long ago a time was, with the time itself for who wants to know it."""
+    """Return how long ago a time was, with the time itself as tooltip."""
     gone = (dt.datetime.now(dt.UTC) - moment).total_seconds()
     size, unit = next((each for each in _UNITS if abs(gone) >= each[0]), _UNITS[-1])
     text = f"{int(gone // size)} {unit} ago" if gone >= 0 else f"in {int(-gone // size)} {unit}"

@@ -1,5 +1,5 @@
-// Replaces the parts of a page that change, [data-live], when the server says that a store has changed. A part in which
-// somebody writes, or has marked text, is left alone until that ends. Without this script the pages work all the same.
+// Updates the parts of a page that change, [data-live], when the server reports that a store has changed. A part that
+// the user edits, or in which text is selected, is not updated until that ends. Pages also work without this script.
 "use strict";
 (() => {
   const script = document.currentScript, told = document.getElementById("told");
@@ -41,7 +41,7 @@
       const answer = await fetch(location.href, { cache: "no-store" });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const isAway = page.querySelector("[data-live=all]");
-      tell(isAway ? "The store cannot be read now. What you have written stays; this page goes on by itself when it is back." : "");
+      tell(isAway ? "The store is unavailable. Your input is not lost; this page continues automatically once the store is available." : "");
       if (isAway || document.querySelector("[data-live=all]")) {
         if (parts().some(isBusy)) due = true;
         else document.getElementById("main").replaceWith(page.getElementById("main"));
@@ -52,14 +52,14 @@
           if (fresh && isBusy(part)) due = true;
           else if (fresh) { const was = fresh.innerHTML; replace(part, fresh); fresh.dataset.was = was; }
         }
-        const token = page.querySelector("input[name=token]")?.value; // another after the console has begun anew
+        const token = page.querySelector("input[name=token]")?.value; // a new token after a restart of the console
         if (token) for (const each of document.querySelectorAll("input[name=token]")) each.value = token;
       }
     } catch { due = true; }
     running = false;
   };
 
-  // Fields that were changed show what they were.
+  // Changed fields show their old value.
   document.addEventListener("input", (event) => {
     const field = event.target.closest(".field");
     if (!field) return;
@@ -87,7 +87,7 @@
   events.addEventListener("away", refresh);
   events.onerror = () => {
     wasAway = true;
-    tell("The console does not answer now. What you have written stays; this page goes on by itself when it is back.");
+    tell("The console does not respond. Your input is not lost; this page continues automatically once it responds.");
   };
   events.onopen = () => {
     if (wasAway) refresh();
