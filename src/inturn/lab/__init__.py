@@ -1,4 +1,4 @@
-"""The lab: what each design would do with one's own messages, simulated in virtual time."""
+"""The lab: a simulation of each design with the user's own messages, in virtual time."""
 
 from inturn.lab.design import Design, Disposition, SimulationLog
 from inturn.lab.draws import AttemptResult

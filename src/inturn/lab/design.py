@@ -9,27 +9,27 @@ from inturn.lab.workload import Workload
 
 
 class Disposition(IntEnum):
-    """Where a message is at the end of a run; each is in exactly one of these."""
+    """The outcome of a message at the end of a run; each message has exactly one."""
 
-    HELD = 0  # still there: waits, parked, behind a blocked one, or failing for ever
+    HELD = 0  # not settled: waiting, parked, after a blocked message, or failing in every attempt
     APPLIED = 1
-    DUPLICATE = 2  # known as a copy and not applied again
-    DEAD_LETTER = 3  # given up after its last attempt; its group went on
-    REFUSED = 4  # came after its turn had been skipped
+    DUPLICATE = 2  # recognised as a copy and not applied again
+    DEAD_LETTER = 3  # given up after its last attempt; its group continued
+    REFUSED = 4  # arrived after its turn had been skipped
 
 
 class SimulationLog:
-    """Everything that happened in a run of a design, in virtual time.
+    """All events of a run of a design, in virtual time.
 
     Attributes:
         attempts: begin, end, consumer, message and :class:`~inturn.lab.draws.AttemptResult` of each handling, in the
             order in which they ended.
         disposition: :class:`Disposition` of each message.
-        notes: time, message and text of what else happened to a message: requeued, held, released, dead-lettered.
+        notes: time, message and text of other events of a message: requeued, held, released, dead-lettered.
         consumers: number of consumers that could work.
-        done_us: for messages that are done later than their handling ends, as where a transaction is committed: when.
-        unlogged: handlings without an effect that were counted and not logged, as in a hot loop of rejections.
-        unlogged_us: their time.
+        done_us: time at which a message is done, for messages done after their handling ends, such as at a commit.
+        unlogged: number of handlings without an effect that were counted but not logged, as in a hot requeue loop.
+        unlogged_us: their total time.
     """
 
     __slots__ = ("attempts", "consumers", "disposition", "done_us", "notes", "unlogged", "unlogged_us")
@@ -49,9 +49,9 @@ class Design(Protocol):
     Attributes:
         name: name in options and results, such as ``competing-classic``.
         title: name in words.
-        source: where its rules are written.
-        validated_against: engine and version that it was compared with; None if it is by documented rules alone.
-        keeps_order: whether it applies a group's messages one after the other, as they arrived, without failures.
+        source: the document with its rules.
+        validated_against: engine and version with which it was compared; None if it only follows documented rules.
+        keeps_order: whether, without failures, it applies a group's messages one after the other, in order of arrival.
     """
 
     name: ClassVar[str]
@@ -66,5 +66,5 @@ class Design(Protocol):
 
 
 def standing(design: Design) -> str:
-    """Return how far a design can be trusted, as it is shown beside its name."""
+    """Return the validation status of a design, as it is shown next to its name."""
     return f"validated against {design.validated_against}" if design.validated_against else "by documented rules"

@@ -1,4 +1,4 @@
-"""The choices of one seed: each message has the same handler time and the same failures in every design."""
+"""The random choices of one seed: each message has the same handler time and failures in every design."""
 
 import random
 from enum import IntEnum
@@ -13,19 +13,19 @@ class AttemptResult(IntEnum):
     APPLIED = 0
     FAILED = 1  # the handler raised; nothing was applied
     CRASHED = 2  # the consumer died before the effect
-    APPLIED_UNACKED = 3  # the consumer died, or its lease ran out, between the effect and the acknowledgement
-    REJECTED = 4  # the consumer gave it back on purpose: it is not its turn
-    DUPLICATE = 5  # known as a copy and acknowledged without an effect
+    APPLIED_UNACKED = 3  # the consumer died, or its lease expired, between the effect and the acknowledgement
+    REJECTED = 4  # the consumer requeued it on purpose: it was not its turn
+    DUPLICATE = 5  # recognised as a copy and acknowledged without an effect
 
 
 class Draws:
-    """The choices of chance, drawn once for a workload and its knobs.
+    """The random choices, drawn once for a workload and its knobs.
 
     Attributes:
         duration_us: handler time of each message.
-        troubles: for messages that fail: the results of their first attempts, the last one first.
-        poison: messages that always fail; copies of one are so too.
-        noise: a number from 0 to 1 for each message, for what a design varies.
+        troubles: for messages that fail: the results of their first attempts, in reverse order.
+        poison: messages that always fail, including their copies.
+        noise: a random number from 0 to 1 for each message, for variations of a design.
     """
 
     __slots__ = ("duration_us", "noise", "poison", "troubles")
@@ -59,19 +59,19 @@ class Draws:
 
     def _crash(self, message: int, chance: random.Random, knobs: Knobs) -> AttemptResult:
         is_after = chance.random() < knobs.crash_after_effect
-        has_effect = message not in self.poison  # what always fails has none, also where its process dies
+        has_effect = message not in self.poison  # a message that always fails has no effect, even if the process dies
         return AttemptResult.APPLIED_UNACKED if is_after and has_effect else AttemptResult.CRASHED
 
     def failing(self) -> "Failing":
-        """Return the failures to come, for one run of one design."""
+        """Return the pending failures for one run of one design."""
         return Failing(self)
 
 
 class Failing:
-    """The failures that are still to come in a run.
+    """The failures that are still pending in a run.
 
     Attributes:
-        messages: messages of which the next attempt fails; look here first, since most never do.
+        messages: messages whose next attempt fails; check this first, since most messages never fail.
     """
 
     __slots__ = ("_left", "_poison", "messages")

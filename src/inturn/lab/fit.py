@@ -29,16 +29,16 @@ def messages_of(
     """Return the messages of a log.
 
     Args:
-        rows: the rows of the log, as dicts; without ``arrival`` in the order in which they came.
+        rows: the rows of the log, as dicts; without ``arrival``, in order of arrival.
         group: field with the group.
         order: field with the revision: an integer, or a time.
         arrival: field with the time of arrival: a datetime, text (ISO 8601), or a number since 1970; None if the log
-            has none: then messages come a millisecond apart.
+            has none: then messages arrive one millisecond apart.
         duration_ms: field with the handler time in milliseconds; None if the log has none.
         unit: unit of times that are numbers: ``s``, ``ms``, ``us`` or ``ns``.
 
     Raises:
-        InputError: if a row lacks a field, or a value cannot be read; it names the row.
+        InputError: if a row lacks a field, or a value cannot be read; the error names the row.
     """
     read = path.reader([group, order, arrival, duration_ms], None)
     found = []
@@ -76,15 +76,16 @@ def _duration_us(value: Any, name: str, number: int) -> int | None:
 
 
 class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The character of a log: the values that synthetic messages are drawn from, each independently of the others.
+    """The distributions of a log, from which synthetic messages are drawn independently of each other.
 
     Attributes:
-        gaps_us: times between two arrivals, copies and late messages aside.
-        shares: number of messages of each group, the greatest first.
-        durations_us: handler times, where the log has them.
-        lateness_us: for each message that arrived after a later one of its group: how long after the first of those.
-        late_share: share of such messages, from 0 to 1.
-        copies_us: for each copy: the time after the message that it repeats.
+        gaps_us: times between two arrivals, except copies and late messages.
+        shares: number of messages of each group, greatest first.
+        durations_us: handler times, if the log has them.
+        lateness_us: for each late message (one that arrived after a later one of its group): the time since the first
+            such later message.
+        late_share: share of late messages, from 0 to 1.
+        copies_us: for each copy: the time since the message that it repeats.
         copy_share: share of copies, from 0 to 1.
     """
 
@@ -97,7 +98,7 @@ class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
     copy_share: float
 
     def draw(self, count: int, seed: int = 0) -> list[LabMessage]:
-        """Return that many messages, and copies beside them, of the same kind; they have no bodies."""
+        """Return ``count`` synthetic messages without bodies, plus their copies."""
         chance = random.Random(f"{seed}: messages")  # noqa: S311 - a simulation, not a secret
         groups = range(len(self.shares))
         dealt = chance.choices(groups, weights=self.shares, k=count)
@@ -109,7 +110,7 @@ class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
             times[number] = at_us
             if chance.random() < self.late_share:
                 waiting.setdefault(group, []).append(number)
-            else:  # those before it in its group that are to be late come after this one
+            else:  # earlier messages of its group that are to be late arrive after this one
                 for late in waiting.pop(group, ()):
                     times[late] = at_us + _one(chance, self.lateness_us)
         found = []
@@ -133,7 +134,7 @@ def _one(chance: random.Random, values: Sequence[int]) -> int:
 
 
 def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
-    """Return what a log is like.
+    """Return the distributions of a log.
 
     Raises:
         InputError: if there are no messages.
@@ -143,7 +144,7 @@ def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
         raise InputError("the log has no messages; expected at least one")
     counts: dict[str, int] = {}
     first_us: dict[tuple[str, int], int] = {}
-    rises: dict[str, list[tuple[int, int]]] = {}  # of each group: revisions that were its highest so far, and when
+    rises: dict[str, list[tuple[int, int]]] = {}  # per group: revisions that were the highest so far, with their times
     gaps, lateness, copies, before_us = [], [], [], None
     for message in given:
         identity = (message.group, message.revision)
@@ -173,11 +174,11 @@ def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
 
 
 def fitted(messages: Iterable[LabMessage], count: int | None = None, seed: int = 0) -> list[LabMessage]:
-    """Return synthetic messages of the same arrivals, handler times, skew, lateness and copies as a log.
+    """Return synthetic messages with the same arrivals, handler times, skew, lateness and copies as a log.
 
     Args:
         messages: the log.
-        count: number of messages, copies aside; None for as many as the log has.
+        count: number of messages without copies; None for the number in the log.
         seed: seed of all choices.
 
     Raises:

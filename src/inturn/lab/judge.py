@@ -1,4 +1,4 @@
-"""The judge of final states: the user's own handler, run in the order that a design gave."""
+"""The judge of final states: the user's own handler, run in the order in which a design applied the messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from inturn.lab.workload import Workload
 
 
 class Judge:
-    """Compares the states of groups with those of the right order.
+    """Compares the final states of groups with the states after the right order.
 
-    Without a pipeline the state of a group is the list of its revisions as they were applied, and messages that commute
-    are left out of it.
+    Without a pipeline, the state of a group is the list of its revisions as they were applied, without messages that
+    commute.
 
     Args:
         load: messages.
-        pipeline: pipeline with the handler; None to judge by the order alone.
+        pipeline: pipeline with the handler; None to judge only by the order.
 
     Raises:
         InputError: if a message has no content for the handler, or the pipeline cannot read it.
@@ -35,29 +35,29 @@ class Judge:
             own.sort(key=load.revision.__getitem__)
         self._states: dict[int, Any] = {}
         self._verdicts: dict[tuple[int, ...], bool] = {}
-        """Verdicts by the order of a group's messages, since many designs give the same one."""
+        """Verdicts by the order of a group's messages, since many designs apply them in the same order."""
 
     @property
     def judged_by(self) -> str:
-        """The name of what decides: ``handler`` or ``order``."""
+        """The criterion: ``handler`` or ``order``."""
         return "order" if self._pipeline is None else "handler"
 
     def right_state(self, group: int) -> Any:
-        """Return the state of a group after all its messages, once each, in the right order."""
+        """Return the state of a group after each of its messages once, in the right order."""
         if group not in self._states:
             self._states[group] = self.state_of(self._right[group])
         return self._states[group]
 
     def state_of(self, messages: Sequence[int]) -> Any:
-        """Return the state after messages in this order; one on which the handler raises changes nothing."""
+        """Return the state after messages in this order; a message for which the handler raises changes nothing."""
         if self._pipeline is None:
             return [self._load.revision[each] for each in messages if not self._load.commutes[each]]
         return self._fold(self._pipeline, messages)
 
     def is_wrong(self, group: int, applied: Sequence[int]) -> bool:
-        """Return whether these messages of a group, in this order, give another state than the right order.
+        """Return whether these messages of a group, in this order, lead to another state than the right order.
 
-        A group that got only the first of its messages, in order, is not wrong: it is not yet complete.
+        A group that received only its first messages, in order, is not wrong but incomplete.
         """
         right, first = self._right[group], self._load.first
         if len(applied) <= len(right) and [first[each] for each in applied] == right[: len(applied)]:
@@ -73,8 +73,8 @@ class Judge:
         for each in messages:
             try:
                 state, _ = pipeline.handler(state, self._messages[each])
-            except Exception:  # noqa: BLE001 - whatever a handler raises changes nothing
-                state = self._fold(pipeline, done)  # it may have changed the state in place
+            except Exception:  # noqa: BLE001 - an exception of a handler changes nothing
+                state = self._fold(pipeline, done)  # the handler may have changed the state in place
             else:
                 done.append(each)
         return state
@@ -82,7 +82,7 @@ class Judge:
 
 def _made(pipeline: Pipeline, body: Any) -> Any:
     if body is None:
-        raise InputError("a message has no body for the handler; give each one a body, or leave the pipeline out")
+        raise InputError("a message has no body for the handler; give each message a body, or omit the pipeline")
     message, _ = message_of(pipeline, body)
     if isinstance(message, Unmade):
         raise InputError(f"pipeline {pipeline.name!r} cannot read {body!r:.200}: {message.why}")

@@ -1,4 +1,4 @@
-"""The knobs of the lab: consumers, handler times, failures, and the limits that brokers are configured with."""
+"""The knobs of the lab: consumers, handler times, failures, and configured limits of brokers."""
 
 import random
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ SECOND_US = 1_000_000
 
 
 class UniformTime(msgspec.Struct, frozen=True, kw_only=True, tag="uniform"):
-    """Handler times between two bounds, all equally likely."""
+    """Handler times distributed uniformly between two bounds."""
 
     low_ms: float = 0.0
     high_ms: float = 2.0
@@ -22,7 +22,7 @@ class UniformTime(msgspec.Struct, frozen=True, kw_only=True, tag="uniform"):
 
 
 class LogNormalTime(msgspec.Struct, frozen=True, kw_only=True, tag="log-normal"):
-    """Handler times with a long tail: the logarithm is normal, ``sigma`` is its standard deviation."""
+    """Handler times with a long tail: the logarithm is normally distributed with standard deviation ``sigma``."""
 
     median_ms: float
     sigma: float = 0.5
@@ -46,25 +46,25 @@ HandlerTime: TypeAlias = UniformTime | LogNormalTime | MeasuredTime
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The knobs that a user can turn.
+    """The settings of a run.
 
     Attributes:
-        consumers: processes that handle messages, one message at a time each.
-        prefetch: messages that a broker sends ahead to a consumer.
-        batch: messages that a consumer receives at once, where it asks for them.
-        partitions: partitions of a topic, queues of a consistent hash.
-        handler: handler times of messages that bring none.
-        failure_rate: share of handlings that fail, and succeed when they are tried again, from 0 to 1.
+        consumers: number of processes, each of which handles one message at a time.
+        prefetch: maximum number of unacknowledged messages that a broker sends to a consumer.
+        batch: maximum number of messages that a polling consumer receives at once.
+        partitions: number of partitions of a topic, or of queues of a consistent hash.
+        handler: handler times of messages without one of their own.
+        failure_rate: share of handlings that fail but succeed when retried, from 0 to 1.
         poison_rate: share of messages that always fail, from 0 to 1.
         crash_rate: share of handlings in which the consumer's process dies, from 0 to 1.
-        crash_after_effect: share of crashes that come after the effect and before the acknowledgement.
-        restart_s: time until a consumer that died is back.
-        visibility_s: time until a received message that is not acknowledged is given to another consumer.
-        max_attempts: attempts after which a message is dead-lettered, skipped or parked, as the design has it.
-        backoff_s: pause before another attempt, where the design has one.
+        crash_after_effect: share of crashes that occur after the effect and before the acknowledgement.
+        restart_s: time until a consumer that died has restarted.
+        visibility_s: time until a received message that is not acknowledged is delivered to another consumer.
+        max_attempts: attempts after which a message is dead-lettered, skipped or parked, depending on the design.
+        backoff_s: pause before another attempt, if the design has one.
         reorder_s: longest wait of a resequencer for a missing message.
         dedup_s: window in which a broker recognises a repeated message.
-        seed: seed of all choices.
+        seed: seed of all random choices.
     """
 
     consumers: int = 4
@@ -93,7 +93,7 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True):
             _check(name, getattr(self, name))
         if self.failure_rate + self.crash_rate >= 1:
             rates = f"failure_rate {self.failure_rate} and crash_rate {self.crash_rate}"
-            raise InputError(f"{rates} make 1 or more; expected less, or no handling ever succeeds")
+            raise InputError(f"{rates} add up to 1 or more, so that no handling succeeds; expected a sum below 1")
 
 
 def _check(name: str, value: Any, *, least: float = 0, most: float | None = None) -> None:

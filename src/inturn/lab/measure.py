@@ -20,16 +20,16 @@ class RunFigures:
     """The figures of each message and each group in a log.
 
     Attributes:
-        applied: for each group: the messages applied, in order, copies and repetitions included.
+        applied: for each group: the applied messages in order, including copies and repetitions.
         out_of_turn: 1 for each attempt that applied a message which was not the next of its group.
         done_us: time of a message's first application, or of its recognition as a copy; -1 if there was none.
         began_us: begin of a message's first handling; -1 if there was none.
-        applied_twice: applications of what had been applied already.
+        applied_twice: applications of messages that had already been applied.
         overlaps: handlings that began before an earlier one of their group had ended, at another consumer.
         wasted_us: time of handlings without a new effect.
         busy_us: time of all handlings.
         redeliveries: handlings beyond the first of each message.
-        troubled: groups in which something failed, was late, was a copy of another, or was not settled.
+        troubled: groups in which a message failed, was late, was a copy, or was not settled.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class RunFigures:
                 began_us[message] = begin_us
             else:
                 again += 1
-            if result < _REJECTED:  # a mere look at the revision harms nobody
+            if result < _REJECTED:  # merely reading the revision does no harm
                 if begin_us < ended[group] and worker[group] != consumer:
                     overlaps += 1
                 ended[group], worker[group] = end_us, consumer
@@ -111,7 +111,7 @@ class RunFigures:
         return troubled
 
     def stranger_wait_us(self, load: Workload, until_us: int) -> int:
-        """Return the longest time that a message could have begun and did not, in a group without trouble."""
+        """Return the longest time for which a message was ready but not begun, among groups without trouble."""
         longest, before_us = 0, [0] * len(load.names)
         for message, arrival_us in enumerate(load.arrival_us):
             group = load.group[message]
@@ -136,7 +136,7 @@ def latency_figures(values_us: Sequence[int]) -> LatencyFigures:
 
 
 def peak_backlog(load: Workload, log: SimulationLog, done_us: Sequence[int]) -> int:
-    """Return the greatest number of messages that had arrived and were not settled."""
+    """Return the maximum number of messages that had arrived and were not settled."""
     dropped = (Disposition.DUPLICATE, Disposition.REFUSED)
     ended = zip(load.arrival_us, done_us, log.disposition, strict=True)
     done = sorted(end if end >= 0 else begin for begin, end, kind in ended if end >= 0 or kind in dropped)
@@ -158,7 +158,7 @@ def measure(
     last_us = max(figures.done_us, default=0)
     wrong = [group for group, applied in enumerate(figures.applied) if judge.is_wrong(group, applied)]
     if followed is not None:
-        wrong.sort(key=lambda group: group != load.group[followed])  # its story is told first
+        wrong.sort(key=lambda group: group != load.group[followed])  # show this group first
     hit = {load.group[log.attempts[index][3]] for index, flag in enumerate(figures.out_of_turn) if flag}
     distinct = sum(1 for each in log.disposition if each == Disposition.APPLIED)
     settled_us = figures.done_us

@@ -6,7 +6,7 @@ from inturn.lab.results import HandlingSpan, LifeEvent, MessageLife, TimeLineWin
 from inturn.lab.workload import Workload
 
 SPANS = 400
-"""The most spans of a picture."""
+"""The maximum number of spans in a picture."""
 
 
 def window_of(load: Workload, log: SimulationLog, out_of_turn: bytearray, followed: int) -> TimeLineWindow | None:
@@ -50,8 +50,8 @@ _TEXTS = {
     AttemptResult.FAILED: "failed",
     AttemptResult.CRASHED: "its consumer died before the effect",
     AttemptResult.APPLIED_UNACKED: "applied, but not acknowledged",
-    AttemptResult.REJECTED: "given back: not its turn",
-    AttemptResult.DUPLICATE: "known as a copy: not applied again",
+    AttemptResult.REJECTED: "requeued: not its turn",
+    AttemptResult.DUPLICATE: "recognised as a copy: not applied again",
 }
 
 

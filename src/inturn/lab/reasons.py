@@ -1,4 +1,4 @@
-"""Why a design failed, in words."""
+"""The reasons why a design failed, in words."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from inturn.lab.draws import AttemptResult
 from inturn.lab.workload import Workload
 
 MOST_NAMED = 3
-"""Revisions that a sentence names; further ones are counted."""
+"""Maximum number of revisions that a sentence names; further revisions are counted."""
 
 
 def why_wrong(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str:
-    """Return why the messages of a group, applied in this order, are not in the right one: its first fault."""
+    """Return the first fault in the order in which the messages of a group were applied."""
     highest, had = -1, set()
     for index, message in enumerate(applied):
         rank, first = load.rank[message], load.first[message]
@@ -27,7 +27,7 @@ def why_wrong(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str
 
 
 def _early(load: Workload, log: SimulationLog, applied: Sequence[int], index: int, highest: int) -> str:
-    """Return the reason for a message that was applied before one that it had to follow."""
+    """Return the reason why a message was applied before a message that it had to follow."""
     message = applied[index]
     group = load.group[message]
     missing = next(
@@ -44,12 +44,12 @@ def _early(load: Workload, log: SimulationLog, applied: Sequence[int], index: in
         return f"revision {revision} was never applied, but {between} was: {_cause(load, log, missing)}"
     cause = _cause(load, log, missing)
     if cause.startswith("requeued"):
-        return f"revision {revision} was requeued behind {between}: {cause.removeprefix('requeued ')}"
-    return f"revision {revision} was applied behind {between}: {cause}"
+        return f"revision {revision} was requeued after {between}: {cause.removeprefix('requeued ')}"
+    return f"revision {revision} was applied after {between}: {cause}"
 
 
 def _cause(load: Workload, log: SimulationLog, first: int) -> str:
-    """Return what happened to a message, as far as the log tells it."""
+    """Return the event that delayed a message, as far as it is in the log."""
     notes = [text for _, message, text in log.notes if load.first[message] == first]
     if notes:
         return notes[0]
@@ -58,22 +58,22 @@ def _cause(load: Workload, log: SimulationLog, first: int) -> str:
         return "its consumer died before the acknowledgement"
     copies = [message for message, each in enumerate(load.first) if each == first]
     if len(copies) > 1:
-        return "it was sent twice"
+        return "the message was sent twice"
     own = [m for m in range(first) if load.group[m] == load.group[first] and load.rank[m] > load.rank[first]]
     if own:
         return f"it arrived after revision {load.revision[own[-1]]}"
-    return "another consumer was faster"
+    return "another consumer handled the later message faster"
 
 
 def reasons_for(
     load: Workload, log: SimulationLog, applied: Sequence[Sequence[int]], wrong: Sequence[int], applications: int
 ) -> list[str]:
-    """Return why the design failed, at most one sentence of each kind."""
+    """Return the reasons why the design failed, at most one sentence of each kind."""
     found = []
     if wrong:
         group = wrong[0]
         why = why_wrong(load, log, applied[group])
-        found.append(f"{len(wrong)} of {len(load.names)} groups end wrong; {load.names[group]}: {why}")
+        found.append(f"{len(wrong)} of {len(load.names)} groups end with a wrong state; {load.names[group]}: {why}")
     held = log.disposition.count(Disposition.HELD)
     if held:
         found.append(f"{held} messages were never applied: {_first_note(log, Disposition.HELD)}")
@@ -81,12 +81,12 @@ def reasons_for(
     if dead:
         found.append(f"{dead} messages were given up: {_first_note(log, Disposition.DEAD_LETTER)}")
     if refused := log.disposition.count(Disposition.REFUSED):
-        found.append(f"{refused} messages came after their turn had been skipped")
+        found.append(f"{refused} messages arrived after their turn had been skipped")
     if not applications:
-        found.append("nothing was applied")
+        found.append("no message was applied")
     return found
 
 
 def _first_note(log: SimulationLog, kind: Disposition) -> str:
     notes = (text for _, message, text in log.notes if log.disposition[message] == kind)
-    return next(notes, "they wait behind others")
+    return next(notes, "waiting for earlier messages")

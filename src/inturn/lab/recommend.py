@@ -1,4 +1,4 @@
-"""The cheapest design that meets a demand, and why the others do not."""
+"""The cheapest design that meets a requirement, and why the other designs do not."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from inturn.lab.results import DesignResult, LabResult
 
 
 class RefusedDesign(msgspec.Struct, frozen=True, kw_only=True):
-    """A design that does not meet the demand with any number of consumers that was run.
+    """A design that did not meet the requirement with any tested number of consumers.
 
     Attributes:
         design: name of the design.
-        consumers: consumers of the run that came nearest.
-        why: why it fails there, in words.
+        consumers: number of consumers in its run with the most consumers.
+        why: why it fails in this run, in words.
     """
 
     design: str
@@ -23,16 +23,16 @@ class RefusedDesign(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
-    """The cheapest set-up that meets a demand.
+    """The cheapest set-up that meets a requirement.
 
     Attributes:
-        max_wrong: greatest number of groups that may end wrong.
-        p99_s: greatest time within which 99 of 100 messages are done.
-        design: name of the chosen design; None if none meets the demand.
-        consumers: its consumers.
-        why: why it is the cheapest, in words.
-        others: designs that meet the demand too, and cost more.
-        refused: designs that do not meet it.
+        max_wrong: maximum number of groups with a wrong state.
+        p99_s: maximum time within which 99 of 100 messages must be done.
+        design: name of the chosen design; None if no design meets the requirement.
+        consumers: its number of consumers.
+        why: its figures, in words.
+        others: other designs that meet the requirement at a higher cost.
+        refused: designs that do not meet the requirement.
     """
 
     max_wrong: int
@@ -45,15 +45,15 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p99_s: float = 5.0) -> Recommendation:
-    """Return the cheapest set-up that meets a demand: fewest consumers, then the least time of handling.
+    """Return the cheapest set-up that meets a requirement: fewest consumers, then the shortest handling time.
 
-    A design meets it if at most ``max_wrong`` groups end wrong, the 99th percentile from arrival to done is within
-    ``p99_s``, and no message was given up or was held though nothing had happened in its group.
+    A design meets it if at most ``max_wrong`` groups have a wrong state, the 99th percentile of the time from arrival
+    to done is at most ``p99_s``, no message was given up, and no message of an unaffected group was held.
 
     Args:
         results: a run of the lab, or several with different numbers of consumers.
-        max_wrong: greatest number of groups that may end wrong.
-        p99_s: greatest 99th percentile, in seconds.
+        max_wrong: maximum number of groups with a wrong state.
+        p99_s: maximum 99th percentile, in seconds.
     """
     runs = [results] if isinstance(results, LabResult) else list(results)
     good: list[tuple[int, float, int, DesignResult]] = []
@@ -70,7 +70,7 @@ def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p
     met = {each.design for *_, each in good}
     left = [each for name, each in refused.items() if name not in met]
     if not good:
-        why = f"no design has at most {max_wrong} wrong groups and 99% done within {p99_s:g} s"
+        why = f"no design has at most {max_wrong} wrong groups and 99% of the messages done within {p99_s:g} s"
         return Recommendation(
             max_wrong=max_wrong, p99_s=p99_s, design=None, consumers=None, why=why, others=[], refused=left
         )
@@ -91,15 +91,15 @@ def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p
 
 
 def _why_not(result: DesignResult, max_wrong: int, p99_s: float) -> str | None:
-    """Return why a design does not meet the demand; None if it does."""
+    """Return why a design does not meet the requirement; None if it does."""
     if result.wrong_groups > max_wrong:
-        return result.reasons[0] if result.reasons else f"{result.wrong_groups} groups end wrong"
+        return result.reasons[0] if result.reasons else f"{result.wrong_groups} groups end with a wrong state"
     if gone := result.dispositions["dead_letter"] + result.dispositions["refused"]:
-        return f"{gone} messages were given up, and their groups went on without them"
+        return f"{gone} messages were given up, and their groups continued without them"
     if result.held_strangers:
-        return f"{result.held_strangers} messages were never applied, though nothing had happened in their groups"
+        return f"{result.held_strangers} messages were never applied, although nothing had failed in their groups"
     if result.latency.p99_us > p99_s * SECOND_US:
-        return f"99% are done within {_seconds(result.latency.p99_us)}, not {p99_s:g} s"
+        return f"99% of the messages are done within {_seconds(result.latency.p99_us)}; the limit is {p99_s:g} s"
     return None
 
 

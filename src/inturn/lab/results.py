@@ -1,4 +1,4 @@
-"""The results of the lab, as values that become JSON."""
+"""The results of the lab, as values that are encoded as JSON."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class HandlingSpan(msgspec.Struct, frozen=True, kw_only=True):
         revision: revision of the message.
         begin_us: begin.
         end_us: end.
-        attempt: number of the attempt, from 1; copies count on.
+        attempt: number of the attempt, from 1; attempts of copies are included.
         result: ``applied``, ``failed``, ``crashed``, ``applied_unacked``, ``rejected`` or ``duplicate``.
         out_of_turn: whether it was applied although it was not the next of its group.
     """
@@ -44,7 +44,7 @@ class HandlingSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LifeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event in a message's life: ``arrived``, the result of a handling, or ``note``; with a text for people."""
+    """One event in the life of a message: ``arrived``, the result of a handling, or ``note``; with a description."""
 
     at_us: int
     kind: str
@@ -52,7 +52,7 @@ class LifeEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageLife(msgspec.Struct, frozen=True, kw_only=True):
-    """The life of one message in one design, its copies included."""
+    """The life of one message and its copies in one design."""
 
     group: str
     revision: int
@@ -74,8 +74,8 @@ class WrongState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         group: name of the group.
         expected: ``repr`` of the state after the right order.
-        got: ``repr`` of the state after the order that the design gave.
-        reason: why, in words.
+        got: ``repr`` of the state after the order in which the design applied the messages.
+        reason: the reason, in words.
     """
 
     group: str
@@ -90,30 +90,30 @@ class DesignResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         design: name of the design.
         title: name in words.
-        source: where its rules are written.
-        standing: how far it can be trusted: ``validated against …`` or ``by documented rules``.
+        source: the document with its rules.
+        standing: its validation status: ``validated against …`` or ``by documented rules``.
         keeps_order: whether it applies a group's messages one after the other.
-        consumers: consumers that could work, such as at most one for each partition.
-        dispositions: number of messages by where they ended: ``applied``, ``duplicate``, ``dead_letter``, ``refused``,
-            ``held``; the sum is the number of messages.
-        wrong_groups: groups whose final state is wrong.
-        wrong: examples of them, at most 5.
-        out_of_turn: messages applied that were not the next of their group.
+        consumers: number of consumers that could work, such as at most one for each partition.
+        dispositions: number of messages by outcome: ``applied``, ``duplicate``, ``dead_letter``, ``refused``, ``held``;
+            the sum is the number of messages.
+        wrong_groups: number of groups whose final state is wrong.
+        wrong: examples of such groups, at most 5.
+        out_of_turn: applied messages that were not the next of their group.
         out_of_turn_groups: groups with such messages.
-        applied_twice: applications of a message that had been applied already, copies included.
+        applied_twice: applications of a message that had already been applied, including copies.
         overlaps: handlings that began before an earlier one of their group had ended, at another consumer; rejections
             and copies do not count.
         redeliveries: handlings beyond the first of each message.
-        wasted_us: time of handlings without an effect, or with an effect that had been there.
+        wasted_us: time of handlings without a new effect.
         latency: times from arrival to done.
         throughput_per_s: messages applied for each second from the first arrival to the last application.
-        utilisation: share of the consumers' time that they handled messages, from 0 to 1.
-        stranger_wait_us: longest time that a message could have begun and did not, in a group in which nothing failed,
-            was late or was copied; until the end of the run for one that never began.
+        utilisation: share of the consumers' time spent handling messages, from 0 to 1.
+        stranger_wait_us: longest time for which a message was ready but not begun, in a group without failures, late
+            messages and copies; for a message that never began, until the end of the run.
         held_strangers: messages of such groups that were never applied.
-        peak_backlog: greatest number of messages that had arrived and were not settled.
+        peak_backlog: maximum number of messages that had arrived and were not settled.
         makespan_us: time from the first arrival to the end of the last handling.
-        reasons: why the design failed, in words; empty if nothing is wrong.
+        reasons: why the design failed, in words; empty if it did not fail.
         window: time lines of the consumers around the followed message.
         life: life of the followed message.
     """
@@ -149,7 +149,7 @@ class LabInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input in figures.
 
     Attributes:
-        messages: number of messages, copies included.
+        messages: number of messages, including copies.
         copies: messages that repeat another's group and revision.
         groups: number of groups.
         late: messages that arrived after a later one of their group.
@@ -157,12 +157,12 @@ class LabInput(msgspec.Struct, frozen=True, kw_only=True):
         work_us: sum of the handler times, without copies.
         hottest_group: group with the most work.
         hottest_share: its share of the work, from 0 to 1.
-        bound_per_s: greatest throughput with any number of consumers, where a group's messages are handled one after
-            the other: all messages in the time that the hottest group needs (Amdahl).
-        commuting: messages of which the order does not matter.
-        split: whether these were taken out of the order of their groups.
-        judged_by: ``handler``, or ``order`` where no handler was given: then a group is wrong if it was not applied in
-            its order, once each.
+        bound_per_s: maximum throughput with any number of consumers if a group's messages are handled one after the
+            other: all messages in the time that the hottest group needs (Amdahl).
+        commuting: number of messages whose order does not matter.
+        split: whether these were handled outside of the order of their groups.
+        judged_by: ``handler``, or ``order`` if no handler was given: then a group is wrong if its messages were not
+            applied in order, once each.
     """
 
     messages: int
@@ -187,7 +187,7 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
         scenario: name of the scenario, or of the input.
         input: the input in figures.
         knobs: the knobs.
-        followed: group and revision of the message that ``life`` and ``window`` are about.
+        followed: group and revision of the message to which ``life`` and ``window`` refer.
         designs: the figures of each design.
     """
 
@@ -206,7 +206,7 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return the figures of a design.
 
         Raises:
-            KeyError: if it was not run.
+            KeyError: if the design was not run.
         """
         return {each.design: each for each in self.designs}[name]
 

@@ -1,4 +1,4 @@
-"""The runs of the lab: designs over one input."""
+"""The runs of the lab: designs with one input."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -35,19 +35,19 @@ def run(  # noqa: PLR0913 - keywords with defaults
 
     Args:
         messages: the messages; see :class:`~inturn.lab.workload.LabMessage`.
-        pipeline: pipeline with the handler that decides which final states are wrong; None to judge by the order.
-        knobs: consumers, failures and the like.
+        pipeline: pipeline with the handler that determines which final states are wrong; None to judge by the order.
+        knobs: consumers, failures and other settings.
         designs: the designs; None for all of :func:`~inturn.lab.designs.default_designs`.
         commutes: whether the order of a message in its group does not matter, given its body.
-        split: whether commuting messages leave the order of their group.
-        follow: group and revision of the message whose life is told; None for the first that some design applied behind
-            a later one, else the first that failed, else the first.
+        split: whether commuting messages are handled outside of their group's order.
+        follow: group and revision of the message whose life is shown; None for the first message that some design
+            applied after a later one, else the first that failed, else the first.
         handlers: pipelines for designs that need a handler of their own, by the name of the design.
         scenario: name of the input.
-        pictures: whether the results have the life of the followed message and the consumers' time lines.
+        pictures: whether the results include the life of the followed message and the consumers' time lines.
 
     Raises:
-        InputError: if there are no messages, or the pipeline cannot read one, or there is no message to follow.
+        InputError: if there are no messages, the pipeline cannot read one, or the message to follow does not exist.
     """
     knobs = knobs or Knobs()
     load = Workload(messages, start=_start(pipeline), commutes=commutes, split=split)
@@ -101,14 +101,14 @@ def describe(load: Workload, draws: Draws, judge: Judge, *, split: bool) -> LabI
 
 
 def _grade(pipeline: Pipeline | None) -> OrderGrade:
-    """Return what the order of the messages can tell; for a time, that of a lateness which is long enough."""
+    """Return the grade of the messages' order; for an order by time, a sufficient lateness is assumed."""
     if pipeline is None or pipeline.order.has_gaps or pipeline.order.has_times:
         return "gapless"
     return "monotone" if pipeline.order.only_rises or pipeline.order.fields else "arrival"
 
 
 def _start(pipeline: Pipeline | None) -> int | None:
-    """Return the first revision of a group, where every revision exists."""
+    """Return the first revision of a group if every revision exists, else None."""
     if pipeline is None or not pipeline.order.has_gaps:
         return None
     return StoredOrder.of(repr(pipeline.order)).start
@@ -118,11 +118,11 @@ def _wanted(load: Workload, follow: tuple[str, int]) -> int:
     for message, (group, revision) in enumerate(zip(load.group, load.revision, strict=True)):
         if (load.names[group], revision) == follow:
             return message
-    raise InputError(f"follow is {follow!r}; there is no message of this group and revision")
+    raise InputError(f"follow is {follow!r}; no message has this group and revision")
 
 
 def _worth_following(load: Workload, draws: Draws, logs: Sequence[tuple[Design, SimulationLog]]) -> int:
-    """Return the first message that some design applied behind a later one; else the first that failed."""
+    """Return the first message that some design applied after a later one; else the first that failed."""
     for _, log in logs:
         highest = [-1] * len(load.names)
         for _, _, _, message, result in log.attempts:

@@ -1,4 +1,4 @@
-"""The form of a scenario: messages with the story they tell, and the handler that decides what is wrong."""
+"""The form of a scenario: messages with their description, and the handler that determines which states are wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,20 +16,20 @@ from inturn.lab.workload import LabMessage
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """An input of the lab with its story.
+    """An input of the lab with its description.
 
     Attributes:
         name: name in options and results.
         title: name in words.
-        story: what happens, for people.
-        source: where the story is from.
+        story: description for users.
+        source: source of the story.
         messages: the messages.
         pipeline: pipeline with the handler; None to judge by the order.
         knobs: the knobs.
-        designs: the designs that can carry these messages; None for all.
+        designs: the designs that can process these messages; None for all.
         handlers: pipelines for designs that need a handler of their own.
         commutes: whether the order of a message in its group does not matter, given its body; None if it always does.
-        follow: group and revision of the message whose life is told.
+        follow: group and revision of the message whose life is shown.
     """
 
     name: str
@@ -48,9 +48,9 @@ class Scenario:
         """Run the scenario.
 
         Args:
-            split: whether messages that commute leave the order of their group.
-            designs: other designs than the scenario's.
-            turned: knobs with other values, such as ``consumers=8``.
+            split: whether messages that commute are handled outside of their group's order.
+            designs: designs to run instead of the scenario's.
+            turned: other values of knobs, such as ``consumers=8``.
         """
         return run(
             self.messages,

@@ -18,7 +18,7 @@ from inturn.lab.workload import LabMessage
 
 
 class SeedInterval(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure over the seeds: its mean, and the least and the greatest one."""
+    """A figure over the seeds: its mean, minimum and maximum."""
 
     mean: float
     low: float
@@ -52,7 +52,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
         over: name of the knob.
         values: its values.
         seeds: number of seeds.
-        bound_per_s: greatest throughput where a group's messages are handled one after the other; see ``LabInput``.
+        bound_per_s: maximum throughput if a group's messages are handled one after the other; see ``LabInput``.
         curves: one for each design.
     """
 
@@ -63,7 +63,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     curves: list[DesignCurve]
 
     def to_json(self) -> bytes:
-        """Return the result as JSON; the same seeds give the same bytes, in however many processes."""
+        """Return the result as JSON; the same seeds give the same bytes, for any number of processes."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
 
@@ -85,15 +85,15 @@ def sweep(  # noqa: PLR0913 - keywords with defaults
         messages: the messages.
         over: name of the knob, such as ``consumers``, ``partitions`` or ``failure_rate``.
         values: its values.
-        seeds: number of seeds, counted from the one of ``knobs``.
+        seeds: number of seeds, starting with the seed of ``knobs``.
         pipeline: pipeline with the handler.
         knobs: the other knobs.
         designs: the designs; None for all.
         handlers: pipelines for designs that need a handler of their own.
-        processes: number of processes; None for one for each processor. Without the system's ``fork`` it is one.
+        processes: number of processes; None for one per processor. It is 1 on systems without ``fork``.
 
     Raises:
-        InputError: if there is no such knob, it is no number, or there are no values or seeds.
+        InputError: if the knob does not exist or is not a number, or there are no values or seeds.
     """
     given, first = list(messages), knobs or Knobs()
     if not isinstance(getattr(first, over, None), int | float):
@@ -122,7 +122,7 @@ def sweep(  # noqa: PLR0913 - keywords with defaults
 
 
 _WORK: list[Callable[[Any], bytes]] = []
-"""The work of forked processes, which they inherit: nothing is pickled but the job and its bytes."""
+"""The work of forked processes, which inherit it: only the job and the resulting bytes are pickled."""
 
 
 def _in_processes(work: Callable[[Any], bytes], jobs: Sequence[Any], processes: int | None) -> list[bytes]:

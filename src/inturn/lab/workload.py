@@ -14,9 +14,9 @@ class LabMessage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at_us: arrival at the broker, in microseconds since any fixed time.
         group: text form of its group.
-        revision: place in its group; two messages of one group and revision are copies of one.
+        revision: place in its group; messages with the same group and revision are copies.
         duration_us: handler time; None to draw it from the knobs' distribution.
-        failures: attempts that fail before one succeeds, beside those that the knobs draw.
+        failures: attempts that fail before one succeeds, in addition to randomly drawn failures.
         body: message for the user's handler; None if there is none.
     """
 
@@ -36,13 +36,13 @@ class Workload:
         arrival_us: time of arrival, from 0.
         group: index of the group.
         revision: revision as given.
-        duration_us: handler time as given; None where it is to be drawn.
-        failures: attempts that fail before one succeeds, for messages that have some.
+        duration_us: handler time as given; None if it is to be drawn.
+        failures: attempts that fail before one succeeds, for messages that have such attempts.
         body: message for the handler.
         first: index of the first message with this group and revision: the message itself, unless it is a copy.
         rank: place among the existing revisions of its group, from 0.
-        key: index of what a broker keeps in order; the group, unless commuting messages are split from it.
-        place: place within the key, from 0, with room for missing revisions where the order has none.
+        key: index of the unit that a broker keeps in order: the group, unless commuting messages are split from it.
+        place: place within the key, from 0; includes missing revisions if the order has no gaps.
         commutes: 1 for a message whose order in its group does not matter.
         keys: number of keys.
     """
@@ -74,17 +74,17 @@ class Workload:
         """Sort messages by arrival and find their places.
 
         Args:
-            messages: the messages, in any order; of those that arrive at one time the given order counts.
-            start: first revision of each group where every revision exists; None if gaps cannot be seen.
+            messages: the messages, in any order; messages with the same arrival time stay in the given order.
+            start: first revision of each group if every revision exists; None if gaps cannot be detected.
             commutes: whether the order of a message within its group does not matter, given its body.
-            split: whether commuting messages leave the order of their group: each is a key of its own.
+            split: whether commuting messages are handled outside of their group's order: each has a key of its own.
 
         Raises:
             InputError: if there are no messages, or one has a revision below ``start``.
         """
         given = sorted(messages, key=lambda message: message.at_us)
         if not given:
-            raise InputError("the lab got no messages; expected at least one")
+            raise InputError("there are no messages; expected at least one")
         began = given[0].at_us
         self.arrival_us = [message.at_us - began for message in given]
         self.revision = [message.revision for message in given]
@@ -104,11 +104,11 @@ class Workload:
         self._split(start, split=split)
 
     def __len__(self) -> int:
-        """Return the number of messages, copies included."""
+        """Return the number of messages, including copies."""
         return len(self.arrival_us)
 
     def key_texts(self) -> list[str]:
-        """Return a text for each key, for hashing: the group's name, or that of a message which is split from it."""
+        """Return a text for each key, for hashing: the group's name, or a name for a message split from its group."""
         texts = [*self.names, *[""] * (self.keys - len(self.names))]
         for message, key in enumerate(self.key):
             if key >= len(self.names) and not texts[key]:
@@ -127,7 +127,7 @@ class Workload:
             for first, group in zip(self.first, self.group, strict=True)
         ]
         self.keys = groups + len(own)
-        self.place = self._ranks(self.key, None)  # what is left of a group has holes that mean nothing
+        self.place = self._ranks(self.key, None)  # gaps in the rest of a group have no meaning
 
     def _ranks(self, keys: Sequence[int], start: int | None) -> list[int]:
         found: dict[int, set[int]] = {}
@@ -135,7 +135,7 @@ class Workload:
             found.setdefault(key, set()).add(revision)
         if start is not None:
             if (least := min(self.revision)) < start:
-                raise InputError(f"a revision is {least}; expected none below the first one of a group, {start}")
+                raise InputError(f"a revision is {least}; expected at least {start}, the first revision of a group")
             return [revision - start for revision in self.revision]
         ranks = {key: {each: rank for rank, each in enumerate(sorted(values))} for key, values in found.items()}
         return [ranks[key][revision] for key, revision in zip(keys, self.revision, strict=True)]

@@ -1,1 +1,1 @@
-"""Shared parts of pages: pictures as SVG, names from foreign data, templates, the style."""
+"""Shared parts of pages: SVG pictures, display of names from data, templates, the style sheet."""

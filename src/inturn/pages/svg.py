@@ -1,7 +1,7 @@
 """Pictures as plain SVG: shapes, text and axes, in points from the top left corner of a drawing.
 
-The reader's font is not known, so the width of a text is estimated from above. With it, axes leave room for their
-labels, a label that would touch its neighbour is left out, and no text leaves its drawing.
+The reader's font is not known, so an upper bound of a text's width is used. Thus axes leave room for their labels, a
+label that would touch its neighbour is left out, and no text leaves its drawing.
 """
 
 import html
@@ -15,7 +15,7 @@ Tick = tuple[float, str]
 _FONT: Final = "system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 _NARROW, _WIDE = frozenset(" .,:;'|!()[]-ijltfrI·"), frozenset("mwMWOQ%@→…")
 _EDGE: Final = 1.0
-"""The least distance of a text from the edge of its drawing."""
+"""The minimum distance of a text from the edge of its drawing."""
 
 
 def width_of(text: str, size: float) -> float:
@@ -31,7 +31,7 @@ class Drawing:
         self._shapes: list[str] = []
 
     def shape(self, tag: str, content: str = "", /, **attributes: float | str) -> None:
-        """Add an element; an underscore in the name of an attribute is a hyphen there, and empty ones are left out."""
+        """Add an element; underscores in attribute names become hyphens, and empty attributes are left out."""
         given = ((name.replace("_", "-"), value) for name, value in attributes.items() if value != "")
         texts = (f'{name}="{html.escape(_rounded(value))}"' for name, value in given)
         self._shapes.append(f"<{tag} {' '.join(texts)}>{content}</{tag}>")
@@ -72,17 +72,17 @@ class Drawing:
         halo: bool = False,
         then: tuple[str, float, str, str] | None = None,
     ) -> None:
-        """Write a text, centred vertically at a place, and moved inside of the drawing where it would leave it.
+        """Write a text, centred vertically at a place; it is moved to stay inside of the drawing.
 
         Args:
-            place: its beginning, middle or end, as ``anchor`` says.
+            place: its beginning, middle or end, depending on ``anchor``.
             words: the text.
             size: size of the font.
             colour: colour of the text.
             anchor: ``start``, ``middle`` or ``end``.
             bold: whether it is bold.
-            halo: whether a white edge separates it from what is below.
-            then: text, size, colour and weight of what follows on the same line.
+            halo: whether a white edge separates it from shapes below it.
+            then: text, size, colour and weight of a second text on the same line.
         """
         width = width_of(words, size) * (1.1 if bold else 1)
         before = {"start": 0.0, "middle": width / 2, "end": width}[anchor]
@@ -106,7 +106,7 @@ class Drawing:
         )
 
     def element(self, words: str = "") -> str:
-        """Return the element; ``words`` are its text alternative, and without any it is an ornament."""
+        """Return the element; ``words`` is its text alternative, without which screen readers ignore the drawing."""
         label = f'role="img" aria-label="{html.escape(words)}"' if words else 'aria-hidden="true"'
         size = f"0 0 {_rounded(self.width)} {_rounded(self.height)}"
         head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-family="{_FONT}" {label}>'
@@ -115,7 +115,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Plot:
-    """A part of a drawing with a scale on each axis; an end of a scale is the place of that end."""
+    """A part of a drawing with a scale on each axis; the ends of a scale are at the edges of the plot."""
 
     drawing: Drawing
     left: float
@@ -138,7 +138,7 @@ class Plot:
         top: float = 8,
         size: float = 9,
     ) -> "Plot":
-        """Draw the axes of a plot that fills the drawing below ``top``, as far as its labels leave room."""
+        """Draw the axes of a plot that fills the drawing below ``top``, except the room for its labels."""
         bottom = drawing.height - 2.2 * size - (1.4 * size if names[0] else 0)
         left = max((width_of(name, size) for _, name in y_ticks), default=0) + (8 if y_ticks else 2)
         if names[1]:

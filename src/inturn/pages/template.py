@@ -1,4 +1,4 @@
-"""Pages from templates: one HTML file each, which opens without a network; text that is not our markup is escaped."""
+"""Pages from templates: one HTML file each, which opens without a network; text other than our markup is escaped."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 _LONGEST: Final = 60
-"""The number of characters of a name that are shown."""
+"""The maximum number of characters of a name that are shown."""
 
 
 def environment(folder: Path, extra: str) -> "Environment":
     """Return the environment for the templates in a folder, with the filters ``number``, ``name`` and ``many``.
 
     Args:
-        folder: the folder; ``style.css`` of this one can be included too.
-        extra: the extra that brings jinja2.
+        folder: the folder; ``style.css`` of this package can be included too.
+        extra: the extra that installs jinja2.
 
     Raises:
         SetupError: if jinja2 is not installed.
@@ -41,22 +41,22 @@ def environment(folder: Path, extra: str) -> "Environment":
 
 
 def check_installed(extra: str) -> None:
-    """Check that pages can be made, before the work whose result they show.
+    """Check that pages can be created, before the work whose result they show.
 
     Args:
-        extra: the extra that brings jinja2.
+        extra: the extra that installs jinja2.
 
     Raises:
         SetupError: if jinja2 is not installed.
     """
     try:
-        import jinja2  # noqa: F401 - only whether it can be imported
+        import jinja2  # noqa: F401 - checks only the import
     except ImportError as error:
         raise SetupError(f"the page needs jinja2; install it with: pip install 'inturn[{extra}]'") from error
 
 
 def name(text: str) -> str:
-    """Return a name from the data for display: a blank one in quotes, a long one with its middle left out."""
+    """Return a name from the data for display: a blank name in quotes, a long name without its middle."""
     if not text.strip():
         text = repr(text)
     shown = visible(text[: 2 * _LONGEST] + text[-_LONGEST:] if len(text) > 3 * _LONGEST else text)
@@ -64,17 +64,17 @@ def name(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with separators, and one decimal if it is no whole one."""
+    """Return a number with thousands separators, and with one decimal if it is not whole."""
     return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
 def markup(svg: str) -> "Markup":
-    """Return our picture as markup; its text is escaped already."""
+    """Return our picture as markup; its text is already escaped."""
     from markupsafe import Markup
 
-    return Markup(svg)  # noqa: S704 - made by this package, with nothing in it that is not escaped
+    return Markup(svg)  # noqa: S704 - created by this package, with all texts escaped
 
 
 def _shown(value: Any) -> Any:
-    """Return a value for the page: text that is not our markup is made visible."""
+    """Return a value for the page; in text other than our markup, invisible characters are made visible."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -40,10 +40,10 @@ DESIGNS: tuple[type[Design], ...] = (
 
 
 def default_designs(grade: OrderGrade = "gapless") -> list[Design]:
-    """Return each design with its default constants, but for those that need a handler written for them.
+    """Return each design with its default constants, except designs that need a special handler.
 
     Args:
-        grade: what the order of the messages can tell inturn; see :class:`~inturn.lab.designs.timeline.TimelineBroker`.
+        grade: the grade of the messages' order; see :class:`~inturn.lab.designs.timeline.TimelineBroker`.
     """
     without = (PhantomRecord, Inturn)
     return [*(design() for design in DESIGNS if design not in without), Inturn(grade=grade)]
@@ -53,9 +53,9 @@ def design_named(name: str) -> Design:
     """Return the design of this name, with its default constants.
 
     Raises:
-        InputError: if there is none.
+        InputError: if no design has this name.
     """
     found = {design.name: design for design in DESIGNS}
     if name not in found:
-        raise InputError(f"there is no design {name!r}; expected one of {', '.join(found)}")
+        raise InputError(f"no design {name!r}; expected one of {', '.join(found)}")
     return found[name]()

@@ -1,4 +1,4 @@
-"""Competing consumers on one queue: the design that most begin with."""
+"""Competing consumers on one queue: the most common first design."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from inturn.lab.workload import Workload
 
 
 class CompetingConsumers(Design):
-    """Several consumers on one classic queue, and what fails is requeued.
+    """Several consumers on one classic queue; failed messages are requeued.
 
     Source: RabbitMQ's documentation, "Consumer Acknowledgements and Publisher Confirms": a requeued message goes to its
     original place if possible, and if not (others were delivered and acknowledged meanwhile) nearer the head. Consumers

@@ -1,7 +1,7 @@
 """Brokers that give a group to one consumer at a time: one loop for all such designs.
 
-A consumer takes a group and some of its messages, handles them one after the other, and gives the group back. The
-failures of each message are drawn before, so all that happens in a task is known when it begins; it costs one event.
+A consumer receives a group and some of its messages, handles them one after the other, and releases the group. The
+failures of each message are drawn beforehand, so a task is fully determined when it begins; it costs one event.
 """
 
 from collections import deque
@@ -30,9 +30,9 @@ class TaskTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         receive_us: from the decision to give a group to a consumer until it can begin.
-        settle_us: time of a consumer for each message beside the handler, such as its acknowledgement.
+        settle_us: time of a consumer for each message besides the handler, such as its acknowledgement.
         commit_us: time at the end of a task, when all of it is committed.
-        idle_us: time that a consumer keeps a group which has no more messages.
+        idle_us: time for which a consumer keeps a group without messages.
     """
 
     receive_us: int = 300
@@ -46,12 +46,12 @@ class TaskRules:
     """The rules of a broker that gives groups to consumers.
 
     Attributes:
-        batch: most messages of a group that a task takes.
+        batch: maximum number of messages of a group in a task.
         times: constants.
-        in_place: whether a consumer tries a failed message again itself; otherwise the group rests meanwhile.
+        in_place: whether the consumer itself retries a failed message; otherwise the group pauses before the retry.
         backoff_us: pause before another attempt.
-        after_limit: fate of a message that has used up its attempts: ``dead-letter`` (the group goes on), ``park`` (the
-            group stops), ``block`` (it is tried for ever, and its group waits).
+        after_limit: outcome of a message that has used up its attempts: ``dead-letter`` (the group continues), ``park``
+            (the group stops), ``block`` (it is retried without limit, and its group waits).
         atomic: whether effects and acknowledgements of a task are one transaction.
         lease_us: time from the begin of a task until the group of a consumer that died is free again.
     """
@@ -70,7 +70,7 @@ class TaskBroker:
 
     Args:
         load: messages.
-        draws: what chance decides.
+        draws: the random choices.
         knobs: the knobs.
         rules: the rules of the broker.
     """
@@ -80,7 +80,7 @@ class TaskBroker:
         self.log = SimulationLog(load, knobs.consumers)
         self.queued: list[deque[int]] = [deque() for _ in range(load.keys)]
         self.leased = bytearray(load.keys)
-        """1 for a key that is in line, at a consumer, resting or parked."""
+        """1 for a key that is in the ready queue, at a consumer, pausing or parked."""
         self.holder = [-1] * load.keys
         """Consumer of a key whose task will end as planned."""
         self.line: deque[int] = deque()
@@ -90,12 +90,12 @@ class TaskBroker:
         self.number = 0
         self.tried: dict[int, int] = {}
         self.order: Sequence[int] = range(len(load))
-        """The messages in the order in which they come to the broker."""
+        """The messages in the order in which they arrive at the broker."""
         self.arrival_us: Sequence[int] = load.arrival_us
         self.failing = draws.failing()
 
     def run(self) -> SimulationLog:
-        """Run until nothing more can happen."""
+        """Run until there are no more events."""
         arrival, order, key_of, queued, leased = self.arrival_us, self.order, self.load.key, self.queued, self.leased
         heap, line, idle, start, holder = self.heap, self.line, self.idle, self.start, self.holder
         coming, total = 0, len(order)
@@ -131,7 +131,7 @@ class TaskBroker:
         return self.log
 
     def start(self, key: int, consumer: int, now_us: int) -> None:
-        """Run a task: the consumer takes messages of the key and handles them."""
+        """Run a task: the consumer receives messages of the key and handles them."""
         queue, rules, times = self.queued[key], self.rules, self.rules.times
         append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.failing.messages
         duration_us, settle_us = self.draws.duration_us, times.settle_us
@@ -153,7 +153,7 @@ class TaskBroker:
         self.end(key, consumer, at_us + times.commit_us, 0)
 
     def end(self, key: int, consumer: int, at_us: int, rest_us: int, back_us: int = 0) -> None:
-        """Plan the return of the consumer, and that of the key after its rest (never, if it is parked)."""
+        """Schedule the return of the consumer, and that of the key after its pause (never, if it is parked)."""
         self.number += 2
         if not (rest_us or back_us):
             self.holder[key] = consumer
@@ -164,7 +164,7 @@ class TaskBroker:
             heappush(self.heap, (at_us + rest_us, self.number - 1, _KEY, key))
 
     def wake(self, kind: int, which: int, now_us: int) -> None:  # noqa: ARG002 - subclasses need the time
-        """Take a consumer back, or a key after its rest; subclasses add kinds of their own."""
+        """Make a consumer available again, or a key after its pause; subclasses add further kinds."""
         if kind == _CONSUMER:
             self.idle.append(which)
         elif self.queued[which]:
@@ -182,8 +182,8 @@ class TaskBroker:
             began_us: begin of the task, from which the lease counts.
 
         Returns:
-            The end of the last attempt; the rest that the group needs, 0 if the message is settled and the group goes
-                on; the time until the consumer is back.
+            The end of the last attempt; the pause of the group, 0 if the message is settled and the group continues;
+                the time until the consumer has restarted.
         """
         log, rules = self.log, self.rules
         while True:
@@ -199,25 +199,27 @@ class TaskBroker:
             if result is not AttemptResult.FAILED:
                 if result is AttemptResult.APPLIED_UNACKED:
                     log.disposition[message] = Disposition.APPLIED
-                log.notes.append((at_us, message, f"consumer {consumer} died; the group is free when its lease ends"))
+                log.notes.append(
+                    (at_us, message, f"consumer {consumer} died; the group is released when its lease ends")
+                )
                 rest_us = max(1, began_us + rules.lease_us - at_us)
                 return at_us, rest_us, int(self.knobs.restart_s * SECOND_US)
             tried = self.tried[message] = self.tried.get(message, 0) + 1
             if tried >= self.knobs.max_attempts and self.has_limit(message):
                 return at_us, self.give_up(message, at_us, tried), 0
             if not rules.in_place:
-                log.notes.append((at_us, message, "failed: its group rests before the next attempt"))
+                log.notes.append((at_us, message, "failed: its group pauses before the next attempt"))
                 return at_us, max(1, rules.backoff_us), 0
             at_us += rules.backoff_us
 
     def has_limit(self, message: int) -> bool:
-        """Return whether the attempts are limited; the model ends those of a message that always fails, too."""
+        """Return whether the attempts are limited; the model also limits attempts of a message that always fails."""
         if self.rules.after_limit == "block":
             return message in self.draws.poison
         return self.log.disposition[message] != Disposition.APPLIED
 
     def give_up(self, message: int, at_us: int, tried: int) -> int:
-        """Settle a message that has used up its attempts, and return the rest of its group."""
+        """Settle a message that has used up its attempts, and return the pause of its group."""
         if self.rules.after_limit != "dead-letter":
             self.log.notes.append((at_us, message, f"failed {tried} times: its group stops here"))
             return NEVER

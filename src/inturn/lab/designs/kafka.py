@@ -22,7 +22,7 @@ class PollTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         poll_us: from a record's arrival, or the end of a batch, until the next batch can begin.
-        record_us: time of a consumer for each record beside the handler.
+        record_us: time of a consumer for each record besides the handler.
         commit_us: time for the commit of a batch's offsets.
         session_us: time until the group notices that a consumer died (``session.timeout.ms``).
     """
@@ -34,7 +34,7 @@ class PollTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash by which Kafka's Java producer chooses a partition, not negative."""
+    """Return the non-negative hash with which Kafka's Java producer selects a partition."""
     mixed, mask = 0x9747B28C ^ len(data), 0xFFFFFFFF
     whole = len(data) & ~3
     for at in range(0, whole, 4):
@@ -52,7 +52,7 @@ class ConsumerGroup:
 
     Args:
         load: messages.
-        draws: what chance decides.
+        draws: the random choices.
         knobs: the knobs.
         times: constants.
         skips: whether a record that has used up its attempts is skipped; otherwise its partition is blocked.
@@ -65,7 +65,7 @@ class ConsumerGroup:
         self.partition_of = [places[key] for key in load.key]
         self.records: list[list[int]] = [[] for _ in range(knobs.partitions)]
         self.offset = [0] * knobs.partitions
-        """Committed offset; the position of the owner between two batches."""
+        """Committed offsets; the positions of the owners between two batches."""
         self.paused = bytearray(knobs.partitions)
         self.owner = [partition % knobs.consumers for partition in range(knobs.partitions)]
         self.next_owner = list(self.owner)
@@ -81,7 +81,7 @@ class ConsumerGroup:
         self.failing = draws.failing()
 
     def run(self) -> SimulationLog:
-        """Run until nothing more can happen."""
+        """Run until there are no more events."""
         arrival, partition_of, records = self.load.arrival_us, self.partition_of, self.records
         heap, idle, owner, paused, poll_us = self.heap, self.idle, self.owner, self.paused, self.times.poll_us
         coming, total, next_us = 0, len(arrival), arrival[0]
@@ -112,7 +112,7 @@ class ConsumerGroup:
         heappush(self.heap, (at_us, self.number, kind, which))
 
     def _poll(self, consumer: int, now_us: int) -> None:
-        """Take a batch from the consumer's partitions, handle it and commit it."""
+        """Poll a batch from the consumer's partitions, handle it and commit it."""
         self._hand_over(consumer, now_us)
         own, records, offset, paused = self.owned[consumer], self.records, self.offset, self.paused
         left, at_us = self.knobs.batch, now_us
@@ -140,7 +140,7 @@ class ConsumerGroup:
         self._later(at_us + self.times.commit_us + self.times.poll_us, _POLL, consumer)
 
     def _handle(self, batch: list[int], partition: int, consumer: int, at_us: int) -> tuple[int, int]:
-        """Handle records of a partition; return the end, and how many are done; -1 if the consumer died."""
+        """Handle records of a partition; return the end and the number of done records, or -1 if the consumer died."""
         append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.failing.messages
         duration_us, record_us = self.draws.duration_us, self.times.record_us
         for index, message in enumerate(batch):
@@ -162,7 +162,7 @@ class ConsumerGroup:
         return at_us, len(batch)
 
     def _give_up(self, message: int, partition: int, at_us: int) -> bool:
-        """Return whether the partition goes on behind a record that failed; otherwise it is paused."""
+        """Return whether the partition continues after a failed record; otherwise it is paused."""
         tried = self.tried[message] = self.tried.get(message, 0) + 1
         note = self.log.notes.append
         self.paused[partition] = 1
@@ -180,7 +180,7 @@ class ConsumerGroup:
         return True
 
     def _die(self, consumer: int, at_us: int, message: int) -> None:
-        """End a consumer: what it did not commit will be read again."""
+        """End a consumer: its uncommitted records will be read again."""
         restart_us = int(self.knobs.restart_s * SECOND_US)
         self.log.notes.append((at_us, message, f"consumer {consumer} died; its batch was not committed"))
         self.dead[consumer] = 1
@@ -211,7 +211,7 @@ class ConsumerGroup:
                 self._hand_over(consumer, now_us)
 
     def _hand_over(self, consumer: int, now_us: int) -> None:
-        """Give partitions that the group has assigned anew to their next owners, between two batches."""
+        """Hand reassigned partitions to their new owners, between two batches."""
         for partition in [each for each in self.owned[consumer] if self.next_owner[each] != consumer]:
             self.owned[consumer].remove(partition)
             to = self.owner[partition] = self.next_owner[partition]
@@ -228,9 +228,9 @@ class KafkaBlocking(Design):
     """A topic with partitions by the group's hash; a record that always fails blocks its partition.
 
     Source: Apache Kafka's documentation, "Consumer Configs" and "Design: The Consumer": a partition has one consumer
-    of a group, offsets are committed after a batch, and what was not committed is read again. Spring for Apache Kafka's
-    documentation, "Container Error Handlers", without a limit: a failed record is read again after a pause, and
-    meanwhile its partition rests. The model ends these attempts after the knob ``max_attempts``.
+    of a group, offsets are committed after a batch, and uncommitted records are read again. Spring for Apache Kafka's
+    documentation, "Container Error Handlers", without a limit: a failed record is read again after a pause, during
+    which its partition is paused. The model ends these attempts after the knob ``max_attempts``.
     """
 
     name: ClassVar[str] = "kafka-block"
@@ -251,7 +251,7 @@ class KafkaBlocking(Design):
 class KafkaSkipping(KafkaBlocking):
     """A topic with partitions by the group's hash; a record that always fails goes to a dead-letter topic.
 
-    Source: as for the blocking one; Spring for Apache Kafka's documentation, "Publishing Dead-letter Records".
+    Source: as for ``kafka-block``; Spring for Apache Kafka's documentation, "Publishing Dead-letter Records".
     """
 
     name: ClassVar[str] = "kafka-skip"

@@ -14,7 +14,7 @@ _SESSION, _LEAVE, _CRASH, _RESTART = 3, 4, 5, 6
 
 
 class SessionBroker(TaskBroker):
-    """A consumer keeps its group until that has been empty for a while."""
+    """A consumer keeps its group until the group has been empty for a while."""
 
     def __init__(self, load: Workload, draws: Draws, knobs: Knobs, rules: TaskRules) -> None:
         super().__init__(load, draws, knobs, rules)
@@ -54,13 +54,13 @@ class SessionBroker(TaskBroker):
 
 
 class Sessions(Design):
-    """Sessions: a consumer locks a group, handles its messages in order, and leaves when no more come.
+    """Sessions: a consumer locks a group, handles its messages in order, and unlocks it when no more arrive.
 
     Source: Azure Service Bus documentation, "Message sessions" and "Message transfers, locks, and settlement".
-    An abandoned message is delivered again at once to the holder of the session; one that has used up its delivery
-    count is dead-lettered. The lock of a consumer that died ends after the knob ``visibility_s``; one that lives renews
-    it. A consumer leaves an empty session after ``idle_us``; with the processor's own default, a minute, it would stay
-    as long with each group.
+    An abandoned message is delivered again at once to the holder of the session; a message that has used up its
+    delivery count is dead-lettered. The lock of a consumer that died ends after the knob ``visibility_s``; a live
+    consumer renews it. A consumer leaves an empty session after ``idle_us``; with the processor's own default it would
+    stay with each group for a minute.
     """
 
     name: ClassVar[str] = "sessions"
@@ -80,14 +80,14 @@ class Sessions(Design):
 
 
 class KeyParallelBroker(TaskBroker):
-    """Threads of one process that handle messages by key; offsets are committed now and then."""
+    """Threads of one process that handle messages by key; offsets are committed periodically."""
 
     commit_every_us = 5 * SECOND_US
 
     @override
     def struggle(self, message: int, consumer: int, at_us: int, began_us: int) -> tuple[int, int, int]:
         end_us, rest_us, back_us = super().struggle(message, consumer, at_us, began_us)
-        if back_us:  # all threads die with their process, when this attempt ends
+        if back_us:  # all threads die with their process at the end of this attempt
             self.number += 1
             heappush(self.heap, (end_us, self.number, _CRASH, message))
             return end_us, NEVER, NEVER >> 1
@@ -103,7 +103,7 @@ class KeyParallelBroker(TaskBroker):
             super().wake(kind, which, now_us)
 
     def _crash(self, crashed: int, now_us: int) -> None:
-        """End the process: what its threads were doing, and what it had not committed, will be read again."""
+        """End the process: messages in progress and uncommitted messages will be read again."""
         log, key_of = self.log, self.load.key
         again = sorted({crashed, *self._lost(crashed, now_us)}, reverse=True)
         self.heap.clear()
@@ -122,7 +122,7 @@ class KeyParallelBroker(TaskBroker):
         heappush(self.heap, (now_us + int(self.knobs.restart_s * SECOND_US), self.number, _RESTART, 0))
 
     def _lost(self, crashed: int, now_us: int) -> list[int]:
-        """Return the messages whose handling the crash ended or whose offsets were not committed, and mark them."""
+        """Return and mark the messages whose handling was cut off or whose offsets were not committed."""
         attempts, again = self.log.attempts, []
         committed_us = now_us - now_us % self.commit_every_us
         oldest_us = committed_us - max(self.draws.duration_us)
@@ -145,11 +145,11 @@ class KeyParallelBroker(TaskBroker):
 
 
 class KeyParallel(Design):
-    """Threads of one process that read a Kafka topic, ordered by key; a failed key rests and others go on.
+    """Threads of one process that read a Kafka topic, ordered by key; a failed key pauses and other keys continue.
 
     Source: README of Confluent's Parallel Consumer: ordering ``KEY``, retries with a delay (``retryDelayProvider``) and
-    no limit, offsets committed every five seconds with the offsets that are still open. A process that dies reads again
-    all that it had not committed.
+    no limit, offsets committed every five seconds with the offsets that are still open. After a crash, the process
+    reads all uncommitted messages again.
     """
 
     name: ClassVar[str] = "key-parallel"

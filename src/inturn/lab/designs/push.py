@@ -1,7 +1,7 @@
 """Brokers that push messages to consumers, with a prefetch limit, as RabbitMQ does: one loop for all such designs.
 
-A consumer handles what was sent to it in the order in which that came, so begin and end of a handling are known when
-the broker sends it; a message costs one event. A consumer that dies takes its events back.
+A consumer handles messages in the order in which they were sent to it, so begin and end of a handling are known when
+the broker sends the message; a message costs one event. When a consumer dies, its events are cancelled.
 """
 
 from bisect import insort
@@ -25,14 +25,14 @@ class PushTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The constants of a broker that pushes.
 
     The defaults are fitted on four of ten set-ups that were measured with RabbitMQ 3.10.8 (four consumers without
-    failures, and with prefetch 10; one consumer with prefetch 10; a consistent hash with prefetch 10); the others are
-    held out. tests/lab/test_lab_calibration.py has all of them.
+    failures, and with prefetch 10; one consumer with prefetch 10; a consistent hash with prefetch 10); the other six
+    are held out. tests/lab/test_lab_calibration.py contains all ten.
 
     Attributes:
         delivery_us: from the broker's decision to send a message until the consumer can begin with it.
         ack_us: from the end of a handling until the broker has the acknowledgement.
-        overhead_us: time that a consumer needs for each message beside the handler.
-        jitter_us: greatest random addition to the overhead.
+        overhead_us: time that a consumer needs for each message besides the handler.
+        jitter_us: maximum random addition to the overhead.
     """
 
     delivery_us: int = 20
@@ -42,16 +42,16 @@ class PushTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requeue(Enum):
-    """The place of a message that is given back to its queue."""
+    """The place of a message that is requeued."""
 
     OLD_PLACE = "old place"  # by its number in the queue
-    NEAR_HEAD = "near the head"  # before all that were not delivered yet, behind others that were given back
+    NEAR_HEAD = "near the head"  # before all undelivered messages, after other requeued ones
     BACK = "back"
 
 
 @dataclass(slots=True)
 class PushLayout:
-    """The queues and who consumes them.
+    """The queues and their consumers.
 
     Attributes:
         queue_of: queue of each message.
@@ -73,10 +73,10 @@ class PushRules:
     """The rules of a broker that pushes.
 
     Attributes:
-        requeue: place of a message that was given back.
+        requeue: place of a requeued message.
         delivery_limit: attempts after which a message is dead-lettered; None if there is no limit.
         times: constants.
-        knows_copies: whether the effect remembers the message's id, so that nothing is applied twice.
+        knows_copies: whether the effect records the message's id, so that no message is applied twice.
     """
 
     requeue: Requeue
@@ -90,9 +90,9 @@ class PushBroker:
 
     Args:
         load: messages.
-        draws: what chance decides.
+        draws: the random choices.
         knobs: the knobs.
-        layout: the queues and who consumes them.
+        layout: the queues and their consumers.
         rules: the rules of the broker.
     """
 
@@ -101,28 +101,28 @@ class PushBroker:
         self.log = SimulationLog(load, layout.consumers)
         self.ready: list[deque[int]] = [deque() for _ in range(layout.queues)]
         self.returned: list[list[int]] = [[] for _ in range(layout.queues)]
-        """Messages that were given back and are not in their old place; taken before those in ``ready``."""
+        """Requeued messages that are not in their original place; sent before the messages in ``ready``."""
         self.line: list[deque[int]] = [deque() for _ in range(layout.queues)]
-        """Subscriptions that have credit, the next one first."""
+        """Subscriptions with credit, the next one first."""
         self.waiting: list[deque[int]] = [deque() for _ in range(layout.queues)]
-        """Subscriptions that stand by."""
+        """Subscriptions in standby."""
         self.credit = [0] * len(layout.subscriptions)
         self.free_us = [0] * layout.consumers
         self.heap: list[tuple[int, int, int, int]] = []
-        """Events: time, message, subscription, begin; a message below 0 is a consumer that is back."""
+        """Events: time, message, subscription, begin; a message below 0 is a restarted consumer."""
         self.attempts: dict[int, int] = {}
         self.down = bytearray(layout.consumers)
         self.failing = draws.failing()
         self.watched = set(self.failing.messages)
-        """Messages that need a closer look when their handling ends."""
+        """Messages that need special treatment when their handling ends."""
         self.known: set[int] = set()
-        """Messages that were applied and may come again, where copies are known."""
+        """Messages that were applied and may be delivered again, if copies are recognised."""
         if rules.knows_copies:
             copied = {first for message, first in enumerate(load.first) if message != first}
             self.watched |= {message for message, first in enumerate(load.first) if first in copied}
 
     def run(self) -> SimulationLog:
-        """Run until nothing more can happen."""
+        """Run until there are no more events."""
         for subscription in range(len(self.layout.subscriptions)):
             self._join(subscription)
         arrival, queue_of, ready = self.load.arrival_us, self.layout.queue_of, self.ready
@@ -217,21 +217,21 @@ class PushBroker:
             note.append((now_us, message, f"dead-lettered after attempt {tried}"))
             return
         if limit is None and tried >= self.knobs.max_attempts and message in self.draws.poison:
-            note.append((now_us, message, f"fails for ever: the model stops after attempt {tried}"))
+            note.append((now_us, message, f"fails in every attempt: the model stops after attempt {tried}"))
             return
         ready, returned = self.ready[queue], self.returned[queue]
         if self.rules.requeue is Requeue.BACK:
             ready.append(message)
-            note.append((now_us, message, f"requeued at the back, behind {len(ready) - 1 + len(returned)} others"))
+            note.append((now_us, message, f"requeued at the back, after {len(ready) - 1 + len(returned)} others"))
         elif self.rules.requeue is Requeue.NEAR_HEAD:
             returned.append(message)
-            note.append((now_us, message, "requeued near the head, behind those that were sent already"))
+            note.append((now_us, message, "requeued near the head, after messages already sent to consumers"))
         else:
             insort(returned, message)
-            note.append((now_us, message, "requeued at its old place, behind those that were sent already"))
+            note.append((now_us, message, "requeued at its original place, after messages already sent to consumers"))
 
     def _crash(self, consumer: int, now_us: int, message: int) -> None:
-        """End a consumer: all that was sent to it goes back, in the order in which it was sent."""
+        """End a consumer: all messages sent to it are requeued, in the order in which they were sent."""
         own = {each for each, (_, who) in enumerate(self.layout.subscriptions) if who == consumer}
         lost = sorted(event for event in self.heap if event[1] >= 0 and event[2] in own)
         self.heap[:] = [event for event in self.heap if event[1] < 0 or event[2] not in own]
@@ -258,13 +258,13 @@ class PushBroker:
                 self._send(queue, now_us)
 
     def _join(self, subscription: int) -> None:
-        """Let a subscription consume, or stand by."""
+        """Activate a subscription, or put it in standby."""
         queue = self.layout.subscriptions[subscription][0]
         self.waiting[queue].append(subscription)
         self._promote(queue)
 
     def _promote(self, queue: int) -> None:
-        """Let those that stand by consume, if they may."""
+        """Activate subscriptions in standby, if allowed."""
         waiting = self.waiting[queue]
         while waiting and not (self.layout.standby and self._is_active(queue)):
             subscription = waiting.popleft()
@@ -272,7 +272,7 @@ class PushBroker:
             self.line[queue].append(subscription)
 
     def _is_active(self, queue: int) -> bool:
-        """Return whether a subscription of the queue consumes already."""
+        """Return whether the queue already has an active subscription."""
         return any(
             each not in self.waiting[queue] and not self.down[consumer]
             for each, (own, consumer) in enumerate(self.layout.subscriptions)

@@ -1,4 +1,4 @@
-"""The designs on RabbitMQ's queues, beside competing consumers on a classic queue."""
+"""The designs on RabbitMQ's queues, except competing consumers on a classic queue."""
 
 from typing import ClassVar
 from zlib import crc32
@@ -13,7 +13,7 @@ from inturn.lab.workload import Workload
 
 
 class QuorumConsumers(CompetingConsumers):
-    """Several consumers on one quorum queue without a delivery limit: what fails goes to the back.
+    """Several consumers on one quorum queue without a delivery limit: a failed message is requeued at the back.
 
     Source: RabbitMQ's documentation, "Quorum Queues", of versions before 4.0, where no limit is the default.
     """
@@ -25,7 +25,7 @@ class QuorumConsumers(CompetingConsumers):
 
 
 class LimitedQuorumConsumers(CompetingConsumers):
-    """Several consumers on one quorum queue with a delivery limit: what fails goes near the head, then away.
+    """Several consumers on one quorum queue with a delivery limit: failed messages are requeued near the head.
 
     Source: RabbitMQ's documentation, "Quorum Queues": poison message handling. The limit is the knob ``max_attempts``.
     """
@@ -62,7 +62,7 @@ class SingleActiveConsumer(Design):
 
 
 class QuorumSingleActiveConsumer(SingleActiveConsumer):
-    """One consumer of a quorum queue at a time: what fails goes to the back.
+    """One consumer of a quorum queue at a time: a failed message is requeued at the back.
 
     Source: RabbitMQ's documentation, "Consumers" and "Quorum Queues", without a delivery limit.
     """
@@ -76,7 +76,8 @@ class ConsistentHash(Design):
     """An exchange that hashes the group to one of N classic queues, each with one consumer.
 
     Source: README of RabbitMQ's plugin ``rabbitmq_consistent_hash_exchange``. The number of queues is the knob
-    ``partitions``; the queues are dealt to the consumers in turn. Which queue a group meets is this model's own hash.
+    ``partitions``; the queues are dealt to the consumers in turn. The hash that selects a group's queue is this model's
+    own.
     """
 
     name: ClassVar[str] = "consistent-hash"
@@ -120,10 +121,10 @@ class QueuePerGroup(Design):
 
 
 class PhantomRecord(QuorumConsumers):
-    """A handler for which order does not matter, on a quorum queue: whichever message comes first makes the record.
+    """A handler for which order does not matter, on a quorum queue: the first message to arrive creates the record.
 
     Source: the example of two services in ``examples/phantom_record.py``. The record is changed in one transaction that
-    remembers the message's id, so copies are known. Only for a handler that is written for it.
+    also records the message's id, so copies are recognised. Needs a handler written for this pattern.
     """
 
     name: ClassVar[str] = "phantom"

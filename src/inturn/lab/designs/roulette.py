@@ -1,4 +1,4 @@
-"""Requeue roulette: competing consumers that give back what is not its turn."""
+"""Requeue roulette: competing consumers that requeue messages whose turn it is not."""
 
 from collections import deque
 from heapq import heapify, heappop, heappush
@@ -16,7 +16,7 @@ from inturn.lab.workload import Workload
 _NEVER = 1 << 62
 _COMES, _ENDS, _RESTART = range(3)
 ATTEMPTS, ATTEMPTS_PER_MESSAGE = 1_000_000, 20
-"""The simulation ends after so many handlings, and so many more for each message."""
+"""The simulation ends after the first number of handlings, plus the second number per message."""
 
 
 class RouletteTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +24,8 @@ class RouletteTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         delivery_us: from the broker's decision to send a message until the consumer has it.
-        ack_us: from the end of a handling until the broker knows it.
-        check_us: time to read the group's revision and to compare.
+        ack_us: from the end of a handling until the broker has its result.
+        check_us: time to read and compare the group's revision.
     """
 
     delivery_us: int = 150
@@ -38,7 +38,7 @@ class RouletteBroker:
 
     Args:
         load: messages.
-        draws: what chance decides.
+        draws: the random choices.
         knobs: the knobs.
         times: constants.
     """
@@ -56,12 +56,12 @@ class RouletteBroker:
         """Events: time, number, kind, consumer, message, begin."""
         self.number = self.handling = self.stalled = self.inside = 0
         self.begun: set[int] = set()
-        """Messages whose turn it was when their handling began."""
+        """Messages whose turn it was at the begin of their handling."""
         self.tried: dict[int, int] = {}
         self.failing = draws.failing()
 
     def run(self) -> SimulationLog:
-        """Run until nothing more can happen, or handlings are beyond all measure."""
+        """Run until there are no more events, or the limit of handlings is reached."""
         arrival, heap, ready = self.load.arrival_us, self.heap, self.ready
         attempts, most = self.log.attempts, ATTEMPTS_PER_MESSAGE * len(self.load) + ATTEMPTS
         coming, total, next_us = 0, len(arrival), arrival[0]
@@ -93,13 +93,11 @@ class RouletteBroker:
                     break
                 self._skip_to(min([next_us, *(event[0] for event in heap if event[2] == _RESTART)]), now_us)
         is_over = len(attempts) < most
-        self._note_held(
-            "what must come before it never does" if is_over else f"the model stopped after {most} handlings"
-        )
+        self._note_held("a message before it never arrives" if is_over else f"the model stopped after {most} handlings")
         return self.log
 
     def _is_stuck(self) -> bool:
-        """Return whether it is the turn of none that goes round."""
+        """Return whether none of the circulating messages has its turn."""
         self.stalled = 0
         place, key, next_place = self.load.place, self.load.key, self.next_place
         sent = [event[4] for event in self.heap if event[2] != _RESTART]
@@ -118,7 +116,7 @@ class RouletteBroker:
             heappush(heap, (at_us, self.number, _COMES, consumer, message, 0))
 
     def _begin(self, consumer: int, now_us: int) -> None:
-        """Begin with the next message of the consumer's buffer: read the group's revision."""
+        """Begin the next message of the consumer's buffer: read the group's revision."""
         message = self.buffer[consumer].popleft()
         self.busy[consumer] = 1
         end_us = now_us + self.times.check_us
@@ -154,7 +152,7 @@ class RouletteBroker:
             self._begin(consumer, now_us)
 
     def _result(self, message: int, place: int, next_place: int) -> AttemptResult:
-        """Return the end of a handling, in which the revision was compared at its begin and at its end."""
+        """Return the end of a handling; the revision is compared at its begin and at its end."""
         if message in self.begun:
             self.begun.discard(message)
             self.handling -= 1
@@ -168,14 +166,14 @@ class RouletteBroker:
             tried = self.tried[message] = self.tried.get(message, 0) + 1
             if tried >= self.knobs.max_attempts and message in self.draws.poison:
                 self.inside -= 1
-                note((now_us, message, f"fails for ever: the model stops after attempt {tried}"))
+                note((now_us, message, f"fails in every attempt: the model stops after attempt {tried}"))
                 return
             behind = self.load.revision[message]
             note((now_us, message, f"revision {behind} failed and was requeued at the back"))
         self.ready.append(message)
 
     def _die(self, consumer: int, message: int, now_us: int) -> None:
-        """End a consumer: all that was sent to it goes to the back of the queue."""
+        """End a consumer: all messages sent to it are requeued at the back."""
         coming = sorted(event for event in self.heap if event[2] == _COMES and event[3] == consumer)
         lost = [message, *self.buffer[consumer], *(event[4] for event in coming)]
         self.heap[:] = [event for event in self.heap if event[2] != _COMES or event[3] != consumer]
@@ -190,7 +188,7 @@ class RouletteBroker:
         heappush(self.heap, (at_us, self.number, _RESTART, consumer, 0, 0))
 
     def _skip_to(self, until_us: int, now_us: int) -> None:
-        """Count the rejections of a hot loop, in which nothing can change before that time, without making them."""
+        """Count the rejections of a hot loop, in which nothing can change before that time, without simulating them."""
         inside = [event for event in self.heap if event[2] != _RESTART]
         if until_us <= now_us or self.inside == 0:
             return
@@ -210,19 +208,19 @@ class RouletteBroker:
         self.stalled = 0
 
     def _note_held(self, why: str) -> None:
-        """Say what was still going round when the simulation ended."""
+        """Note the messages that were still circulating when the simulation ended."""
         at_us = self.log.attempts[-1][1]
         for message, kind in enumerate(self.log.disposition):
             if kind == Disposition.HELD:
-                self.log.notes.append((at_us, message, f"still goes round: {why}"))
+                self.log.notes.append((at_us, message, f"still requeued at the end: {why}"))
 
 
 class RequeueRoulette(Design):
-    """Competing consumers that check the revision, and requeue what is not the next until the right one comes.
+    """Competing consumers that check the revision, and requeue every message that is not the next of its group.
 
-    Source: the pattern as it is told of RabbitMQ; a quorum queue without a delivery limit, which puts a requeued
-    message to its back (RabbitMQ's documentation, "Quorum Queues"). On a classic queue the same messages would come
-    first again and again. The check and the effect are one transaction, so copies are known.
+    Source: the pattern as reported for RabbitMQ; a quorum queue without a delivery limit, which requeues a message at
+    the back (RabbitMQ's documentation, "Quorum Queues"). On a classic queue the same messages would be delivered first
+    again and again. The check and the effect are one transaction, so copies are recognised.
     """
 
     name: ClassVar[str] = "roulette"

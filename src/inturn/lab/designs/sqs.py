@@ -1,4 +1,4 @@
-"""SQS FIFO queues, by their three rules of delivery."""
+"""SQS FIFO queues, modelled by their three delivery rules."""
 
 from collections import deque
 from heapq import heappop, heappush
@@ -18,15 +18,15 @@ _NEVER = 1 << 62
 
 
 class ReceiveTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The constants of a queue whose consumers ask.
+    """The constants of a queue with polling consumers.
 
     Attributes:
         receive_us: from the queue's answer to a receive until the consumer can begin.
-        message_us: time of a consumer for each message beside the handler.
+        message_us: time of a consumer for each message besides the handler.
         delete_us: time for the deletion of a batch.
-        calls_per_s: most receives a second; None if there is no limit.
-        partition_messages_per_s: most messages a second of each of the knob ``partitions``, as with high throughput;
-            None if there is no limit. Which partition a group meets is this model's own hash.
+        calls_per_s: maximum number of receives per second; None if there is no limit.
+        partition_messages_per_s: maximum number of messages per second of each partition (knob ``partitions``), as with
+            high throughput; None if there is no limit. The hash that selects a group's partition is this model's own.
     """
 
     receive_us: int = 5_000
@@ -37,7 +37,7 @@ class ReceiveTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HIGH_THROUGHPUT = ReceiveTimes(calls_per_s=None, partition_messages_per_s=3_000)
-"""The constants of a queue with high throughput for FIFO queues."""
+"""The constants of a FIFO queue with high throughput."""
 
 
 class ReceivedBatch:
@@ -46,8 +46,8 @@ class ReceivedBatch:
     Attributes:
         consumer: the consumer.
         messages: all messages of the batch, by their key.
-        back: messages to be given back, by their key; those that are left in ``messages`` alone are deleted.
-        is_alive: whether the consumer asks again at the end.
+        back: messages to be made visible again, by their key; messages that are only in ``messages`` are deleted.
+        is_alive: whether the consumer receives again at the end.
     """
 
     __slots__ = ("back", "consumer", "is_alive", "messages")
@@ -64,7 +64,7 @@ class FifoQueue:
 
     Args:
         load: messages.
-        draws: what chance decides.
+        draws: the random choices.
         knobs: the knobs.
         times: constants.
     """
@@ -74,12 +74,12 @@ class FifoQueue:
         self.log = SimulationLog(load, knobs.consumers)
         self.queued: list[deque[int]] = [deque() for _ in range(load.keys)]
         self.blocked = bytearray(load.keys)
-        """1 for a key that is in line or has messages in flight."""
+        """1 for a key that is ready or has messages in flight."""
         self.line: list[tuple[int, int]] = []
-        """Keys that may be received: place in line (the number of the oldest message, or of the return) and key."""
+        """Keys that may be received: position (the number of the oldest message, or of the return) and key."""
         self.idle: deque[int] = deque(range(knobs.consumers))
         self.heap: list[tuple[int, int, ReceivedBatch | int]] = []
-        """Events: time, number, and the batch that ends, or the consumer that is back."""
+        """Events: time, number, and the batch that ends, or the consumer that has restarted."""
         self.number = self.came = 0
         self.next_call_us = 0
         self.partition = [crc32(text.encode()) % knobs.partitions for text in load.key_texts()]
@@ -89,7 +89,7 @@ class FifoQueue:
         self.failing = draws.failing()
 
     def run(self) -> SimulationLog:
-        """Run until nothing more can happen."""
+        """Run until there are no more events."""
         arrival, heap, line, idle = self.load.arrival_us, self.heap, self.line, self.idle
         total, next_us = len(arrival), arrival[0]
         while True:
@@ -105,7 +105,7 @@ class FifoQueue:
                 self.came += 1
                 next_us = arrival[self.came] if self.came < total else _NEVER
                 if next_us == now_us:
-                    continue  # what arrives at one time can be received in one batch
+                    continue  # messages that arrive at the same time can be in one batch
             else:
                 break
             while line and idle:
@@ -114,7 +114,7 @@ class FifoQueue:
         return self.log
 
     def _accept(self, message: int, now_us: int) -> None:
-        """Take a sent message into the queue, unless it repeats one of the last minutes."""
+        """Add a sent message to the queue, unless it repeats one within the deduplication window."""
         first = self.load.first[message]
         if first != message:
             accepted_us = self.accepted_us.get(first, self.load.arrival_us[first])
@@ -130,7 +130,7 @@ class FifoQueue:
             heappush(self.line, (message, key))
 
     def _receive(self, consumer: int, now_us: int) -> None:
-        """Fill a batch from the first key in line, then from the next ones, and handle it."""
+        """Fill a batch from the first ready key, then from the next ones, and handle it."""
         if self.times.calls_per_s is not None:
             now_us = max(now_us, self.next_call_us)
             self.next_call_us = now_us + SECOND_US // self.times.calls_per_s
@@ -158,7 +158,7 @@ class FifoQueue:
         if received.is_alive and done_us <= deadline_us:
             heappush(self.heap, (done_us, self.number, received))
             return
-        # The batch becomes visible again, since its deletion comes too late or never.
+        # The batch becomes visible again, since it is deleted too late or never.
         self._leave_unacked(mark, received, deadline_us)
         back_us = done_us if received.is_alive else end_us + int(self.knobs.restart_s * SECOND_US)
         heappush(self.heap, (back_us, self.number, consumer))
@@ -166,7 +166,7 @@ class FifoQueue:
         heappush(self.heap, (deadline_us, self.number - 1, received))
 
     def _slowed(self, received: ReceivedBatch, now_us: int, most_per_s: int) -> int:
-        """Return the time at which the partitions of a batch have room for it."""
+        """Return the time at which the limits of a batch's partitions allow it."""
         next_us, places = self.next_of_partition_us, {self.partition[key] for key in received.messages}
         now_us = max(now_us, *(next_us[place] for place in places))
         for key, own in received.messages.items():
@@ -181,7 +181,7 @@ class FifoQueue:
         key_of, back = self.load.key, received.back
         for message in messages:
             if back and (key := key_of[message]) in back:
-                back[key].append(message)  # its group waits for one that failed
+                back[key].append(message)  # its group waits for a failed message
                 continue
             begin_us = at_us
             at_us += duration_us[message]
@@ -195,7 +195,9 @@ class FifoQueue:
             if result in {AttemptResult.APPLIED, AttemptResult.APPLIED_UNACKED}:
                 disposition[message] = Disposition.APPLIED
             if result in {AttemptResult.CRASHED, AttemptResult.APPLIED_UNACKED}:
-                self.log.notes.append((at_us, message, f"consumer {consumer} died; its batch is hidden for a while"))
+                self.log.notes.append(
+                    (at_us, message, f"consumer {consumer} died; its batch is hidden until the visibility timeout")
+                )
                 received.is_alive = False
                 return at_us
             if result is AttemptResult.FAILED:
@@ -209,7 +211,9 @@ class FifoQueue:
             self.log.notes.append((at_us, message, f"dead-lettered after attempt {tried}"))
             return
         received.back[self.load.key[message]] = [message]
-        self.log.notes.append((at_us, message, "failed: it and those behind it in its group are given back"))
+        self.log.notes.append(
+            (at_us, message, "failed: it and the later messages of its group in the batch are made visible again")
+        )
 
     def _leave_unacked(self, mark: int, received: ReceivedBatch, deadline_us: int) -> None:
         """Note that no message of a batch will be deleted."""
@@ -223,12 +227,12 @@ class FifoQueue:
         received.back = {key: [each for each in own if self._returns(each)] for key, own in received.messages.items()}
 
     def _returns(self, message: int) -> bool:
-        """Return whether a message that was not deleted is received again; otherwise it is a dead letter."""
+        """Return whether a message that was not deleted can be received again; otherwise it is a dead letter."""
         is_dead = self.log.disposition[message] == Disposition.DEAD_LETTER
         return not is_dead and self.tried.get(message, 0) < self.knobs.max_attempts
 
     def _finish(self, received: ReceivedBatch) -> None:
-        """Delete what a batch has done, and give the rest back in its order."""
+        """Delete the done messages of a batch, and make the rest visible again in order."""
         queued, line = self.queued, self.line
         for key in received.messages:
             back = received.back.get(key)
@@ -248,9 +252,10 @@ class SqsFifo(Design):
     """An SQS FIFO queue: batches of a group, which is blocked while any message of it is in flight.
 
     Source: Amazon SQS Developer Guide, "FIFO queue delivery logic", "Exactly-once processing", "Visibility timeout" and
-    "Quotas" (300 calls a second, or with ``HIGH_THROUGHPUT`` 3,000 messages a second of a partition); AWS's article on
-    auctions for the order within a batch. A batch is deleted at its end; a failed message, and those behind it in its
-    group, are made visible at once and stand at the end of the line. The deduplication id is group and revision.
+    "Quotas" (300 calls per second, or with ``HIGH_THROUGHPUT`` 3,000 messages per second and partition); AWS's article
+    on auctions for the order within a batch. A batch is deleted at its end; a failed message and the later ones of its
+    group become visible at once, and the group moves to the end of the ready queue. The deduplication id is group and
+    revision.
     """
 
     name: ClassVar[str] = "sqs-fifo"

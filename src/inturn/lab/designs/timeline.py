@@ -1,4 +1,4 @@
-"""The designs that know revisions: inturn, and a resequencer by time-out."""
+"""The designs that use revisions: inturn, and a resequencer with a timeout."""
 
 from heapq import heappop, heappush
 from typing import ClassVar, Literal, TypeAlias
@@ -16,11 +16,11 @@ _CRASHED = int(AttemptResult.CRASHED)
 
 
 class TimelineBroker(TaskBroker):
-    """A queue of groups whose worker applies a message when it is its turn, and keeps early ones beside the state.
+    """A queue of groups whose worker applies a message when it is its turn, and holds early messages with the state.
 
     Attributes:
-        grade: what the order of the messages can tell: ``gapless`` waits for what is missing, ``monotone`` refuses what
-            is older than the last one, ``arrival`` takes what comes; all know copies.
+        grade: the grade of the messages' order: ``gapless`` waits for missing messages, ``monotone`` refuses messages
+            older than the last one, ``arrival`` applies messages as they arrive; all recognise copies.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class TimelineBroker(TaskBroker):
         super().__init__(load, draws, knobs, rules)
         self.grade = grade
         self.seen: set[int] = set()
-        """Messages that were applied, where the place does not tell it."""
+        """Applied messages, for grades in which the place does not show it."""
         self.next_place = [0] * load.keys
         self.early: list[dict[int, int] | None] = [None] * load.keys
 
@@ -38,7 +38,7 @@ class TimelineBroker(TaskBroker):
         queue, place, log, troubled = self.queued[key], self.load.place, self.log, self.failing.messages
         duration_us, settle_us = self.draws.duration_us, self.rules.times.settle_us
         attempts, done_us = log.attempts, log.done_us
-        at_us = max(now_us, self.load.arrival_us[queue[0]] + self.rules.times.receive_us)  # it was received ahead
+        at_us = max(now_us, self.load.arrival_us[queue[0]] + self.rules.times.receive_us)  # it was prefetched
         mark, next_place = len(log.attempts), self.next_place[key]
         is_loose = self.grade != "gapless"
         taken: list[int] = []
@@ -61,7 +61,7 @@ class TimelineBroker(TaskBroker):
                         self._roll_back(key, mark, taken, drained)
                         self.end(key, consumer, at_us, rest_us, back_us)
                         return
-                    if rest_us:  # what was applied before it is kept
+                    if rest_us:  # messages applied before it remain applied
                         queue.appendleft(message)
                         self.seen.discard(self.load.first[message])
                         self._commit(mark, at_us + self.rules.times.commit_us)
@@ -90,7 +90,7 @@ class TimelineBroker(TaskBroker):
 
     @override
     def end(self, key: int, consumer: int, at_us: int, rest_us: int, back_us: int = 0) -> None:
-        """Let the consumer go on at once, and the group when the task is committed."""
+        """Let the consumer continue at once, and the group when the task is committed."""
         super().end(key, consumer, at_us, rest_us + self.rules.times.commit_us, back_us)
 
     def _commit(self, mark: int, at_us: int) -> None:
@@ -103,7 +103,7 @@ class TimelineBroker(TaskBroker):
                 self.log.disposition[message] = Disposition.DUPLICATE
 
     def _set_aside(self, message: int, key: int, next_place: int, consumer: int, at_us: int) -> None:
-        """Keep a message that is early, and drop one that was there already."""
+        """Hold a message that is early, and drop a copy of a held one."""
         early, place = self.early[key], self.load.place[message]
         if place < next_place or (early and place in early):
             self.log.attempts.append((at_us, at_us, consumer, message, _DUPLICATE))
@@ -111,17 +111,17 @@ class TimelineBroker(TaskBroker):
         if early is None:
             early = self.early[key] = {}
         early[place] = message
-        self.log.notes.append((at_us, message, f"held: {place - next_place} before it have not come"))
+        self.log.notes.append((at_us, message, f"held: {place - next_place} messages before it are missing"))
 
     def _admit(self, message: int, next_place: int, consumer: int, at_us: int) -> bool:
-        """Return whether a message is applied where nothing is waited for; otherwise it is settled."""
+        """Return whether a message is applied in a grade without waiting; otherwise settle it."""
         first = self.load.first[message]
         is_known, is_stale = first in self.seen, self.load.place[message] < next_place
         if is_known or (is_stale and self.grade == "monotone"):
             self.log.attempts.append((at_us, at_us, consumer, message, _DUPLICATE))
             if not is_known:
                 self.log.disposition[message] = Disposition.REFUSED
-                self.log.notes.append((at_us, message, "refused: a later one had been applied"))
+                self.log.notes.append((at_us, message, "refused: a later message had been applied"))
             return False
         self.seen.add(first)
         return True
@@ -145,12 +145,12 @@ class TimelineBroker(TaskBroker):
 
 
 class Inturn(Design):
-    """A queue with groups and a timeline: a message is applied when it is its turn, once, whatever the queue does.
+    """A queue with groups and a timeline: each message is applied once, when it is its turn.
 
-    Source: inturn's own documentation, ``docs/guarantees.md`` and ``docs/worker.md``. Early messages wait beside the
-    group's state; state and acknowledgements are one transaction, so a crash undoes both; a failed message is tried
-    again after a pause, in which its worker does other things; and after the knob ``max_attempts`` its group is parked.
-    For an order by time it waits for all that is older, as a lateness does that is long enough.
+    Source: inturn's own documentation, ``docs/guarantees.md`` and ``docs/worker.md``. Early messages are held with the
+    group's state. State and acknowledgements are one transaction, so a crash undoes both. A failed message is retried
+    after a pause, in which its worker handles other groups; after the knob ``max_attempts`` its group is parked. For an
+    order by time, the model waits for all older messages, as with a sufficient lateness.
     """
 
     name: ClassVar[str] = "inturn"
@@ -177,15 +177,15 @@ class Inturn(Design):
 
 
 class Resequencer(Design):
-    """A resequencer in front of consumers: it holds early messages, and goes on without the missing one after a while.
+    """A resequencer in front of consumers: it holds early messages, and skips a missing message after a timeout.
 
     Source: Hohpe and Woolf, "Enterprise Integration Patterns": resequencer; Apache Camel's documentation,
-    "Resequence": stream resequencing with ``timeout`` and ``rejectOld``. Behind it a group is handled by one consumer
+    "Resequence": stream resequencing with ``timeout`` and ``rejectOld``. After it, a group is handled by one consumer
     at a time, and a message that uses up its attempts is dead-lettered.
     """
 
     name: ClassVar[str] = "resequencer"
-    title: ClassVar[str] = "resequencer by time-out"
+    title: ClassVar[str] = "resequencer with timeout"
     source: ClassVar[str] = "Enterprise Integration Patterns, Resequencer; Apache Camel, stream resequencing"
     validated_against: ClassVar[str | None] = None
     keeps_order: ClassVar[bool] = True
@@ -214,7 +214,7 @@ def resequence(load: Workload, timeout_us: int, log: SimulationLog) -> list[tupl
     Args:
         load: messages.
         timeout_us: longest wait for a missing message.
-        log: log that gets the fate of messages that are not let through.
+        log: log for the outcome of messages that are not let through.
     """
     next_place = [0] * load.keys
     held: list[dict[int, int]] = [{} for _ in range(load.keys)]
@@ -236,7 +236,9 @@ def resequence(load: Workload, timeout_us: int, log: SimulationLog) -> list[tupl
             while message not in gone:
                 skipped = next_place[key]
                 next_place[key] = min(held[key])
-                log.notes.append((at_us, message, f"released by time-out: {next_place[key] - skipped} were missing"))
+                log.notes.append(
+                    (at_us, message, f"released by timeout: {next_place[key] - skipped} messages were missing")
+                )
                 drain(key, at_us)
 
     for message, at_us in enumerate(load.arrival_us):
@@ -250,7 +252,7 @@ def resequence(load: Workload, timeout_us: int, log: SimulationLog) -> list[tupl
         held[key][place] = message
         drain(key, at_us)
         if message not in gone:
-            log.notes.append((at_us, message, f"held: {place - next_place[key]} before it have not come"))
+            log.notes.append((at_us, message, f"held: {place - next_place[key]} messages before it are missing"))
             heappush(timers, (at_us + timeout_us, message))
     expire(float("inf"))
     return released

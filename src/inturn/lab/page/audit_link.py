@@ -1,4 +1,4 @@
-"""The link from the lab's page to that of an audit."""
+"""The link from the lab's page to the page of an audit."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class AuditLink:
     """The audit's page about the same log.
 
     Attributes:
-        href: where it is, beside this page.
+        href: its path, relative to this page.
         source: name of the log.
     """
 

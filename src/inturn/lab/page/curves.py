@@ -1,4 +1,4 @@
-"""The curves of a sweep: a figure of each design against a knob, with the interval over the seeds."""
+"""The curves of a sweep: a figure of each design against a knob, with the range over the seeds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from inturn.pages.svg import Drawing, Plot, Tick, width_of
 _SIZE: Final = (340, 236)
 _LABEL: Final = 8.5
 _APART: Final = 10.5
-"""The least distance of two labels at the end of their curves."""
+"""The minimum distance of two labels at the end of their curves."""
 _BESIDE: Final = 11
 """The distance of a label from the end of its curve."""
 _NEAR: Final = 0.012
-"""Curves whose distance is at most this part of the height everywhere share a label."""
+"""Curves share a label if their distance is nowhere greater than this fraction of the height."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class CurveFigure:
     """A figure that curves show.
 
     Attributes:
-        title: name for people.
-        of: the interval in a point.
-        text: a value for people.
-        is_log: whether the scale is that of the logarithm.
+        title: displayed name.
+        of: the interval at a point.
+        text: function that formats a value.
+        is_log: whether the scale is logarithmic.
     """
 
     title: str
@@ -38,9 +38,9 @@ class CurveFigure:
 
 
 FIGURES: Final = (
-    CurveFigure("groups that end wrong", lambda point: point.wrong_groups, lambda value: f"{value:,.3g}"),
-    CurveFigure("time from arrival to done, 99% at most", lambda point: point.p99_us, span, is_log=True),
-    CurveFigure("messages a second", lambda point: point.throughput_per_s, rate),
+    CurveFigure("groups with a wrong state", lambda point: point.wrong_groups, lambda value: f"{value:,.3g}"),
+    CurveFigure("time from arrival to done, 99th percentile", lambda point: point.p99_us, span, is_log=True),
+    CurveFigure("messages per second", lambda point: point.throughput_per_s, rate),
     CurveFigure("wasted work", lambda point: point.wasted_share, share),
 )
 
@@ -51,7 +51,7 @@ def pictures(sweep: SweepResult) -> list[tuple[str, str]]:
 
 
 def values(sweep: SweepResult, figure: CurveFigure) -> list[tuple[str, list[str]]]:
-    """Return the values of a figure as text: for each design one a point, with its interval where there is one."""
+    """Return the values of a figure as text: one per design and point, with the range if there is one."""
     return [(curve.design, [_interval(figure, figure.of(point)) for point in curve.points]) for curve in sweep.curves]
 
 
@@ -71,7 +71,7 @@ def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
     ]
     room = max(width_of(label, _LABEL) for _, label in drawn) + _BESIDE + 4
     left = max(width_of(name, 9) for _, name in ticks) + 12
-    beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, as the axis counts
+    beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, in units of the axis
     plot = Plot.framed(drawing, (-0.08 * last, last + beside), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
     looks = line_looks(curve.design for curve in sweep.curves)
     labels = []
@@ -130,7 +130,7 @@ def _nice(value: float) -> float:
 def _together(
     curves: Sequence[DesignCurve], of: Callable[[CurvePoint], float], height: float
 ) -> list[list[DesignCurve]]:
-    """Return the curves, those together that cannot be told apart in the picture."""
+    """Return the curves, grouped so that curves which coincide in the picture are together."""
     found: list[list[DesignCurve]] = []
     for curve in curves:
         own = [of(point) for point in curve.points]
@@ -145,7 +145,7 @@ def _together(
 
 
 def _write(plot: Plot, labels: Sequence[tuple[tuple[float, float], str, str]]) -> None:
-    """Write the labels beside the ends of the curves, apart from each other, with a thin line to each."""
+    """Write the labels next to the ends of the curves without overlap, with a thin line to each."""
     ordered = sorted(labels)
     ordered.sort(key=lambda label: label[0][1])
     rows: list[float] = []

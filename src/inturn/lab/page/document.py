@@ -28,11 +28,11 @@ def render(
     Args:
         result: the result.
         title: title of the input; None for its name.
-        story: what the messages are about, in a few sentences.
+        story: a description of the messages, in a few sentences.
         sweeps: sweeps of the same input.
         recommendation: recommendation from the result.
         audit: the audit's page about the same log, for a link.
-        checked: comparison of the models with the engines; None for the one that this version carries.
+        checked: comparison of the models with the engines; None for the comparison in this version.
 
     Raises:
         SetupError: if jinja2 is not installed.
@@ -67,7 +67,7 @@ def render(
 
 
 def _failed(designs: Sequence[DesignResult]) -> list[tuple[list[str], list[DesignResult]]]:
-    """Return the designs that failed, those with the same reasons together."""
+    """Return the designs that failed, grouped by their reasons."""
     found: dict[tuple[str, ...], list[DesignResult]] = {}
     for each in designs:
         if each.reasons:
@@ -76,7 +76,7 @@ def _failed(designs: Sequence[DesignResult]) -> list[tuple[list[str], list[Desig
 
 
 def _cells(designs: Sequence[DesignResult]) -> dict[str, dict[str, Any]]:
-    """Return for each design what the table shows as bars: parts of the greatest value, in percent."""
+    """Return the bars of the table for each design: percentages of the maximum."""
     slowest = max((each.latency.p99_us for each in designs), default=0) or 1
     fastest = max((each.throughput_per_s for each in designs), default=0.0) or 1.0
     return {

@@ -1,4 +1,4 @@
-"""One message's life in each design, on one scale of time: a strip for each, with the same in words beside it."""
+"""The life of one message in each design, on a common time scale: a strip per design, with a description in words."""
 
 import math
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _SIZE = (600, 24)
 _MIDDLE: Final = _SIZE[1] / 2
 _APPLIED: Final = ("applied", "applied_unacked")
 _SAID: Final = 7
-"""The most events that are told in words."""
+"""The maximum number of events described in words."""
 _TICKS_US: Final = (*(10**power for power in range(3, 8)), 60_000_000, 600_000_000, 3_600_000_000, 36_000_000_000)
 
 
 class LifeScale:
-    """A scale of time from the arrival on which short and long waits are both seen: its logarithm."""
+    """A logarithmic scale of the time since the arrival, on which both short and long waits are visible."""
 
     def __init__(self, designs: Sequence[DesignResult]) -> None:
         lives = [each.life for each in designs if each.life is not None and each.life.events]
@@ -26,11 +26,11 @@ class LifeScale:
         self._most = max(self._most, 1000)
 
     def at(self, since_us: float) -> float:
-        """Return the place of a time since the arrival, from 0 to 1."""
+        """Return the position of a time since the arrival, from 0 to 1."""
         return math.log1p(max(0.0, since_us) / 1000) / math.log1p(self._most / 1000)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return round times with their places, in percent."""
+        """Return round times with their positions, in percent."""
         found, last = [(0.0, "arrived")], 0.0
         for each in _TICKS_US:
             place = 100 * self.at(each)
@@ -41,7 +41,7 @@ class LifeScale:
 
 
 def strip(life: MessageLife, scale: LifeScale) -> str:
-    """Draw the life of a message: waits as a line, handlings as boxes, and marks for what ended them."""
+    """Draw the life of a message: waits as a line, handlings as boxes, other events as marks."""
     drawing = Drawing(*_SIZE)
     began = life.events[0].at_us
 
@@ -77,7 +77,7 @@ def _ending(drawing: Drawing, event: LifeEvent, left: float, right: float) -> No
 
 
 def told(life: MessageLife) -> list[tuple[str, str, bool]]:
-    """Return the life in words: the time since the arrival, what happened, and whether that was out of turn."""
+    """Return the life in words: the time since the arrival, the event, and whether it was out of turn."""
     began = life.events[0].at_us
     events = [
         each

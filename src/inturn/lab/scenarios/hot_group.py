@@ -1,4 +1,4 @@
-"""One group with most of the work: the bound that no number of consumers lifts."""
+"""One group with most of the work: a throughput bound that more consumers cannot raise."""
 
 import random
 
@@ -29,11 +29,11 @@ def hot_group() -> Scenario:
         name="hot-group",
         title="A hot group",
         story=(
-            "A shop's account has two fifths of all bookings. Where its bookings are handled one after the other, no "
-            "number of consumers is faster than that one account (Amdahl). Deposits commute: taken out of the order, "
-            "they spread over all consumers."
+            "A shop's account has two fifths of all bookings. If its bookings are handled one after the other, this "
+            "account bounds the throughput for any number of consumers (Amdahl's law). Deposits commute: handled "
+            "outside of the order, they are spread over all consumers."
         ),
-        source="made up, from the law of Amdahl",
+        source="invented, after Amdahl's law",
         messages=messages,
         pipeline=LEDGER,
         knobs=Knobs(consumers=8, prefetch=10, handler=UniformTime(low_ms=1, high_ms=3), failure_rate=0.005),

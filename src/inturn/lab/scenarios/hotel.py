@@ -1,4 +1,4 @@
-"""A hotel's check-in desk: messages that come twice, some of them after the guest has left."""
+"""A hotel's check-in desk: messages that are sent twice, some of them after the guest has left."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ MINUTE_US = 60_000_000
 
 
 class Guest(msgspec.Struct, frozen=True):
-    """The state of a guest: the room, the nights to be paid, and clicks that were refused."""
+    """The state of a guest: the room, the nights to be paid, and the number of refused clicks."""
 
     room: int | None = None
     nights: int = 0
@@ -24,7 +24,7 @@ class Guest(msgspec.Struct, frozen=True):
 
 
 def serve(state: Guest, message: dict[str, Any]) -> tuple[Guest, list[Any]]:
-    """Apply a check-in or a check-out; who has a room gets no second one."""
+    """Apply a check-in or a check-out; a guest with a room gets no second one."""
     if message["type"] == "check-out":
         return msgspec.structs.replace(state, room=None), []
     if state.room is not None:
@@ -36,7 +36,7 @@ STAYS = Pipeline(name="stays", group="guest", order=Gapless("revision"), state=G
 
 
 def hotel() -> Scenario:
-    """Return the scenario: check-in, a second click, check-out; and copies of the first, soon or late."""
+    """Return the scenario: check-in, a second click, check-out; and early or late copies of the check-in."""
     chance = random.Random(9)  # noqa: S311 - a story, not a secret
     messages = []
     for number in range(1, GUESTS + 1):
@@ -55,10 +55,10 @@ def hotel() -> Scenario:
         name="hotel",
         title="Hotel check-in",
         story=(
-            "A guest checks in, clicks a second time (a new message, which the state refuses), and checks out. For "
-            "a third of the guests the first message comes again, up to six minutes later; whoever applies it then "
-            "gives a room to a guest who has left, and charges the nights twice. Five minutes of deduplication see "
-            "the early copies alone."
+            "A guest checks in, clicks a second time (a new message, which the handler refuses), and checks out. For a "
+            "third of the guests the first message is sent again, up to six minutes later. A design that applies this "
+            "copy gives a room to a guest who has left, and charges the nights twice. A deduplication window of five "
+            "minutes catches only the early copies."
         ),
         source="the hotel of the articles on idempotent consumers; the window of SQS is documented",
         messages=messages,

@@ -1,4 +1,4 @@
-"""Money transfers: one failure at revision 12, and a withdrawal that needed it."""
+"""Money transfers: one failure at revision 12, and a withdrawal that depends on it."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ FAILING = ("acct-1", 12)
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """The state of an account: its money, and the number of withdrawals for which there was not enough."""
+    """The state of an account: its balance, and the number of withdrawals declined for lack of money."""
 
     amount: int = 0
     declined: int = 0
@@ -36,7 +36,7 @@ LEDGER = Pipeline(name="ledger", group="account", order=Gapless("revision"), sta
 
 
 def is_deposit(body: dict[str, Any]) -> bool:
-    """Return whether a message adds money; deposits alone commute."""
+    """Return whether a message adds money; only deposits commute."""
     return bool(body["type"] == "deposit")
 
 
@@ -49,7 +49,7 @@ def _bookings() -> list[dict[str, Any]]:
             is_in = revision % 2 == 0 or amount == 0
             moved = chance.randrange(10, 100) if is_in else chance.choice([amount, amount // 2 or 1])
             if (f"acct-{account}", revision - 1) == FAILING:
-                moved = amount  # all that there is, so it needs the deposit before it
+                moved = amount  # the whole balance, so it needs the deposit before it
             amount += moved if is_in else -moved
             kind = "deposit" if is_in else "withdraw"
             bookings.append({"account": f"acct-{account}", "revision": revision, "type": kind, "amount": moved})
@@ -80,11 +80,11 @@ def transfers() -> Scenario:
         name="transfers",
         title="Money transfers",
         story=(
-            "Each account numbers its bookings, and a withdrawal needs the deposits before it. The consumer of "
-            "acct-1 fails on revision 12, a deposit, twice; where it is requeued, revisions 13 and 14 overtake it, "
-            "and a withdrawal is declined for which there was money."
+            "Each account numbers its bookings, and a withdrawal depends on the deposits before it. Handling revision "
+            "12 of acct-1, a deposit, fails twice. In designs that requeue it, revisions 13 and 14 overtake it, and a "
+            "withdrawal is declined although it was covered."
         ),
-        source="requeue roulette, as it is told of RabbitMQ: 11, 13, 14, 12",
+        source="requeue roulette, as reported for RabbitMQ: 11, 13, 14, 12",
         messages=messages,
         pipeline=LEDGER,
         knobs=Knobs(consumers=4, prefetch=10, handler=UniformTime(low_ms=0.5, high_ms=2.0), failure_rate=0.01),

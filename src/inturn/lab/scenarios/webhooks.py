@@ -1,4 +1,4 @@
-"""Webhooks of two services: no order, no revisions, and a record that takes whatever comes first."""
+"""Webhooks of two services: no order, no revisions, and a record that any webhook can create."""
 
 import random
 from typing import Any
@@ -20,7 +20,7 @@ ORDERS = 150
 
 
 class Sale(msgspec.Struct, frozen=True):
-    """The state of an order: its status as last heard, what was paid, and the parcel."""
+    """The state of an order: its last received status, the amount paid, and the parcel."""
 
     status: str = "unknown"
     amount: int = 0
@@ -31,13 +31,13 @@ _RANKS = ["unknown", "created", "paid", "ready"]
 
 
 def last_wins(state: Sale, message: dict[str, Any]) -> tuple[Sale, list[Any]]:
-    """Take whatever a webhook says, as handlers of webhooks often do."""
+    """Overwrite the state with the data of a webhook, as handlers of webhooks often do."""
     amount = state.amount + message.get("amount", 0)
     return Sale(message["status"], amount, message.get("parcel") or state.parcel), []
 
 
 class Known(msgspec.Struct, frozen=True):
-    """The phantom record of an order: what each kind of webhook has said, in whatever order."""
+    """The phantom record of an order: the data of each kind of webhook, received in any order."""
 
     amounts: tuple[int, ...] = ()
     parcel: str | None = None
@@ -45,7 +45,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def fill_in(state: Known, message: dict[str, Any]) -> tuple[Known, list[Any]]:
-    """Fill in what a webhook says; the status is the furthest that was heard of, so order does not matter."""
+    """Fill in the data of a webhook; the status is the most advanced one received, so order does not matter."""
     amounts = tuple(sorted((*state.amounts, message["amount"]))) if "amount" in message else state.amounts
     rank = max(state.rank, _RANKS.index(message["status"]))
     return Known(amounts, message.get("parcel") or state.parcel, rank), []
@@ -56,7 +56,7 @@ PHANTOM = Pipeline(name="known-sales", group="order", order=Arrival(), id="id", 
 
 
 def webhooks() -> Scenario:
-    """Return the scenario: created, paid and ready of each order, as they happen to come in."""
+    """Return the scenario: created, paid and ready of each order, in random order of arrival."""
     chance = random.Random(3)  # noqa: S311 - a story, not a secret
     messages = []
     for number in range(1, ORDERS + 1):
@@ -77,11 +77,12 @@ def webhooks() -> Scenario:
         name="webhooks",
         title="Webhooks",
         story=(
-            "A shop's payment service and its warehouse send webhooks about an order: created, paid, ready. They come "
-            "in any order, some again after minutes, and nothing in them says which is the newer. No queue can put "
-            "them right; a handler for which order does not matter can: the phantom record, on any queue or on inturn."
+            "A shop's payment service and its warehouse send webhooks about an order: created, paid, ready. They "
+            "arrive in any order, some again after minutes, and contain nothing that tells which is newer. No queue "
+            "can restore the order. A handler for which order does not matter can cope: the phantom record, on any "
+            "queue or on inturn."
         ),
-        source="subscription webhooks that come before their creation; examples/phantom_record.py",
+        source="subscription webhooks that arrive before the one of their creation; examples/phantom_record.py",
         messages=messages,
         pipeline=NAIVE,
         knobs=Knobs(consumers=4, prefetch=10, handler=UniformTime(low_ms=5, high_ms=30), crash_rate=0.005),
