@@ -103,7 +103,7 @@ def _schema(field: RouteField) -> dict[str, Any]:
 
 def _responses(found: dict[str, Any], error: dict[str, Any], errors: dict[str, str]) -> dict[str, Any]:
     responses = {status: _answer(about, error) for status, about in errors.items()}
-    return {"200": _answer("what was found or done", found), **responses}
+    return {"200": _answer("the requested document, or the result of the action", found), **responses}
 
 
 def _answer(about: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -79,9 +79,9 @@ def headline(result: LabResult) -> str:
         only = "The design ends" if len(result.designs) == 1 else f"All {many} end"
         return f"{only} with the right states"
     if not wrong:
-        return f"No design ends with wrong states, but {stuck} of {many} leave messages out"
+        return f"No design ends with wrong states, but {stuck} of {many} do not apply all messages"
     told = f"{wrong} of {many} end{'s' if wrong == 1 else ''} with wrong states"
-    return told + (f", and {stuck} more leave messages out" if stuck else "")
+    return told + (f", and {stuck} more do not apply all messages" if stuck else "")
 
 
 def input_words(result: LabResult) -> list[str]:
