@@ -122,7 +122,7 @@ def test_the_command_serves_both_until_a_signal(tmp_path: Path) -> None:
                 assert line, said
                 said += line
             (url,) = re.findall(r"the console is at (http://127\.0\.0\.1:\d+/)", said)
-            assert "There is no queue yet" in httpx2.get(f"{url}queues").text
+            assert "This database has no queues yet" in httpx2.get(f"{url}queues").text
             ours.send_signal(signal.SIGTERM)
             assert ours.wait(60) == 0
         finally:

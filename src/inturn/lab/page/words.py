@@ -93,7 +93,7 @@ def input_words(result: LabResult) -> list[str]:
         + (f", {load.copies:,} of them copies" if load.copies else "")
         + (f", {load.late:,} late" if load.late else "")
         + f"; all arrive within {span(load.span_us)}.",
-        f"They take {span(load.work_us)} of handler time. The hottest group, {shown(load.hottest_group)}, has "
+        f"In total they take {span(load.work_us)} of handler time. The hottest group, {shown(load.hottest_group)}, has "
         f"{share(load.hottest_share)} of the work"
         + (
             f": if a group's messages are handled one after the other, the maximum for any number of consumers is "
@@ -109,7 +109,7 @@ def input_words(result: LabResult) -> list[str]:
         told.append(f"The order of {counted(load.commuting, 'message')} does not matter; they {kept}.")
     if load.judged_by == "handler":
         told.append(
-            "A state is wrong if the handler, run in the order of a design, ends in another state than in right order."
+            "A state is wrong if the handler gives another state in the order of a design than in the right order."
         )
     else:
         told.append(
