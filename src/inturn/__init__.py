@@ -44,7 +44,7 @@ _LATER: Final = {
     "outbox": "inturn.ingest.outbox",
     "work": "inturn.worker",
 }
-"""The modules of names that need the database of queues, which Spark's workers do not."""
+"""Modules of the names that need the database of queues; Spark's workers do not need them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -67,20 +67,21 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
             for a server that does not accept connections.
 
     Raises:
-        StoreError: if the database is read-only, corrupt, no database or unreachable, the disk is full or, with
+        StoreError: if the database is read-only, corrupt, unreachable or not a database, the disk is full or, with
             ``create=False``, the database does not exist.
         StoreMismatch: if a newer version of inturn wrote it.
-        InputError: if the target is of no known kind.
+        InputError: if the kind of the target is unknown.
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
     text = str(target) if isinstance(target, Path) else checked_target(target)
     if is_address(text):
         if mode is not None:
-            msg = f"mode is {mode!r}, which is for a file; who may use a PostgreSQL database is said there, by GRANT"
+            msg = f"mode is {mode!r}, but only a file has a mode; use GRANT to control access to a PostgreSQL database"
             raise InputError(msg)
         return _open_postgres(text, create=create, durable=durable, clock=clock, busy_s=busy_s)
     if "://" in text:
-        msg = f"{text.split('://', maxsplit=1)[0]!r}: name an SQLite file, such as shop.db, or a postgresql:// address"
+        scheme = text.split("://", maxsplit=1)[0]
+        msg = f"unknown scheme {scheme!r}; expected an SQLite file, such as shop.db, or a postgresql:// address"
         raise InputError(msg)
     if not create:
         check_there(text)
@@ -106,7 +107,7 @@ def _open_postgres(
     try:
         from inturn.store.postgres import PostgresStore
     except ImportError as error:
-        raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
+        raise SetupError(f"PostgreSQL needs psycopg: pip install 'inturn[postgres]' ({error})") from error
     store = PostgresStore(url, durable=durable, create=create, busy_s=busy_s)
     adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
     settings = WriterSettings(store.is_identity, lambda: store.identity, adopt, store.listen, busy_s)
@@ -118,7 +119,7 @@ class Database:
 
     Attributes:
         name: the file, or the address without its password; it names the database in metrics.
-        target: the file, or the address with its password, by which it was opened; empty if it was made of a store.
+        target: the file, or the address with its password, by which it was opened; empty if created from a store.
     """
 
     def __init__(
@@ -168,13 +169,13 @@ class Database:
             tx: the caller's transaction.
 
         Raises:
-            QueueExists: if it exists with other settings; ``Queue.configure`` changes them.
+            QueueExists: if it exists with different settings; ``Queue.configure`` changes them.
             NoSuchQueue: if it does not exist and ``create`` is False.
         """
         if create:
             self.create(name, settings, tx)
         elif settings is not None:
-            msg = f"settings are for a queue that may be made; of {name!r}, which is there, configure() changes them"
+            msg = f"settings and create=False exclude each other; change queue {name!r} with configure()"
             raise InputError(msg)
         else:
             Queue(self.writer, name).info(tx)
@@ -187,7 +188,7 @@ class Database:
         """Create a queue if it does not exist, and return its metadata.
 
         Raises:
-            QueueExists: if it exists with other settings.
+            QueueExists: if it exists with different settings.
             NoSuchQueue: if its dead_letter queue does not exist.
         """
         checked_name(name)
@@ -200,7 +201,8 @@ class Database:
                 info = QueueInfo(0, name, settings or QueueSettings(), now_ms)
                 store.save(name, info)
             elif settings is not None and settings != info.settings:
-                msg = f"the queue {name!r} is there with other settings: {_differences(info.settings, settings)}"
+                different = _differences(info.settings, settings)
+                msg = f"queue {name!r} exists with different settings: {different}; change them with configure()"
                 raise QueueExists(msg)
             return deepcopy(info)
 
@@ -214,8 +216,8 @@ class Database:
     def pipeline(self, name: str) -> PipelineResults:
         """Return the results of a pipeline: states, outputs, rejected messages, parked groups and counts.
 
-        A pipeline that no worker has run over this database yet has none; :meth:`pipelines` has the names of those that
-        have.
+        They are empty until a worker has run the pipeline over this database; :meth:`pipelines` returns the names of
+        the pipelines with results.
         """
         return PipelineResults(DatabaseInspector(self, checked_text("pipeline", name), must_exist=False))
 
@@ -343,7 +345,7 @@ class Transaction:
             self._writer.give_up_lead()
 
     def overdue(self) -> float | None:
-        """Roll back if the time limit is over; otherwise return when it will be, by the monotonic clock."""
+        """Roll back if the time limit has passed; otherwise return its end on the monotonic clock."""
         if not self._until:
             self._until = time.monotonic() + limits.TRANSACTION_S
         with self._mutex:
@@ -392,5 +394,5 @@ class Transaction:
 
 def _over() -> TransactionOver:
     return TransactionOver(
-        f"the transaction is over: its block has ended, or it took {limits.TRANSACTION_S} s and was rolled back"
+        f"the transaction has ended: its block was left, or it exceeded {limits.TRANSACTION_S} s and was rolled back"
     )

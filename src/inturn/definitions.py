@@ -21,18 +21,17 @@ def load(where: str, modules: dict[str, ModuleType] | None = None) -> Pipeline:
     """Return the pipeline at ``ledger.py:ledger`` or ``package.module:name``.
 
     Args:
-        where: its place and name.
-        modules: what is loaded already, by place; a place that is named twice is run once.
+        where: its file or module, and its name.
+        modules: the loaded modules by file or module name; each is run only once.
 
     Raises:
-        PipelineError: if there is none.
+        PipelineError: if it does not exist or cannot be loaded.
     """
     place, name, module = _module_of(where, "the pipeline", "ledger", modules)
     found = getattr(module, name, None)
     if not isinstance(found, Pipeline):
         there = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
-        has = f"it has {', '.join(there)}" if there else "it has none"
-        raise PipelineError(f"{place} has no pipeline {name!r}; {has}")
+        raise PipelineError(f"no pipeline {name!r} in {place}; existing pipelines: {', '.join(there) or 'none'}")
     return found
 
 
@@ -40,14 +39,14 @@ def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., A
     """Return the function, or the ``inturn.To``, at ``app.py:post`` or ``package.module:name``.
 
     Raises:
-        PipelineError: if there is none.
+        PipelineError: if it does not exist or cannot be loaded.
     """
     from inturn.worker import To
 
     place, name, module = _module_of(where, "the function", "post", modules)
     found: Callable[..., Any] | To | None = getattr(module, name, None)
     if not callable(found) and not isinstance(found, To):
-        raise PipelineError(f"{place} has no function {name!r}, and no inturn.To of this name")
+        raise PipelineError(f"no function or inturn.To {name!r} in {place}")
     return found
 
 
@@ -55,19 +54,19 @@ def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., A
     """Return the function at ``app.py:post`` or ``package.module:name``.
 
     Raises:
-        PipelineError: if there is none.
+        PipelineError: if it does not exist or cannot be loaded.
     """
     place, name, module = _module_of(where, "the function", "post", modules)
     found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
-        raise PipelineError(f"{place} has no function {name!r}")
+        raise PipelineError(f"no function {name!r} in {place}")
     return found
 
 
 def _module_of(where: str, what: str, such: str, modules: dict[str, ModuleType] | None) -> tuple[str, str, ModuleType]:
     place, _, name = where.rpartition(":")
     if not place or not name:
-        raise PipelineError(f"{where!r} does not say where {what} is; write {such}.py:{such} or package.module:name")
+        raise PipelineError(f"{where!r} does not name {what}; expected {such}.py:{such} or package.module:name")
     modules = {} if modules is None else modules
     if place not in modules:
         modules[place] = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
@@ -76,7 +75,7 @@ def _module_of(where: str, what: str, such: str, modules: dict[str, ModuleType] 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise PipelineError(f"there is no file {path}")
+        raise PipelineError(f"file {path} does not exist")
     sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -94,7 +93,7 @@ def _from_name(name: str) -> ModuleType:
         with _named(name):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise PipelineError(f"there is no module {error.name!r} here or among the installed packages") from error
+        raise PipelineError(f"no module {error.name!r} in the current directory or the installed packages") from error
 
 
 @contextmanager
@@ -102,7 +101,7 @@ def _named(where: Path | str) -> Iterator[None]:
     """Turn an error in the user's module into one that names its location.
 
     Raises:
-        PipelineError: in place of it; inturn's errors and missing modules are raised unchanged.
+        PipelineError: in its place; inturn's errors and missing modules are raised unchanged.
     """
     try:
         yield

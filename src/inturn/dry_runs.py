@@ -24,20 +24,20 @@ def dry_run(
     """Yield the effect that a decision would have on each group with this pipeline's handler; nothing is written.
 
     Args:
-        pipeline: the definition, with the mended handler.
+        pipeline: the definition, with the corrected handler.
         stored: ``db.pipeline("ledger")`` or ``inturn.spark.store("out/ledger")``.
         action: ``resume``, ``drop``, ``skip``, ``give-up`` or ``replace``.
         names: the groups; without any, the other arguments select them, as for the decision itself.
         group: shell pattern of groups, or several of which one must match.
         error: shell pattern of the last line of the group's error.
-        all: whether all groups are meant to which the action applies.
+        all: whether to select all groups to which the action applies.
         content: for ``replace``, the new content.
 
     Raises:
-        InputError: if there is no such action, or nothing selects a group.
+        InputError: if the action does not exist, or no argument selects a group.
         StoreMismatch: if another pipeline is stored.
-        StateError: if the state type no longer fits, or a state cannot be kept.
-        HandlerError: if the handler is not pure, so that a state cannot be made again.
+        StateError: if the state type no longer fits, or a state cannot be stored.
+        HandlerError: if the handler is not pure, so that a state cannot be reproduced.
     """
     at = stored.inspector
     chosen = DecisionAction.of(action)

@@ -1,7 +1,7 @@
 """Erasure: all content of a group is removed from a database or a store on Spark, and the decision is kept.
 
-It goes in steps, each one transaction. A run that was interrupted is done again from the beginning: what is gone
-already is passed over. First the pipelines give the group up, so that no worker brings back what is removed after that.
+An erasure consists of steps, each in one transaction. An interrupted run is repeated from the beginning; it skips the
+content that is already removed. The pipelines give the group up first, so that no worker restores removed content.
 """
 
 import os
@@ -49,12 +49,12 @@ class Forgotten(NamedTuple):
 def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotten:
     """Remove all content of a group from a database, and from its files.
 
-    Removed are its messages in all queues and logs, its state, held and rejected messages, outputs that are not
-    delivered, the contents in decisions about it, its session states, and its records in sources. The decision is kept:
-    who, when and why. A pipeline that knew the group has given it up, and rejects what comes for it. What is known of
-    applied messages is kept as digests, so that a late copy is not applied again.
+    It removes the group's messages in all queues and logs, its state, held and rejected messages, undelivered outputs,
+    the contents in decisions about it, its session states, and its records in sources. It keeps the decision: who, when
+    and why. A pipeline that knew the group gives it up, and rejects later messages for it. Applied messages are
+    remembered as digests, so that a late copy is not applied again.
 
-    May be repeated, and must be if it was interrupted.
+    An erasure may be repeated, and must be repeated if it was interrupted.
 
     Args:
         db: the database.
@@ -64,7 +64,7 @@ def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotte
 
     Raises:
         InputError: if the name of the group is invalid.
-        StoreError: if the files cannot be rewritten now, such as while somebody reads; run it again.
+        StoreError: if the files cannot be rewritten now, such as while another process reads them; run it again.
     """
     name, by, why = group_name(group), note("by", by), note("why", why)
     reach("before results")
@@ -85,9 +85,9 @@ def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotte
 def forget_in_store(store: str | os.PathLike[str], group: object, *, by: str, why: str = "") -> "ErasedRows":
     """Remove all content of a group from a store on Spark, and from its files; the decision is kept.
 
-    The group is given up in a step of its own. Old steps are vacuumed, so ``read(…, step=n)`` has the last step only,
-    and files with rows of the group are written anew. A writer that is at work fails with ``StoreConflict``. Streams
-    that read the outputs must not run meanwhile. May be repeated, and must be if it was interrupted.
+    The group is given up in a separate step. Old steps are vacuumed, so ``read(…, step=n)`` returns only the last step,
+    and files with rows of the group are rewritten. A concurrent writer fails with ``StoreConflict``. Streams that read
+    the outputs must not run meanwhile. An erasure may be repeated, and must be repeated if it was interrupted.
 
     Args:
         store: the store.

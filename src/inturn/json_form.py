@@ -1,7 +1,8 @@
 """The JSON form of stored values, for people and for SQL: a value that JSON lacks becomes a text, or null.
 
-Bytes become base64, an instant its ISO text, a key that is no text the text of its JSON, NaN and infinities null. The
-form is only shown: states are read back from MessagePack. PostgreSQL's function ``inturn_json`` makes the same form.
+Bytes become base64, an instant its ISO text, NaN and infinities null; a key that is not a text becomes the text of its
+JSON. The form is for display only: states are read from MessagePack. PostgreSQL's function ``inturn_json`` returns the
+same form.
 """
 
 from typing import Any, Final
@@ -13,7 +14,7 @@ from inturn.core.values.models import fields_of
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=fields_of)
 _DECODER: Final = msgspec.msgpack.Decoder()
 _RARE: Final = (TypeError, RecursionError, msgspec.DecodeError)
-"""What is raised for keys that JSON or a dict cannot have."""
+"""The errors for keys that JSON or a dict cannot have."""
 _LENGTHS: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 """Number of bytes of the length of a text, an array or a map, by its first byte."""
 _SIZES: Final = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
@@ -61,7 +62,7 @@ class _MessagePack:
         return text if text.startswith('"') else _ENCODER.encode(text).decode()
 
     def _skip(self, head: int) -> None:
-        """Go behind a value without parts."""
+        """Skip a value without parts."""
         if 0xA0 <= head < 0xC0 or head in _LENGTHS:
             size = self._length(head, 0x1F)
         elif head in _BYTES or head in _EXTENSIONS:

@@ -1,6 +1,6 @@
 """The JSON of an output: one text for one value, in every engine and every process.
 
-The members of a set come in their own order or, where they have none, in that of their JSON, as members of an Enum do.
+The members of a set are sorted or, if they cannot be compared, sorted by their JSON, as members of an Enum are.
 """
 
 import copy
@@ -20,7 +20,7 @@ def output_json(output: Any) -> bytes:
     """Return the JSON of an output.
 
     Raises:
-        TypeError: if it is of a type that JSON does not know.
+        TypeError: if JSON does not know its type.
         ValueError, OverflowError, RecursionError: if JSON cannot hold the value.
     """
     try:

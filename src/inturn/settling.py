@@ -1,4 +1,4 @@
-"""Taking of decisions that no process has taken, over both kinds of store: for the command line and pages."""
+"""Application of pending decisions, over both kinds of store: for the command line and pages."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from inturn.worker.inspection import settle as settle_in_database
 
 
 def settle(look: Decider, pipeline: Pipeline, store: str, advance: Callable[[int], None] = lambda _count: None) -> None:
-    """Take the decisions about a store's groups that no process has taken; Spark is not needed.
+    """Apply the decisions about a store's groups that no process has applied yet; Spark is not needed.
 
     Args:
         look: the store.
         pipeline: the definition, whose handler runs.
         store: the address of the store.
-        advance: called with the number of decisions that were taken, now and then.
+        advance: called from time to time with the number of decisions that were applied.
 
     Raises:
-        StoreMismatch: if the store is another pipeline's.
+        StoreMismatch: if the store belongs to another pipeline.
     """
     if look.unit == "turn":
         settle_in_database(pipeline, look, advance)
@@ -30,6 +30,6 @@ def settle(look: Decider, pipeline: Pipeline, store: str, advance: Callable[[int
 
     at = SparkStore(store)
     while left := at.undecided(at.latest(), limits.DECISIONS_AT_ONCE):
-        with contextlib.suppress(StoreConflict):  # a stream was first, and took them
+        with contextlib.suppress(StoreConflict):  # a stream was faster and has applied them
             step(pipeline, store=store)
         advance(len(left))

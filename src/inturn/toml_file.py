@@ -1,4 +1,4 @@
-"""Configuration files: TOML that is read as a type, with errors that name the file."""
+"""Configuration files: TOML that is converted to a type, with errors that name the file."""
 
 import tomllib
 from pathlib import Path
@@ -23,9 +23,9 @@ def read_toml(path: Path, kind: type[T]) -> T:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: this is no TOML: {error}") from None
+        raise InputError(f"{path}: invalid TOML: {error}") from None
     except msgspec.ValidationError as error:
-        kinds = f"; it is one of {', '.join(sorted(_kinds(kind)))}" if str(error).endswith(".kind`") else ""
+        kinds = f"; expected one of {', '.join(sorted(_kinds(kind)))}" if str(error).endswith(".kind`") else ""
         raise InputError(f"{path}: {error}{kinds}") from None
 
 

@@ -198,7 +198,7 @@ def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None)
             "peek",
             "w.db",
         ): "'w.db' names no queue: write DATABASE#QUEUE, such as w.db#payments; there are in it: payments",
-        ("peek", "w.db#payment"): "there is no queue 'payment'",
+        ("peek", "w.db#payment"): "no queue 'payment'; existing queues: ",
         ("peek", "folder#q"): "'folder' is a directory, and no database",
         ("queue", "list", "folder"): "'folder' is a directory, and no database",
         ("queue", "list", "notes.txt"): "this is no SQLite database",

@@ -300,7 +300,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str]] = {
     "a sweep of one": (("--scenario", "hotel", "--sweep", "consumers=2"), "expected at least two values"),
     "whom to follow": (("--scenario", "hotel", "--follow", "guest-1"), "expected GROUP:REVISION"),
     "nobody to follow": (("--scenario", "hotel", "--follow", "nobody:1"), "'nobody', 1); no message has this group"),
-    "no such pipeline": (("log.jsonl", *COLUMNS, "--pipeline", "ledger.py:legder"), "has no pipeline 'legder'"),
+    "no such pipeline": (("log.jsonl", *COLUMNS, "--pipeline", "ledger.py:legder"), "no pipeline 'legder'"),
     "where to write": (("--scenario", "auctions", *FEW, "--out", "."), "--out '.' cannot be written"),
 }
 

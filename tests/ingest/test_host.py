@@ -58,7 +58,7 @@ def test_parts_of_a_record_become_attributes_of_its_message(db: Database) -> Non
     assert ingest(db, source, mapping).run(until="caught up") == (1, 1, 0, 0)
     (message,) = db.queue("payments").peek()
     assert message.attributes == {"from": "v", "at": 7, "account": "a"}
-    assert "the body with its attributes has" in next(iter(SourceControl(db, "bank").rejected())).reason
+    assert "body and attributes have" in next(iter(SourceControl(db, "bank").rejected())).reason
     with pytest.raises(InputError, match="the attribute 'at' is 'when'; it is a path that begins with key, headers"):
         MessageMapping(attributes={"at": "when"})
     with pytest.raises(InputError, match="a path into the body needs format='json', not 'text'"):

@@ -120,7 +120,7 @@ def test_purge_and_delete_ask(payments: Queue) -> None:
     assert out("queue", "purge", Q, "--yes") == "0 messages removed from shop.db#payments."
     assert "What fails in payments has nowhere to go then." in run("queue", "delete", "shop.db#dead").stdout
     out("queue", "delete", Q, "-y")
-    assert "there is no queue 'payments'; there are: dead" in told("queue", "show", Q)
+    assert "no queue 'payments'; existing queues: dead" in told("queue", "show", Q)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: 
     said = told(*words[:at], name, *rest)
     assert "there is no database 'shpo.db'; in its directory there are: shop.db" in said
     if command != "queue list":
-        assert "there is no queue 'x'; there are: dead, payments" in told(*words[:at], "shop.db#x", *rest)
+        assert "no queue 'x'; existing queues: dead, payments" in told(*words[:at], "shop.db#x", *rest)
         assert "names no queue" in told(*words[:at], "shop.db", *rest)
         assert "there are in it: dead, payments" in told(*words[:at], "shop.db", *rest)
     assert {path.name for path in Path().iterdir()} <= {"shop.db", "shop.db-wal", "shop.db-shm"}
@@ -256,9 +256,9 @@ def test_lines_that_are_bodies(payments: Queue) -> None:
         ("5", [], "it is no JSON object; a line is {"),
         ('{"group": "a"}', [], "it has no body; a line is {"),
         ('{"body": 1, "grup": "a"}', [], "'grup' is no field of a message: is 'group' meant?"),
-        ('{"body": 1, "revision": "2"}', [], "revision is '2'; it is a whole number"),
+        ('{"body": 1, "revision": "2"}', [], "revision is '2'; expected a whole number"),
         ('{"body": 1, "group": 1.5}', [], "a group must be"),
-        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; it is a dict"),
+        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; expected a dict"),
         ('{"id": 1}', ["--group-field", "account"], "it has no field 'account' for the group; it has 'id'"),
         ('{"account": null}', ["--group-field", "account"], "its 'account' is null, where the group is expected"),
         ("[1]", ["--group-field", "account"], "it is no JSON object"),
@@ -339,7 +339,7 @@ def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
     assert f"inturn ack {Q} {message['receipt']} (or nack" in ran.stderr
     assert "'inturn groups shop.db#payments' says why" in run("receive", Q).stderr
     out("nack", Q, message["receipt"])
-    assert "its lease is over" in told("ack", Q, message["receipt"])
+    assert "its lease has expired" in told("ack", Q, message["receipt"])
     receipt, rest = out("receive", Q, "--keep").split(", ", 1)
     assert rest == "group g, attempt 2: a"
     out("ack", Q, receipt)
@@ -395,7 +395,7 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
     session = payments.session("a", lock_s=600)
     assert session is not None
     assert out("queue", "park", Q, "b", "no\nsuch").startswith("b is parked; to let it go on: inturn queue resume")
-    assert "group 'a' was not parked: somebody has it" in told("queue", "park", Q, "a", "x")
+    assert "group 'a' was not parked: it is locked or" in told("queue", "park", Q, "a", "x")
     table = out("groups", Q)
     assert "locked until" in table
     assert "parked: no\\nsuch" in table
@@ -537,7 +537,7 @@ def test_redrive_puts_messages_back_in_their_old_places(payments: Queue) -> None
     assert out("redrive", "shop.db#dead") == "1 message moved back; 0 left in shop.db#dead."
     assert [each.body for each in payments.peek()] == ["a", "b", "c"]
     assert out("redrive", Q, "--to", "dead") == "3 messages moved to dead; 0 left in shop.db#payments."
-    assert "there is no queue 'x'" in told("redrive", "shop.db#dead", "--to", "x")
+    assert "no queue 'x'; existing queues: " in told("redrive", "shop.db#dead", "--to", "x")
 
 
 # --- real processes ---

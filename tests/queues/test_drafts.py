@@ -13,15 +13,15 @@ from inturn.queue import draft
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"revision": "7"}, "revision is '7'; it is a whole number"),
+        ({"revision": "7"}, "revision is '7'; expected a whole number"),
         ({"revision": 1.5}, "revision is 1.5"),
         ({"revision": True}, "revision is True"),
         ({"revision": 2**63}, "at most 64 bits"),
-        ({"delay_s": "5"}, "delay_s is '5'; it is a number of seconds"),
+        ({"delay_s": "5"}, "delay_s is '5'; expected a number of seconds"),
         ({"delay_s": True}, "delay_s is True"),
         ({"delay_s": float("nan")}, "delay_s is nan"),
         ({"delay_s": -1}, "delay_s is -1"),
-        ({"attributes": "a=1"}, "attributes is 'a=1'; it is a dict"),
+        ({"attributes": "a=1"}, "attributes is 'a=1'; expected a dict"),
         ({"attributes": [1]}, "attributes is [1]"),
         ({"attributes": {"at": object()}}, "it is not JSON"),
         ({"group": 1.5}, "a group must be"),
@@ -30,7 +30,7 @@ from inturn.queue import draft
         ({"dedup_id": 5}, "dedup_id is 5; it is a text"),
         ({"body": "a\udc00"}, "the body 'a\\udc00' has half a surrogate pair at 1"),
         ({"body": object()}, "it is not JSON"),
-        ({"body": "x" * (limits.BODY_BYTES + 1)}, "1,048,576 fit"),
+        ({"body": "x" * (limits.BODY_BYTES + 1)}, "at most 1,048,576 are allowed"),
     ],
 )
 def test_what_does_not_fit_is_refused(wrong: dict[str, Any], words: str) -> None:

@@ -53,7 +53,7 @@ def test_a_place_of_what_came_after_the_copy_is_refused_for_good(
         reader = db.queue("q").reader("r")
         for _ in range(3):
             for act in (reader.commit, reader.seek, lambda place: reader.read(after=place)):
-                with pytest.raises(StoreMismatch, match="put back from an older copy"):
+                with pytest.raises(StoreMismatch, match="restored from an older copy"):
                     act(late)
             assert [each.body for each in reader.read(1, after=early)] == ["m2"]
             reader.commit(early)

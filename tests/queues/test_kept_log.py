@@ -238,7 +238,7 @@ def test_the_log_is_read_by_number_group_revision_and_time(address: str) -> None
     assert [each.body["n"] for each in queue.log(group="g", last_revision=2)] == [1, 2]
     assert len(queue.log(since=begin)) == 4
     assert queue.log(until=begin) == []
-    with pytest.raises(InputError, match="name the group"):
+    with pytest.raises(InputError, match="first_revision and last_revision need a group"):
         queue.log(first_revision=1)
     with pytest.raises(InputError, match="time zone"):
         queue.log(since=dt.datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
@@ -261,10 +261,10 @@ def test_a_reader_seeks_by_number_time_and_revision(address: str) -> None:
     assert [each.body for each in reader.read()] == [1, 2, 3, 4, 5]
     reader.seek(time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
     assert reader.read() == []
-    with pytest.raises(InputError, match="no message of the group 'g' with revision 77"):
+    with pytest.raises(InputError, match="no message of group 'g' with revision 77"):
         reader.seek(group="g", revision=77)
-    with pytest.raises(InputError, match="give one"):
+    with pytest.raises(InputError, match="takes exactly one of"):
         reader.seek()
-    with pytest.raises(InputError, match="give one"):
+    with pytest.raises(InputError, match="takes exactly one of"):
         reader.seek(0, time=begin)
     db.close()

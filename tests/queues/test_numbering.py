@@ -134,8 +134,11 @@ def test_verbs(address: str) -> None:
     ("arguments", "text"),
     [
         ({"revision": "next"}, "has no group"),
-        ({"revision": "nxt", "group": "a"}, "'nxt'; it is a whole number"),
-        ({"expected_revision": 1, "group": "a"}, "it goes with revision='next', not None"),
+        ({"revision": "nxt", "group": "a"}, "revision is 'nxt'; expected a whole number"),
+        (
+            {"expected_revision": 1, "group": "a"},
+            "expected_revision is 1, but revision is None; it needs revision='next'",
+        ),
         ({"expected_revision": -1, "revision": "next", "group": "a"}, "expected_revision is -1"),
         ({"expected_revision": True, "revision": "next", "group": "a"}, "expected_revision is True"),
     ],

@@ -35,7 +35,7 @@ def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
 def test_what_is_there_is_opened(tmp_path: Path) -> None:
     inturn.open(tmp_path / "a b%20?.db").close()
     with inturn.open(tmp_path / "a b%20?.db", create=False) as db:
-        with pytest.raises(NoSuchQueue, match="no queue 'q'; there are: none"):
+        with pytest.raises(NoSuchQueue, match="no queue 'q'; existing queues: none"):
             db.queue("q", create=False)
         assert db.queues() == []
         db.queue("q")

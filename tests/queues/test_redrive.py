@@ -48,9 +48,9 @@ def test_those_that_came_from_nowhere_are_in_nobodys_way(pair: tuple[Queue, Queu
 
 def test_a_target_that_cannot_be_is_refused(pair: tuple[Queue, Queue]) -> None:
     _, dead = pair
-    with pytest.raises(NoSuchQueue, match="no queue 'x'; there are: dead, q"):
+    with pytest.raises(NoSuchQueue, match="no queue 'x'; existing queues: dead, q"):
         dead.redrive(to="x")
-    with pytest.raises(InputError, match="in it already"):
+    with pytest.raises(InputError, match="to is 'dead', the queue itself; name another queue"):
         dead.redrive(to="dead")
     for limit in (0, -1, "1"):
         with pytest.raises(InputError, match="limit is"):

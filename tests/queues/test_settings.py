@@ -14,12 +14,12 @@ def test_for_ever_is_none_and_no_number(name: str) -> None:
 
 
 def test_a_dead_letter_queue_is_there_first(db: Database) -> None:
-    with pytest.raises(NoSuchQueue, match="make the dead_letter queue 'dead' before 'q'; there are: none"):
+    with pytest.raises(NoSuchQueue, match=r"no queue 'dead', the dead_letter queue of 'q'; .* existing queues: none"):
         db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
     assert db.queues() == []
     db.queue("dead")
     queue = db.queue("q", QueueSettings(dead_letter="dead", max_receives=3))
-    with pytest.raises(NoSuchQueue, match="queue 'daed' before 'q'; there are: dead, q"):
+    with pytest.raises(NoSuchQueue, match=r"no queue 'daed', .* existing queues: dead, q"):
         queue.configure(dead_letter="daed")
     assert queue.info().settings.dead_letter == "dead"
 

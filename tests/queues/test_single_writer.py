@@ -83,7 +83,7 @@ def test_verbs(address: str) -> None:
         with queue.single_writer("a", name="one") as one:
             assert one.send("m", revision="next").revision == 1
             assert len(one.send_many([draft("m"), draft("m", group="a")])) == 2
-            with pytest.raises(InputError, match="'b'; this is the writer of 'a' alone"):
+            with pytest.raises(InputError, match="'b'; this writer sends only to group 'a'"):
                 one.send_many([draft("m", group="b")])
             assert one.renew(60) == one.leased_until
             with pytest.raises(WriterHeld, match="is 'one'") as held:

@@ -139,10 +139,10 @@ def test_plain_dicts_have_the_columns_that_the_file_has(spark: SparkSession, com
 
 
 NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
-    "no such file": (["{here}/none.py:orders"], 1, "PipelineError: there is no file {here}/none.py"),
+    "no such file": (["{here}/none.py:orders"], 1, "PipelineError: file {here}/none.py does not exist"),
     "no name": (["{here}/orders.py"], 1, "write ledger.py:ledger or package.module:name"),
-    "no such module": (["no_such_module:orders"], 1, "there is no module 'no_such_module'"),
-    "no pipeline": (["{here}/orders.py:not_one"], 1, "has no pipeline 'not_one'; it has orders, plain"),
+    "no such module": (["no_such_module:orders"], 1, "no module 'no_such_module'"),
+    "no pipeline": (["{here}/orders.py:not_one"], 1, "orders.py; existing pipelines: orders, plain"),
     "no messages": (["{here}/orders.py:orders", "--from", "{here}/none.json"], 1, "InputError: there is no file or"),
     "no known ending": (["{here}/orders.py:orders", "--from", "{here}/orders.py"], 1, "add --format parquet, json or"),
     "no known format": (["{here}/orders.py:orders", "--format", "xml"], 1, "--format 'xml' is not known"),

@@ -194,7 +194,7 @@ NOT_DONE = {
         1,
         "InputError: engines=['worker', 'flink']; there are",
     ),
-    "no such pipeline": (["none"], 1, "PipelineError: ledger.py has no pipeline 'none'; it has ledger, "),
+    "no such pipeline": (["none"], 1, "PipelineError: no pipeline 'none' in ledger.py; existing pipelines: ledger, "),
     "no messages wanted": (["ledger", "--limit", 0], 2, "Invalid value for '--limit'"),
     "arrival in days": (
         ["timed", "--disorder"],

@@ -109,7 +109,7 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, 
     done = ran(folder, "app.py:ledger", "--queue", "new.db#paymnts", "--until-empty")
     assert (done.returncode, done.stderr) == (
         1,
-        "NoSuchQueue: there is no queue 'paymnts'; there are: credits, payments\n",
+        "NoSuchQueue: no queue 'paymnts'; existing queues: credits, payments\n",
     )
 
 
@@ -318,16 +318,16 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
         ([], "nothing to work on"),
         (["app.py:ledger"], "--queue DATABASE#QUEUE"),
         (["app.py:ledger", "--queue", "shop.db"], "names no queue"),
-        (["app.py:ledger", "--queue", "shop.db#none"], "there is no queue 'none'"),
-        (["app.py:none", "--queue", "shop.db#payments"], "it has ledger, copy"),
-        ([*ONE[:3], "--deliver", "app.py:none"], "has no function 'none'"),
+        (["app.py:ledger", "--queue", "shop.db#none"], "no queue 'none'; existing queues: "),
+        (["app.py:none", "--queue", "shop.db#payments"], "existing pipelines: ledger, copy"),
+        ([*ONE[:3], "--deliver", "app.py:none"], "no function or inturn.To 'none'"),
         ([*ONE, "--concurrency", "0"], "concurrency"),
         ([*ONE, "--processes", "0"], "processes is 0"),
         ([*ONE, "--health", "nowhere"], "HOST:PORT"),
         (["--concurrency", "3"], "belong to a pipeline"),
         ([*ONE, "--log-level", "loud"], "debug, info, warning, error"),
         (["--config", "none.toml"], "none.toml: No such file"),
-        (["--config", "app.py"], "this is no TOML"),
+        (["--config", "app.py"], "app.py: invalid TOML"),
     ],
 )
 def test_what_cannot_be_begun_is_refused_in_a_sentence(

@@ -34,30 +34,32 @@ def draft(
 
     Args:
         body: the content. Text and bytes are sent as they are, any other value as JSON.
-        group: the message's group, a str, int, date or UUID; None: no group, so it waits for no other message.
+        group: the message's group, a str, int, date or UUID; None: no group, so the message waits for no other message.
         revision: the message's place in its group, if the producer knows it; ``next``: the queue numbers the group's
             messages, from 1 and without gaps.
-        expected_revision: with ``next``, the last revision of the group; if it is another, the send is refused.
+        expected_revision: with ``next``, the last revision of the group; if the group's last revision differs, the send
+            is refused.
         dedup_id: the deduplication id. A second send with the same id is a duplicate.
         delay_s: the delay before the message can be received, in seconds; None: the queue's default.
         attributes: metadata, sent as a JSON object.
 
     Raises:
-        InputError: if an argument is invalid; the text says which and why.
+        InputError: if an argument is invalid; the message names it and the reason.
     """
     content, data = _encoded(body)
     if attributes is not None and not isinstance(attributes, Mapping):
-        raise InputError(f"attributes is {attributes!r}; it is a dict, which is sent as a JSON object")
+        raise InputError(f"attributes is {attributes!r}; expected a dict, which is sent as a JSON object")
     more = None if attributes is None else _json(dict(attributes), "attributes").decode()
     size = len(data) if more is None else len(data) + len(more)
     if size > limits.BODY_BYTES:
         raise InputError(
-            f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit: store it and send its address"
+            f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed: store the content "
+            "elsewhere and send its address"
         )
     if observer.active is not None:
         more = observer.active.carried(more, limits.BODY_BYTES - size)
     if delay_s is not None and not (_is_number(delay_s, int | float) and 0 <= delay_s <= limits.DELAY_S):
-        raise InputError(f"delay_s is {delay_s!r}; it is a number of seconds from 0 to {limits.DELAY_S}")
+        raise InputError(f"delay_s is {delay_s!r}; expected a number of seconds from 0 to {limits.DELAY_S}")
     place: int | None = None
     numbering: Numbering | None = None
     if revision is not None or expected_revision is not None:
@@ -75,7 +77,7 @@ def draft(
 
 
 def traced(one: Draft) -> Draft:
-    """Return a draft with the current trace context in its attributes, if somebody observes, it fits and has none."""
+    """Return a draft with the current trace context in its attributes, if tracing is on, and it fits and has none."""
     if observer.active is None:
         return one
     size = len(one.body if isinstance(one.body, bytes) else one.body.encode()) + len((one.attributes or "").encode())
@@ -106,19 +108,20 @@ def _utf8(what: str, text: str) -> bytes:
 
 
 def _place(revision: object, expected: int | None, group: object) -> tuple[int | None, Numbering | None]:
-    """Return the revision that the producer gives a message, or how the queue numbers it."""
+    """Return the revision that the producer assigned to a message, or the way in which the queue numbers it."""
     if revision != "next":
         if expected is not None:
-            raise InputError(f"expected_revision is {expected!r}; it goes with revision='next', not {revision!r}")
+            msg = f"expected_revision is {expected!r}, but revision is {revision!r}; it needs revision='next'"
+            raise InputError(msg)
         if not isinstance(revision, int) or isinstance(revision, bool) or abs(revision) > limits.REVISION:
-            raise InputError(f"revision is {revision!r}; it is a whole number of at most 64 bits, or 'next'")
+            raise InputError(f"revision is {revision!r}; expected a whole number of at most 64 bits, or 'next'")
         return revision, None
     if group is None:
-        raise InputError("revision is 'next', and the message has no group: the queue numbers the messages of a group")
+        raise InputError("revision is 'next', but the message has no group; pass group=")
     if expected is None:  # the usual case
         return None, _NEXT
     if not (_is_number(expected, int) and 0 <= expected <= limits.REVISION):
-        raise InputError(f"expected_revision is {expected!r}; it is the group's last revision, 0 if it has none")
+        raise InputError(f"expected_revision is {expected!r}; expected the group's last revision, 0 if it has none")
     return None, Numbering(expected)
 
 

@@ -1,4 +1,4 @@
-"""The log of a queue: all its messages in order, acknowledged or not, as far as they are kept."""
+"""The log of a queue: its messages in order, acknowledged or not, as far back as they are kept."""
 
 import datetime as dt
 
@@ -42,8 +42,8 @@ def log(  # noqa: PLR0913 - each is a bound of the part that is read
 ) -> Command[list[LoggedMessage]]:
     """Return messages of the log in the order of their sequence numbers, acknowledged or not.
 
-    Acknowledged messages are there as long as the settings ``keep_for`` and ``keep_bytes``, or a reader, keep them. To
-    go on, ask again with ``after`` the sequence number of the last message.
+    Acknowledged messages are kept as long as the settings ``keep_for`` and ``keep_bytes``, or a reader, require. To
+    continue, call it again with the sequence number of the last message as ``after``.
 
     Args:
         queue: the queue.
@@ -64,7 +64,7 @@ def log(  # noqa: PLR0913 - each is a bound of the part that is read
     check_limit(limit)
     named = None if group is None else group_name(group)
     if named is None and (first_revision is not None or last_revision is not None):
-        raise InputError("a revision counts within its group; name the group")
+        raise InputError("first_revision and last_revision need a group; pass group=")
     since_ms, until_ms = time_ms("since", since), time_ms("until", until)
 
     def look(store: Store, _now_ms: int) -> list[LoggedMessage]:
@@ -82,13 +82,13 @@ def log(  # noqa: PLR0913 - each is a bound of the part that is read
 
 
 def time_ms(name: str, time: dt.datetime | None) -> int | None:
-    """Return a time in milliseconds since 1970, rounded up; None as it is.
+    """Return a time in milliseconds since 1970, rounded up; None for None.
 
     Raises:
-        InputError: if it is no datetime with a time zone.
+        InputError: if it is not a datetime with a time zone.
     """
     if time is None:
         return None
     if not isinstance(time, dt.datetime) or time.tzinfo is None:
-        raise InputError(f"{name} is {time!r}; it is a datetime with a time zone, such as datetime.now(UTC)")
+        raise InputError(f"{name} is {time!r}; expected a datetime with a time zone, such as datetime.now(UTC)")
     return -((dt.datetime(1970, 1, 1, tzinfo=dt.UTC) - time) // dt.timedelta(milliseconds=1))

@@ -43,7 +43,7 @@ class MessageProperties:
 
     @property
     def revision(self) -> int | None:
-        """The message's place in its group, as given by the producer."""
+        """The message's place in its group, as assigned by the producer or the queue."""
         return self._entry.revision
 
     @property
@@ -137,7 +137,7 @@ class Receipt(NamedTuple):
 
 
 class Message(MessageProperties):
-    """A received message: acknowledge it or give it back before its lease ends."""
+    """A received message: settle it before its lease ends, such as with ``ack`` or ``nack``."""
 
     def __init__(self, delivery: Delivery, writer: Writer, queue: str) -> None:
         super().__init__(delivery.entry)
@@ -174,20 +174,20 @@ class Message(MessageProperties):
         """Acknowledge the message: it is never delivered again.
 
         Raises:
-            LeaseExpired: if the lease is over; nothing is changed then.
+            LeaseExpired: if the lease has expired; nothing is changed then.
         """
         return settling(self.queue, [self], SettleAction.ACK).within(tx)
 
     @operation
     def nack(self, tx: Transaction | None = None, *, delay_s: float | None = None) -> Command[None]:
-        """Give the message back to its old place in the group; the group goes to the end of the line.
+        """Return the message to its old place in the group; the group moves to the end of the ready queue.
 
         Args:
             tx: the caller's transaction.
             delay_s: the time until it can be received again, in seconds; None: by the queue's ``retry_delay_s``.
 
         Raises:
-            LeaseExpired: if the lease is over.
+            LeaseExpired: if the lease has expired.
         """
         return settling(self.queue, [self], SettleAction.NACK, delay_s).within(tx)
 
@@ -196,24 +196,24 @@ class Message(MessageProperties):
         """Extend the lease to ``timeout_s`` seconds from now; a message of a session extends the whole session.
 
         Raises:
-            LeaseExpired: if the lease is over.
+            LeaseExpired: if the lease has expired.
         """
         return settling(self.queue, [self], SettleAction.EXTEND, timeout_s).within(tx)
 
     @operation
     def defer(self, tx: Transaction | None = None) -> Command[None]:
-        """Set the message aside, so that later messages of its group can go on.
+        """Set the message aside, so that later messages of its group can be received.
 
         It can be received only with ``fetch``, by its sequence number. A deferral uses up no attempt.
 
         Raises:
-            LeaseExpired: if the lease is over.
+            LeaseExpired: if the lease has expired.
         """
         return settling(self.queue, [self], SettleAction.DEFER).within(tx)
 
     @operation
     def reject(self, note: str, tx: Transaction | None = None, *, to: str | None = None) -> Command[None]:
-        """Move the message to another queue with a note; later messages of its group can go on.
+        """Move the message to another queue with a note; later messages of its group can be received.
 
         Args:
             note: the reason, cut to ``limits.ERROR_LENGTH`` characters.
@@ -221,7 +221,7 @@ class Message(MessageProperties):
             to: the target queue; None: the dead-letter queue of the message's queue.
 
         Raises:
-            LeaseExpired: if the lease is over.
+            LeaseExpired: if the lease has expired.
             InputError: if no target is named and the queue has no dead-letter queue, or the note is not text.
             NoSuchQueue: if the target does not exist.
         """
@@ -231,7 +231,7 @@ class Message(MessageProperties):
             info = queue_of(store, self.queue)
             target = to or info.settings.dead_letter
             if target is None:
-                raise InputError(f"the queue {self.queue!r} has no dead_letter queue; name one: reject(…, to=…)")
+                raise InputError(f"queue {self.queue!r} has no dead_letter queue; name the target: reject(…, to=…)")
             queue_of(store, target)
             change = Settlement(self.sequence_number, self.fencing_token, SettleAction.MOVE, to=target, note=why)
             _all_done([change], store.settle(info, [change], now_ms))
@@ -240,17 +240,17 @@ class Message(MessageProperties):
 
 
 def check_own(messages: Sequence[LeaseNumbers], writer: Writer) -> None:
-    """Refuse messages from another database, in which their numbers and tokens name other messages."""
+    """Refuse messages from another database: here their numbers and tokens name other messages."""
     for each in messages:
         if isinstance(each, Message) and each.writer is not writer and not writer.is_own(each.writer.identity()):
-            raise InputError(f"{each!r} was received from a queue {each.queue!r} of another database; settle it there")
+            raise InputError(f"{each!r} was received from queue {each.queue!r} of another database; settle it there")
 
 
 def settling(
     queue: str, messages: Sequence[LeaseNumbers], act: SettleAction, seconds: float | None = 0
 ) -> Command[None]:
     """Return a command that applies one act to messages of a queue; ``seconds=None``: after the queue's own delay."""
-    ms = None if seconds is None else milliseconds("the time", seconds)
+    ms = None if seconds is None else milliseconds("timeout_s" if act is SettleAction.EXTEND else "delay_s", seconds)
     changes = [Settlement(each.sequence_number, each.fencing_token, act, ms) for each in messages]
     return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
 
@@ -258,7 +258,7 @@ def settling(
 def milliseconds(what: str, seconds: float) -> int:
     """Return a time-out in milliseconds, after checking it."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
-        raise InputError(f"{what} is {seconds!r}; it is a number of seconds from 0 to {limits.VISIBILITY_S}")
+        raise InputError(f"{what} is {seconds!r}; expected a number of seconds from 0 to {limits.VISIBILITY_S}")
     return round(seconds * 1000)
 
 
@@ -270,13 +270,13 @@ def group_name(group: object) -> str:
 def check_limit(limit: int) -> None:
     """Check the number of messages to read at once."""
     if not isinstance(limit, int) or not 1 <= limit <= limits.READ_MESSAGES:
-        raise InputError(f"limit is {limit!r}; it is a number from 1 to {limits.READ_MESSAGES}")
+        raise InputError(f"limit is {limit!r}; expected a whole number from 1 to {limits.READ_MESSAGES}")
 
 
 def check_messages(number: int) -> None:
     """Check the number of messages to receive at once."""
     if not isinstance(number, int) or not 1 <= number <= limits.RECEIVE_MESSAGES:
-        raise InputError(f"max_messages is {number!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
+        raise InputError(f"max_messages is {number!r}; expected a whole number from 1 to {limits.RECEIVE_MESSAGES}")
 
 
 def visibility(timeout_s: float | None) -> int | None:
@@ -311,8 +311,9 @@ def _all_done(changes: Sequence[Settlement], verdicts: Sequence[SettleResult]) -
     ]
     if failed:
         change, verdict = failed[0]
-        why = "its lease is over" if verdict is SettleResult.EXPIRED else "it is not in the queue any more"
-        more = f", and {len(failed) - 1} more like it" if len(failed) > 1 else ""
+        why = "its lease has expired" if verdict is SettleResult.EXPIRED else "it is no longer in the queue"
+        more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
         raise LeaseExpired(
-            f"message {change.sequence_number} was not changed: {why}{more}; somebody else may have it, or has done it"
+            f"message {change.sequence_number} was not changed: {why}{more}; another consumer may hold it or have "
+            "processed it"
         )

@@ -97,7 +97,7 @@ class Bound(Generic[P, T_co]):
             except InturnError as refusal:
                 if cancelled is None:
                     raise
-                cancelled.add_note(f"said again after the cancellation: {refusal}")
+                cancelled.add_note(f"the call was repeated after the cancellation, and failed: {refusal}")
             if cancelled is not None:
                 raise cancelled
             return answer
@@ -108,23 +108,23 @@ def _runner(writer: Runner, tx: Transaction | None) -> Runner:
 
 
 def _joined(writer: Runner, tx: Transaction) -> Joined:
-    """Return the runner for commands in a caller's transaction, if that is one of this database."""
+    """Return the runner for commands in a caller's transaction, if the transaction belongs to this database."""
     if isinstance(tx, Joined):
         is_own: Callable[[str], bool] | None = getattr(writer, "is_own", None)
         if is_own is None or not is_own(tx.identity):
             raise InputError(
-                "tx is a transaction of another database, in which this would be done instead; give it one that "
-                "transaction() of this Database has begun, or of another Database over the same file or tables"
+                "tx is a transaction of another database; pass one of transaction() of this Database, or of another "
+                "Database over the same file or tables"
             )
         return tx
     adopt: Callable[[Any], Joined] | None = getattr(writer, "adopt", None)
     if adopt is None:
-        raise InputError(f"tx is {tx!r}; it is that of `with db.transaction() as tx:`")
+        raise InputError(f"tx is {tx!r}; expected the transaction of `with db.transaction() as tx:`")
     return adopt(tx)
 
 
 class Operation(Generic[S, P, T_co]):
-    """A method that returns a command; made by :func:`operation`."""
+    """A method that returns a command; created by :func:`operation`."""
 
     def __init__(self, method: Callable[Concatenate[S, P], Command[T_co]]) -> None:
         self._method = method

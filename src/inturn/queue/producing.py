@@ -1,6 +1,6 @@
 """The producer's side of a queue: numbered groups, the writer of a group, and priorities.
 
-    writer = orders.single_writer("order-7", name="shop-1")    # nobody else sends to the group now
+    writer = orders.single_writer("order-7", name="shop-1")    # no other producer sends to the group now
     with writer:                                                # gives the lease up at the end
         writer.send({"paid": 5})
         writer.renew()
@@ -36,8 +36,8 @@ T = TypeVar("T")
 class GroupWriter:
     """The lease of a group's only producer, from ``queue.single_writer(group)``. For ``with`` and ``async with``.
 
-    Its messages are refused with WriterHeld once another producer has taken over. It can go on for as long as nobody
-    has, even when the lease is over.
+    Its messages are refused with WriterHeld once another producer has taken over. Until then it may continue, even
+    after the lease has expired.
 
     Attributes:
         queue: the name of the queue.
@@ -60,7 +60,7 @@ class GroupWriter:
 
     @property
     def leased_until(self) -> dt.datetime:
-        """The time from which on another producer may take over, as of the last renewal outside a transaction."""
+        """The end of the lease as of the last renewal outside a transaction; then another producer may take over."""
         return time_of(self._until_ms)
 
     @operation
@@ -78,7 +78,7 @@ class GroupWriter:
         """Append a message to the group; see :meth:`Queue.send`.
 
         Raises:
-            WriterHeld: if another producer has taken over; it is named.
+            WriterHeld: if another producer has taken over; the error names it.
         """
         one = draft(
             body,
@@ -93,10 +93,10 @@ class GroupWriter:
 
     @operation
     def send_many(self, drafts: Iterable[Draft], tx: Transaction | None = None) -> Command[list[Sent]]:
-        """Append messages made by :func:`draft` to the group, all or none; their group may be left out.
+        """Append messages made by :func:`draft` to the group, all or none; their group may be omitted.
 
         Raises:
-            WriterHeld: if another producer has taken over; it is named.
+            WriterHeld: if another producer has taken over; the error names it.
             InputError: if one is of another group.
         """
         own = [traced(each)._replace(group=self.group, epoch=self.epoch) for each in map(self._of_group, drafts)]
@@ -104,7 +104,7 @@ class GroupWriter:
 
     def _of_group(self, one: Draft) -> Draft:
         if one.group not in {None, self.group}:
-            raise InputError(f"a message is of the group {one.group!r}; this is the writer of {self.group!r} alone")
+            raise InputError(f"a message has group {one.group!r}; this writer sends only to group {self.group!r}")
         return one
 
     @operation
@@ -119,7 +119,7 @@ class GroupWriter:
             The new end.
 
         Raises:
-            WriterHeld: if another producer has taken over; it is named.
+            WriterHeld: if another producer has taken over; the error names it.
         """
         ms = self._lease_ms if lease_s is None else _lease_ms(lease_s)
 
@@ -133,7 +133,7 @@ class GroupWriter:
 
     @operation
     def release(self, tx: Transaction | None = None) -> Command[None]:
-        """Give the lease up, so that any producer can take it at once; without effect if another has taken over."""
+        """Give the lease up, so that any producer can take it at once; without effect if another one has taken over."""
         request = WriterRequest(WriterVerb.RELEASE, epoch=self.epoch)
         return _asking(self.queue, self.group, request, lambda _answer: None, tx)
 
@@ -178,14 +178,14 @@ def single_writer(
     Args:
         queue: the queue.
         group: the group.
-        name: the name of the producer, which others are told; None: host, process and a random part. The same name
-            takes its own lease over at once, as after a restart.
-        lease_s: the length of the lease, in seconds; then another producer may take over.
+        name: the name of the producer, shown to other producers; None: host, process and a random part. A producer of
+            the same name takes the lease over at once, such as after a restart.
+        lease_s: the length of the lease, in seconds; after it another producer may take over.
         take_over: whether to take the lease even if another producer has it.
         tx: the caller's transaction.
 
     Raises:
-        WriterHeld: if another producer has the lease; it is named.
+        WriterHeld: if another producer has the lease; the error names it.
         InputError: if an argument is invalid, or the queue does not have ``single_writer``.
         NoSuchQueue: if the queue was deleted.
     """
@@ -204,17 +204,17 @@ def single_writer(
 
 @operation
 def last_revision(queue: NamedQueue, group: object, tx: Transaction | None = None) -> Command[int]:
-    """Return the last revision that the queue gave in a group; 0: none."""
+    """Return the last revision that the queue assigned in a group; 0: none."""
     known = group_name(group)
     return Read(queue.name, lambda store, _now_ms: _last_revision(store, queue.name, known)).within(tx)
 
 
 @operation
 def number_from(queue: NamedQueue, group: object, revision: int, tx: Transaction | None = None) -> Command[None]:
-    """Let the queue number a group whose revisions its producer gave before: its next revision is this one.
+    """Let the queue number a group whose producer assigned the revisions before; the next revision is this one.
 
-    From then on, a revision that a producer gives is refused in the group. Nothing is changed if that is the group's
-    next revision already.
+    From then on, the group refuses messages with a revision of the producer's own. Nothing is changed if the queue
+    numbers the group already and its next revision is this one.
 
     Raises:
         RevisionMismatch: if the queue numbers the group already, and its next revision is another.
@@ -222,7 +222,7 @@ def number_from(queue: NamedQueue, group: object, revision: int, tx: Transaction
     """
     known = group_name(group)
     if isinstance(revision, bool) or not isinstance(revision, int) or not 1 <= revision < limits.REVISION:
-        raise InputError(f"revision is {revision!r}; it is a whole number from 1 to {limits.REVISION - 1}")
+        raise InputError(f"revision is {revision!r}; expected a whole number from 1 to {limits.REVISION - 1}")
 
     def begin(store: Any, _now_ms: int) -> None:
         kept: ProducerStore = store
@@ -233,15 +233,15 @@ def number_from(queue: NamedQueue, group: object, revision: int, tx: Transaction
 
 @operation
 def prioritize(queue: NamedQueue, group: object, priority: int, tx: Transaction | None = None) -> Command[None]:
-    """Set the priority of a group, in a queue with a ``priority_lead``; it holds until it is set again.
+    """Set the priority of a group, in a queue with a ``priority_lead``; it applies until it is set again.
 
     A group of a higher priority is received first: each level puts its messages ``priority_lead`` messages ahead of
-    their places. So no group waits for ever: it is passed only by messages sent soon after it.
+    their places. So no group waits for ever: only messages sent soon after its own can pass it.
 
     Args:
         queue: the queue.
         group: the group.
-        priority: a whole number; 0 is that of every group at first, and below it are those that can wait.
+        priority: a whole number; every group begins with 0, and a negative number lets the group wait.
         tx: the caller's transaction.
 
     Raises:
@@ -249,13 +249,14 @@ def prioritize(queue: NamedQueue, group: object, priority: int, tx: Transaction 
     """
     known = group_name(group)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > limits.PRIORITY:
-        raise InputError(f"priority is {priority!r}; it is a whole number from {-limits.PRIORITY} to {limits.PRIORITY}")
+        expected = f"expected a whole number from {-limits.PRIORITY} to {limits.PRIORITY}"
+        raise InputError(f"priority is {priority!r}; {expected}")
 
     def put(store: Any, now_ms: int) -> None:
         kept: ProducerStore = store
         info = queue_of(store, queue.name)
         if info.settings.priority_lead is None:
-            msg = f"the queue {queue.name!r} has no priorities; queue.configure(priority_lead=1000) gives it some"
+            msg = f"queue {queue.name!r} has no priorities; enable them with queue.configure(priority_lead=1000)"
             raise InputError(msg)
         kept.set_priority(info, known, priority, now_ms)
 
@@ -286,9 +287,7 @@ def _asking(
         kept: ProducerStore = store
         info = queue_of(store, queue)
         if not info.settings.single_writer:
-            msg = (
-                f"the queue {queue!r} takes messages of any producer; queue.configure(single_writer=True) changes that"
-            )
+            msg = f"queue {queue!r} accepts any producer; change this with queue.configure(single_writer=True)"
             raise InputError(msg)
         return answered(kept.writer(info, group, request, now_ms))
 
@@ -298,7 +297,7 @@ def _asking(
 def _lease_ms(seconds: float) -> int:
     ms = milliseconds("lease_s", seconds)
     if ms == 0:
-        raise InputError(f"lease_s is {seconds!r}: the lease would be over at once; it is more")
+        raise InputError(f"lease_s is {seconds!r}; expected a number greater than 0")
     return ms
 
 

@@ -144,7 +144,7 @@ class Queue:
     ) -> Command[Sent]:
         """Append a message that is hidden until a time; a time in the past does not hide it.
 
-        Later messages of its group wait behind it, as with a delay.
+        Later messages of its group wait for it, as with a delay.
 
         Raises:
             InputError: if an argument is invalid, such as a time without a zone or too far in the future.
@@ -152,7 +152,7 @@ class Queue:
             QueueFull: if the queue has ``max_depth`` messages.
         """
         if not isinstance(at, dt.datetime) or at.tzinfo is None:
-            msg = f"at is {at!r}; it is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
+            msg = f"at is {at!r}; expected a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
             raise InputError(msg)
         at_ms = round(at.timestamp() * 1000)
         one = draft(body, group=group, revision=revision, dedup_id=dedup_id, attributes=attributes)
@@ -160,14 +160,14 @@ class Queue:
         def put(store: Store, now_ms: int) -> Sent:
             delay_ms = max(0, at_ms - now_ms)
             if delay_ms > limits.DELAY_S * 1000:
-                raise InputError(f"at is {at}; a message is hidden for {limits.DELAY_S // 86_400} days at most")
+                raise InputError(f"at is {at}; expected a time in at most {limits.DELAY_S // 86_400} days")
             return store.send(queue_of(store, self.name), [one._replace(delay_ms=delay_ms)], now_ms)[0]
 
         return Ask(self.name, put).within(tx)
 
     @operation
     def cancel(self, sequence_number: int, tx: Transaction | None = None) -> Command[bool]:
-        """Remove a message that was scheduled or delayed at its send, before its time comes; readers lose it too.
+        """Remove a message that was scheduled or delayed at its send, before its time; readers no longer see it.
 
         Its deduplication id stays known.
 
@@ -191,10 +191,10 @@ class Queue:
 
         Args:
             max_messages: the maximum number of messages.
-            wait_s: how long to wait if there is none, in seconds.
+            wait_s: the time to wait for a message, in seconds.
             visibility_timeout_s: the length of the lease, in seconds; None: the queue's default.
             group: the only group to receive from; None: any.
-            tx: the caller's transaction, in which nothing is waited for.
+            tx: the caller's transaction; in one, the receive does not wait.
         """
         check_messages(max_messages)
         return Receive(
@@ -210,7 +210,7 @@ class Queue:
     def fetch(
         self, sequence_number: int, *, visibility_timeout_s: float | None = None, tx: Transaction | None = None
     ) -> Command[Message | None]:
-        """Lease a deferred message; if it is given back, it is deferred again.
+        """Lease a deferred message; if it is nacked, it is deferred again.
 
         Returns:
             The message; None if there is no such deferred message, it is leased, or its group is locked or parked.
@@ -221,10 +221,10 @@ class Queue:
 
     @operation
     def ack(self, messages: Sequence[LeaseNumbers], tx: Transaction | None = None) -> Command[None]:
-        """Acknowledge several messages, each independently; receipts will do where the messages are elsewhere.
+        """Acknowledge several messages, each independently; a receipt can stand for a message of another process.
 
         Raises:
-            LeaseExpired: if a lease is over, naming the messages; the others are acknowledged.
+            LeaseExpired: if a lease has expired; the other messages are acknowledged.
         """
         check_own(messages, self.writer)
         return settling(self.name, messages, SettleAction.ACK).within(tx)
@@ -233,7 +233,7 @@ class Queue:
     def nack(
         self, messages: Sequence[LeaseNumbers], *, delay_s: float | None = None, tx: Transaction | None = None
     ) -> Command[None]:
-        """Give several messages back."""
+        """Return several messages to their places; see :meth:`Message.nack`."""
         check_own(messages, self.writer)
         return settling(self.name, messages, SettleAction.NACK, delay_s).within(tx)
 
@@ -245,7 +245,7 @@ class Queue:
         check_own(messages, self.writer)
         return settling(self.name, messages, SettleAction.EXTEND, timeout_s).within(tx)
 
-    # --- looking ---
+    # --- inspecting ---
 
     @operation
     def peek(
@@ -286,7 +286,7 @@ class Queue:
 
     @operation
     def configure(self, /, **settings: Any) -> Command[QueueSettings]:
-        """Change the named settings; the others stay.
+        """Change the named settings, and no others.
 
         Raises:
             InputError: if a value is invalid or a setting unknown.
@@ -294,7 +294,7 @@ class Queue:
         """
         unknown = sorted(settings.keys() - QueueSettings.__dataclass_fields__.keys())
         if unknown:
-            msg = f"there is no setting {unknown[0]!r}; there are {', '.join(QueueSettings.__dataclass_fields__)}"
+            msg = f"no setting {unknown[0]!r}; existing settings: {', '.join(QueueSettings.__dataclass_fields__)}"
             raise InputError(msg)
 
         def change(store: Store, _now_ms: int) -> QueueSettings:
@@ -311,7 +311,7 @@ class Queue:
     def purge(self, tx: Transaction | None = None) -> Command[int]:
         """Remove all messages, leased and deferred ones too, and forget their deduplication ids; return their number.
 
-        Locks, states and parking of groups stay: they are not about these messages.
+        Locks, states and parking of groups are not changed: they belong to the groups, not to these messages.
         """
 
         def clear(store: Store, _now_ms: int) -> int:
@@ -338,12 +338,15 @@ class Queue:
 
 
 def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
-    """Check that the dead-letter queue exists: with a misspelt name, failing messages would never leave."""
+    """Check that the dead-letter queue exists: with a misspelt name, failing messages would never leave the queue."""
     if settings.dead_letter is None or settings.dead_letter == name:
         return
     if settings.dead_letter not in store.queues:
         known = ", ".join(sorted(store.queues)) or "none"
-        raise NoSuchQueue(f"make the dead_letter queue {settings.dead_letter!r} before {name!r}; there are: {known}")
+        raise NoSuchQueue(
+            f"no queue {settings.dead_letter!r}, the dead_letter queue of {name!r}; create it first; "
+            f"existing queues: {known}"
+        )
 
 
 def _sending(queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft], wait_s: float) -> Send[T]:

@@ -17,8 +17,8 @@ from inturn.store.writer.group_commit import Writer
 class Reader:
     """A named position in the log of a queue, like a Kafka consumer group.
 
-    Messages that it has not read stay readable, acknowledged or not, until the queue's retention removes them. A reader
-    that was never used starts with the messages that are there.
+    Messages that it has not read stay readable, acknowledged or not, until the queue's retention removes them. A new
+    reader starts with the oldest existing message.
     """
 
     def __init__(self, writer: Writer, queue: str, name: str) -> None:
@@ -96,7 +96,7 @@ class Reader:
         revision: int | None = None,
         tx: Transaction | None = None,
     ) -> Command[None]:
-        """Set the position, even to an older one if its messages are still there; give one of the three.
+        """Set the position, even to an older one if its messages still exist; pass exactly one of the three.
 
         Args:
             sequence_number: a number or place, after which the next read begins; 0: the start.
@@ -106,11 +106,11 @@ class Reader:
             tx: the caller's transaction.
 
         Raises:
-            InputError: if not exactly one of the three is given, or the log has no such revision.
+            InputError: if not exactly one of the three is passed, or the log has no such revision.
             StoreMismatch: if the place is not in the queue's history.
         """
         if [sequence_number, time, revision].count(None) != 2 or (group is None) != (revision is None):
-            raise InputError("give one to seek(): a sequence number or place, a time, or a group with a revision")
+            raise InputError("seek() takes exactly one of: a sequence number or place, a time, a group with a revision")
         at_ms, named = time_ms("time", time), None if group is None else group_name(group)
 
         def find(store: Store, _now_ms: int) -> None:
@@ -119,8 +119,8 @@ class Reader:
                 found = store.log(info, LogSpan(0, None, named, revision, revision), 1)
                 if not found:
                     raise InputError(
-                        f"the log of {info.name!r} has no message of the group {named!r} with revision {revision}: it "
-                        "was never sent, or is not kept any more"
+                        f"no message of group {named!r} with revision {revision} in the log of queue "
+                        f"{info.name!r}: it was never sent, or is no longer kept"
                     )
                 self._set(store, found[0].entry.sequence_number - 1)
             else:
@@ -130,7 +130,7 @@ class Reader:
 
     @operation
     def delete(self, tx: Transaction | None = None) -> Command[None]:
-        """Delete the reader: nothing is kept for it any more."""
+        """Delete the reader: messages are no longer kept for it."""
 
         def forget(store: Store, _now_ms: int) -> None:
             info = queue_of(store, self.queue)
@@ -143,7 +143,7 @@ class Reader:
         info = queue_of(store, self.queue)
         position = _number(store, info, given)
         if position > info.last:
-            raise InputError(f"the last message of {info.name!r} is {info.last}; nobody can have read up to {position}")
+            raise InputError(f"{position} is beyond the end of queue {info.name!r}; its last message is {info.last}")
         info.readers[self.name] = max(position, info.readers.get(self.name, 0)) if forth else position
         store.save(info.name, info)
 
@@ -155,8 +155,8 @@ def _number(store: Store, info: QueueInfo, given: int | QueuePosition) -> int:
     number, incarnation = given
     if not is_valid(QueuePosition(number, incarnation), store.incarnation(info, number), info.last):
         raise StoreMismatch(
-            f"{given} is no place of the queue {info.name!r}: the database was put back from an older copy since, or "
-            "is another one, and has given its number to other messages, if at all. Put back the right one; or go on "
-            "with this one: see what the messages after the copy were, and seek() the number to begin after"
+            f"{given} is not a place of queue {info.name!r}: the database was restored from an older copy, or is "
+            "another one, so the number may belong to another message. Restore the right database; or continue with "
+            "this one: check which messages were sent after the copy, and seek() to the number after which to begin"
         )
     return number

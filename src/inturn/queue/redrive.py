@@ -1,4 +1,4 @@
-"""Redrive: messages of a dead-letter queue go back to their old places."""
+"""Redrive: messages of a dead-letter queue return to their old places."""
 
 from collections.abc import Callable
 
@@ -22,20 +22,20 @@ def redrive(
     where: Callable[[StoredMessage], bool] | None = None,
     tx: Transaction | None = None,
 ) -> Command[int]:
-    """Move messages out of a dead-letter queue: each back to where it came from, or all to one queue.
+    """Move messages out of a dead-letter queue: each back to the queue that it came from, or all to one queue.
 
-    A message that returns to the queue of its first send takes its old place there, ahead of all that was sent
-    after it. Leased messages stay, and those for whose queue has ``max_depth`` messages.
+    A message that returns to the queue of its first send takes its old place there, ahead of all messages sent after
+    it. A message stays if it is leased, or if its target queue has ``max_depth`` messages.
 
     Args:
         queue: the dead-letter queue.
         limit: the maximum number of messages, the oldest first.
         to: the target queue; None: the queue that each message came from.
-        where: returns whether a message is moved; None: all are. It is called in the transaction.
+        where: returns whether a message is moved; None: all messages. It is called in the transaction.
         tx: the caller's transaction.
 
     Returns:
-        How many were moved; messages that were sent here directly stay, unless ``to`` is given.
+        The number of messages moved; messages that were sent here directly stay, unless ``to`` is given.
 
     Raises:
         InputError: if ``to`` is the queue itself.
@@ -43,7 +43,7 @@ def redrive(
     """
     check_limit(limit)
     if to == queue.name:
-        msg = f"the messages of {to!r} are in it already; name another queue, or none: each back to its own"
+        msg = f"to is {to!r}, the queue itself; name another queue, or omit it to return each message to its own queue"
         raise InputError(msg)
 
     def move(store: Store, now_ms: int) -> int:

@@ -1,7 +1,7 @@
 """Sessions: a group locked for one receiver, as in Azure Service Bus, with a state that outlives the receiver.
 
     if session := payments.session(wait_s=20):                 # the next free group; or a named one
-        with session:                                          # gives back unsettled messages at the end
+        with session:                                          # returns unsettled messages at the end
             for message in session.receive(10):
                 with db.transaction() as tx:
                     session.set_state(after(session.state(tx), message), tx=tx)
@@ -9,7 +9,7 @@
 
 core/queue/sessions.py defines what a lock allows, and how parked groups behave. Sessions and ordinary receives can
 share a queue. A session takes a group only when none of its messages is leased. While it lasts, ordinary receives get
-no messages of the group; a receiver that was there first keeps its lease.
+no messages of the group; a receiver that already has a lease keeps it.
 """
 
 import datetime as dt
@@ -46,8 +46,8 @@ _LOG = EventLogger("queue")
 class Session:
     """A locked group, exclusive to this session until the lock ends. For ``with`` and ``async with``.
 
-    All verbs but :meth:`close`, :meth:`peek` and :meth:`deferred` raise LeaseExpired once the lock is over, and change
-    nothing then.
+    All verbs but :meth:`close`, :meth:`peek` and :meth:`deferred` raise LeaseExpired once the lock has ended, and
+    change nothing then.
 
     Attributes:
         queue: the name of the queue.
@@ -100,8 +100,8 @@ class Session:
 
         Args:
             max_messages: the maximum number of messages.
-            wait_s: how long to wait if there is none, in seconds; the end of the lock ends the wait.
-            tx: the caller's transaction, in which nothing is waited for.
+            wait_s: the time to wait for a message, in seconds; the end of the lock ends the wait.
+            tx: the caller's transaction; in one, the call does not wait.
         """
         check_messages(max_messages)
 
@@ -144,12 +144,12 @@ class Session:
         """
         if state is not None and not (isinstance(state, bytes) and len(state) <= limits.STATE_BYTES):
             what = f"{len(state):,} bytes" if isinstance(state, bytes) else repr(state)
-            raise InputError(f"the state is {what}; it is None or bytes, {limits.STATE_BYTES:,} at most")
+            raise InputError(f"the state is {what}; expected None or at most {limits.STATE_BYTES:,} bytes")
         return self._ask(SessionRequest(SessionVerb.SET_STATE, self.fencing_token, state=state), _nothing, tx)
 
     @operation
     def park(self, reason: str, tx: Transaction | None = None) -> Command[None]:
-        """End the session and park the group: it is received by nobody until a person resumes it.
+        """End the session and park the group: it cannot be received until an operator resumes it.
 
         Unsettled messages return to their old places; new messages queue behind them.
 
@@ -162,7 +162,7 @@ class Session:
 
     @operation
     def close(self, tx: Transaction | None = None) -> Command[None]:
-        """Release the group and give back unsettled messages; do nothing if the lock is over already."""
+        """Release the group and return unsettled messages to their places; do nothing if the lock has already ended."""
         return AskSession(
             self.queue, self.group, SessionRequest(SessionVerb.CLOSE, self.fencing_token), _nothing
         ).within(tx)
@@ -200,8 +200,8 @@ class Session:
     def _unless_lost(self, found: T | None) -> T:
         if found is None:
             raise LeaseExpired(
-                f"the session of {self.group!r} is over, and nothing was changed: its lock has expired, or it was "
-                "closed; somebody else may have the group. Take it again, and renew in time"
+                f"the session of group {self.group!r} has ended, and nothing was changed: its lock has expired, or it "
+                "was closed; another consumer may hold the group. Open a new session, and renew it in time"
             )
         return found
 
@@ -215,9 +215,9 @@ def session(
     Args:
         queue: the queue.
         group: the group, which may be empty; None: the oldest group that an ordinary receive could take from.
-        wait_s: how long to wait if it is not free, in seconds.
+        wait_s: the time to wait for the group to become free, in seconds.
         lock_s: the length of the lock unless renewed, in seconds.
-        tx: the caller's transaction, in which nothing is waited for.
+        tx: the caller's transaction; in one, the call does not wait.
 
     Returns:
         The session; None if the group is locked or parked, or one of its messages is leased.
@@ -247,7 +247,7 @@ def park(queue: NamedQueue, group: object, reason: str, tx: Transaction | None =
 
     def told(answer: SessionAnswer) -> None:
         if answer.verdict is not SettleResult.DONE:
-            msg = f"group {name!r} was not parked: somebody has it, or a message of it; try again when it is free"
+            msg = f"group {name!r} was not parked: it is locked or one of its messages is leased; retry when it is free"
             raise QueueError(msg)
         _tell_parked(queue.name, name, reason)
 
@@ -272,7 +272,7 @@ def resume(queue: NamedQueue, group: object, tx: Transaction | None = None) -> C
 def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transaction | None = None) -> Command[list[str]]:
     """Resume parked groups as :meth:`parked` listed them, in one transaction; return the names of those resumed.
 
-    A group that was resumed, or parked again, since it was listed stays as it is.
+    A group that was resumed, or parked again, since it was listed is not changed.
     """
     seen = list(groups)
 
@@ -296,7 +296,7 @@ def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transactio
 def parked(
     queue: NamedQueue, limit: int = 100, *, after: ParkedGroup | None = None, tx: Transaction | None = None
 ) -> Command[list[ParkedGroup]]:
-    """Return parked groups with their reasons, in the order in which they were parked; ``after``: those behind one."""
+    """Return parked groups with their reasons, in the order of parking, beginning after ``after``."""
     check_limit(limit)
     behind = FIRST_PARKED if after is None else (after.parked_ms, after.group)
 
@@ -312,7 +312,7 @@ def _tell_parked(queue: str, group: str, reason: str) -> None:
 
 
 def _tell_resumed(queue: str, group: str) -> None:
-    _LOG.info("resume", queue, "group %(group)r of %(queue)r goes on; it was parked", queue=queue, group=group)
+    _LOG.info("resume", queue, "group %(group)r of %(queue)r is resumed", queue=queue, group=group)
 
 
 def _nothing(_answer: SessionAnswer) -> None:
@@ -322,7 +322,7 @@ def _nothing(_answer: SessionAnswer) -> None:
 def _lock_ms(seconds: float) -> int:
     ms = milliseconds("lock_s", seconds)
     if ms == 0:
-        msg = f"lock_s is {seconds!r}: the lock would be over at once; it is more, up to {limits.VISIBILITY_S}"
+        msg = f"lock_s is {seconds!r}; expected a number greater than 0, up to {limits.VISIBILITY_S}"
         raise InputError(msg)
     return ms
 

@@ -49,7 +49,7 @@ def open_reader(target: str, timeout_s: float) -> PipelineReader:
     try:
         from inturn.store.postgres.reader import PostgresPipelineReader
     except ImportError as error:
-        raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
+        raise SetupError(f"PostgreSQL needs psycopg: pip install 'inturn[postgres]' ({error})") from error
     return PostgresPipelineReader(target, timeout_s)
 
 

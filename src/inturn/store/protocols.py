@@ -34,7 +34,7 @@ from inturn.store.sources import SourceStore
 
 def no_such_queue(name: str, there: Iterable[str]) -> NoSuchQueue:
     """Return the error for a queue name that is not among the existing ones."""
-    return NoSuchQueue(f"there is no queue {name!r}; there are: {', '.join(sorted(there)) or 'none'}")
+    return NoSuchQueue(f"no queue {name!r}; existing queues: {', '.join(sorted(there)) or 'none'}")
 
 
 class Store(Protocol):

@@ -369,7 +369,7 @@ def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> No
     at = {"path": f"{tmp_path}/none.db#payments"}
     with pytest.raises(StoreError, match=r"there is no database '.*none\.db'"):
         QueueSource(at).schema()
-    with pytest.raises(NoSuchQueue, match="there is no queue 'paymets'; there are: other, payments"):
+    with pytest.raises(NoSuchQueue, match="no queue 'paymets'; existing queues: other, payments"):
         QueueSource({"path": f"{tmp_path}/shop.db#paymets"}).schema()
     with pytest.raises(InputError, match=r'write load\("shop.db#payments"\)'):
         QueueSource({}).schema()
@@ -385,7 +385,7 @@ def test_a_server_or_a_queue_that_is_not_there(queue: Queue, at: str, postgres_s
     with pytest.raises(StoreError, match=r"postgresql://ann@127.0.0.1:1/shop: connection") as told:
         QueueSource(nowhere).schema()
     assert "secret" not in f"{told.getrepr(style='long', chain=True)}".replace(nowhere["path"], "")
-    with pytest.raises(NoSuchQueue, match="there is no queue 'paymets'; there are: other, payments"):
+    with pytest.raises(NoSuchQueue, match="no queue 'paymets'; existing queues: other, payments"):
         QueueSource({"path": f"{at}#paymets"}).schema()
     with pytest.raises(InputError, match=r"^'postgresql://ann@h/shop' names no queue: write load\("):
         QueueSource({"path": "postgresql://ann:secret@h/shop"}).schema()
