@@ -435,7 +435,7 @@ async def test_a_deadline_may_be_for_ever_but_must_be_a_number() -> None:
     broker = QueueBroker()
     async with broker.turn("a"):
         task = broker.submit(nothing, 1, group="a", timeout_s=math.inf)
-        with pytest.raises(InputError, match="is a number of seconds"):
+        with pytest.raises(InputError, match=r"timeout_s is .*; expected a number of seconds"):
             broker.submit(nothing, group="a", timeout_s=math.nan)
         await asyncio.sleep(1e6)
     assert await task == 1
@@ -458,7 +458,7 @@ def test_a_call_that_raises_leaves_nobody_in_the_queue(bad: Any, is_busy: bool) 
             turn,
         ]
         for call in calls:
-            with pytest.raises(InputError, match="is a number of seconds"):
+            with pytest.raises(InputError, match=r"timeout_s is .*; expected a number of seconds"):
                 await call()
         unhashable: Any = []
         for add in (broker.submit, broker.post):
@@ -570,7 +570,7 @@ async def test_a_turn_is_used_once() -> None:
     turn = broker.turn("a")
     for _ in range(2):
         async with turn:
-            with pytest.raises(RuntimeError, match="used once"):
+            with pytest.raises(RuntimeError, match="can be used only once"):
                 await turn
         turn = broker.turn("a")
     assert broker.active == 0
@@ -1196,7 +1196,7 @@ def test_a_block_that_fails_is_stopped_and_its_tasks_are_cancelled(how: str) -> 
 async def test_a_task_cannot_wait_for_its_own_end() -> None:
     broker = QueueBroker()
     for wait in (broker.drain, broker.stop):
-        with pytest.raises(RuntimeError, match="would wait for its own end"):
+        with pytest.raises(RuntimeError, match="it would deadlock; "):
             await broker.submit(wait)
     assert await broker.submit(nothing, 1) == 1
 
@@ -1206,7 +1206,7 @@ async def test_a_caller_cannot_wait_for_the_end_of_its_own_turn() -> None:
     broker = QueueBroker()
     async with broker.turn("a"):
         for wait in (broker.drain, broker.stop):
-            with pytest.raises(RuntimeError, match="would wait for its own end"):
+            with pytest.raises(RuntimeError, match="it would deadlock; "):
                 await wait()
         other = asyncio.create_task(broker.drain())
         await settle()
@@ -1214,7 +1214,7 @@ async def test_a_caller_cannot_wait_for_the_end_of_its_own_turn() -> None:
     await other
     held = await broker.turn("a")
     asyncio.get_running_loop().call_later(1, held.ack)
-    with pytest.raises(RuntimeError, match="would wait for its own end"):
+    with pytest.raises(RuntimeError, match="it would deadlock; "):
         await broker.drain()
     await asyncio.sleep(1)
     await broker.drain()

@@ -148,9 +148,9 @@ async def test_a_posted_task_has_no_result_to_share() -> None:
     count = Count()
     async with QueueBroker() as broker:
         broker.post(count, dedup_id="a")
-        with pytest.raises(InputError, match="the task with the dedup_id 'a' was posted, so it has no result"):
+        with pytest.raises(InputError, match="the first task with dedup_id 'a' was posted, so it has no result"):
             broker.submit(count, dedup_id="a")
-        with pytest.raises(InputError, match="hold=True has no dedup_id"):
+        with pytest.raises(InputError, match="hold=True and dedup_id exclude each other"):
             broker.submit(count, dedup_id="b", hold=True)
         with pytest.raises(TypeError):
             broker.submit(count, dedup_id=[])
@@ -208,7 +208,7 @@ async def test_ids_that_are_over_are_forgotten_as_others_come() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "1", True, float("nan")])
 def test_a_window_is_a_number_of_seconds(wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"dedup_window_s is .*; it is a number of seconds, or None for ever"):
+    with pytest.raises(InputError, match=r"dedup_window_s is .*; expected a number of seconds, or None for ever"):
         QueueBroker(dedup_window_s=wrong)
 
 

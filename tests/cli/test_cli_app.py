@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a database": (["w.db"], WRITE_LEDGER),
     "a database and nothing behind the #": (["w.db#"], WRITE_LEDGER),
     "a database without pipelines": (["empty.db"], "write empty.db#PIPELINE; it has no pipelines yet"),
-    "a pipeline that is not there": (["w.db#legder"], "there is no pipeline 'legder'; there are: ledger"),
+    "a pipeline that is not there": (["w.db#legder"], "no pipeline 'legder'; existing pipelines: ledger"),
     "a database that is not there": (
         ["none.db#ledger"],
         "there is no database 'none.db'; in its directory there are: empty.db, w.db",

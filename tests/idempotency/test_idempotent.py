@@ -109,7 +109,7 @@ def test_unless_nobody_knows_what_it_has_done(bank: Bank) -> None:
     charge = idempotent(bank.handler(times_out), key=by_name, store=keys, timeout_s=30, hold_on=(TimeoutError,))
     with pytest.raises(TimeoutError):
         bank.call(charge, "ada")
-    with pytest.raises(KeyInProgress, match="'ada' is in progress: come again, in 30 s at the latest") as told:
+    with pytest.raises(KeyInProgress, match="key 'ada' is in progress; retry in at most 30 s") as told:
         bank.call(charge, "ada")
     assert told.value.retry_after_s == 30
     now = 30_000
@@ -206,7 +206,7 @@ def test_a_result_that_cannot_be_kept_is_an_error_and_nothing_runs_twice(bank: B
     assert keys.try_lock("ada") == Completed("ada", "null")
     charge = idempotent(bank.handler(lambda to, amount: 5), key=by_name, store=MemoryKeys(), result_type=Receipt)
     for _ in range(2):
-        with pytest.raises(InputError, match="the result 5 is no <class"):
+        with pytest.raises(InputError, match="the result 5 is not a valid <class"):
             bank.call(charge, "ada")
     assert len(bank.calls) == 2
 
@@ -224,12 +224,12 @@ def test_one_that_took_too_long_is_told(bank: Bank) -> None:
         return 1
 
     charge = idempotent(bank.handler(slow), key=by_name, store=keys, timeout_s=30)
-    with pytest.raises(LockLost, match="somebody else is at it now"):
+    with pytest.raises(LockLost, match="another caller holds it now"):
         bank.call(charge, "ada")
     assert isinstance(keys.try_lock("ada"), InProgress)
     with pytest.raises(OSError, match="slow and failed") as told:
         bank.call(charge, "bob", 0)
-    assert "its idempotency key was not released" in told.value.__notes__[0]
+    assert "the idempotency key was not released" in told.value.__notes__[0]
 
 
 def test_a_decorated_method_and_what_is_not_a_function() -> None:
@@ -265,7 +265,7 @@ def test_what_would_run_without_its_lock_is_refused() -> None:
 
     keys = MemoryKeys()
     charge = idempotent(plain, key=str, store=keys)
-    with pytest.raises(InputError, match="make it async def"):
+    with pytest.raises(InputError, match="define the handler with async def"):
         charge("ada")
     assert keys.try_lock("ada")
 

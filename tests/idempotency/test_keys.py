@@ -65,7 +65,7 @@ def test_a_key_can_be_known_for_ever(harness: KeyHarness) -> None:
 def test_the_same_key_with_another_payload_is_an_error(harness: KeyHarness) -> None:
     lock = harness.try_lock("tx-1", payload={"to": "ada", "amount": 5})
     for _ in ("in progress", "completed"):
-        with pytest.raises(KeyConflict, match="'tx-1' was used for another payload"):
+        with pytest.raises(KeyConflict, match="key 'tx-1' was already used for another payload"):
             harness.try_lock("tx-1", payload={"to": "ada", "amount": 6})
         assert not harness.try_lock("tx-1", payload={"amount": 5, "to": "ada"})
         assert not harness.try_lock("tx-1")  # who gives none has nothing to compare
@@ -82,15 +82,15 @@ def test_an_owner_whose_time_is_over_changes_nothing(harness: KeyHarness, verb: 
     more = [30] if verb == "extend" else []
     late = harness.try_lock("tx-1", 30)
     harness.move(31)
-    with pytest.raises(LockLost, match="its time was over"):
+    with pytest.raises(LockLost, match="it has expired"):
         getattr(harness, verb)(late, *more)
     successor = harness.try_lock("tx-1", 30)
     assert successor.fencing_token > late.fencing_token
-    with pytest.raises(LockLost, match="somebody else is at it now"):
+    with pytest.raises(LockLost, match="another caller holds it now"):
         getattr(harness, verb)(late, *more)
     assert isinstance(harness.try_lock("tx-1"), InProgress)
     harness.accept(successor, "the successor's")
-    with pytest.raises(LockLost, match="somebody else has done it since"):
+    with pytest.raises(LockLost, match="another caller has completed the work"):
         getattr(harness, verb)(late, *more)
     assert harness.try_lock("tx-1").result == "the successor's"
 
@@ -117,7 +117,7 @@ def test_an_accept_whose_answer_got_lost_is_said_again(harness: KeyHarness) -> N
     harness.accept(lock, 2)
     assert harness.try_lock("tx-1").result == 1
     for undo in (lambda: harness.release(lock), lambda: harness.extend(lock, 5)):
-        with pytest.raises(LockLost, match="it was accepted before"):
+        with pytest.raises(LockLost, match="it was already accepted"):
             undo()
 
 

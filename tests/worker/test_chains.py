@@ -288,7 +288,7 @@ def test_a_queue_of_another_database_is_refused_and_the_same_one_opened_twice_is
         payments, elsewhere = db.queue("payments"), other.queue("credits")
         with pytest.raises(InputError, match=r"another database than 'payments'.*pass a function"):
             inturn.work(DEBITS, payments, deliver=elsewhere, until="empty")
-        with pytest.raises(NoSuchQueue, match="there are: payments"):
+        with pytest.raises(NoSuchQueue, match="existing queues: payments"):
             inturn.work(DEBITS, payments, deliver=To("credits"), until="empty")
         with pytest.raises(InputError, match="deliver is 'credits'; it is a function, a queue, or"):
             inturn.work(DEBITS, payments, deliver="credits", until="empty")  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
     code, said = command("explain", at, "a")
     assert said.startswith("Group a is parked: the handler raised on revision 2")
     assert "It holds 2 messages: revision 2, revision 3." in said
-    assert "1 output of it is not delivered." in said
+    assert "1 output of the group is not delivered." in said
     assert re.search(r'Its state after turn \d: {"balance": 1}', said)
     code, said = command("explain", at, "early")
     assert said.startswith("Group early waits for revision 1")
@@ -101,10 +101,10 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
 
 def test_what_is_not_there_is_told(db: Database, at: str) -> None:
     target = at.removesuffix("#ledger")
-    assert "there is no pipeline 'legder'; there are: ledger" in command("parked", "list", f"{target}#legder")[1]
+    assert "no pipeline 'legder'; existing pipelines: ledger" in command("parked", "list", f"{target}#legder")[1]
     assert "there is no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
     assert not Path("shup.db").exists()
-    with pytest.raises(StoreError, match="there are: ledger"):
+    with pytest.raises(StoreError, match="existing pipelines: ledger"):
         look(target, "legder")
 
 
@@ -155,7 +155,7 @@ def test_a_decision_is_carried_out(
 
 def test_a_decision_waits_for_a_worker(db: Database, at: str) -> None:
     code, said = command("parked", "drop", at, "a", "--wait-s", "0")
-    assert (code, "a worker takes it as soon as one runs" in said) == (0, True)
+    assert (code, "a worker applies it as soon as one runs" in said) == (0, True)
     assert "and not taken yet: drop." in command("explain", at, "a")[1]
     work(db, [row(4)])
     assert DatabaseInspector(db, "ledger").group("a").reached == 4
@@ -206,7 +206,7 @@ def test_why_outputs_are_not_delivered_is_explained(db: Database, at: str) -> No
     with Worker(definition(), db.queue("q"), deliver=refuse, retry=inturn.Retry(1, "1 hour")):
         assert tried.wait(DEADLINE_S)
     said = command("explain", at, "well")[1]
-    assert "1 output of it is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said
+    assert "1 output of the group is not delivered. deliver has failed 1 time: OSError: the bank is closed." in said
 
 
 def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) -> None:
@@ -219,8 +219,8 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert "not tried again: see redeliver" in command("parked", "list", at)[1]
     listed = {each["group"]: each for each in json.loads(command("parked", "list", at, "--json")[1])}
     assert (listed["well"]["status"], listed["well"]["next_try"]) == ("refused", None)
-    assert "The first is refused: " in (said := command("explain", at, "well")[1])
-    assert "DeliveryRefused: no account of this name. `inturn parked redeliver` tries again." in said
+    assert "The first was refused: " in (said := command("explain", at, "well")[1])
+    assert "DeliveryRefused: no account of this name. Try again with `inturn parked redeliver`." in said
     assert [each.status for each in db.pipeline("ledger").failing()] == ["refused"] * 2
     assert command("parked", "list", at, "--limit", "9" * 20)[0] == 2
     said = command("parked", "list", at, "--limit", "1")[1]

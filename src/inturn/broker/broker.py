@@ -1,7 +1,7 @@
 """A broker: gives slots to tasks and callers of one event loop, and runs the tasks.
 
-:mod:`inturn.core.scheduler` decides who is next. Each active task has a worker. When the task ends, the worker goes on
-with the task that gets its slot, or ends if there is none. So nothing is left over when there is no work.
+:mod:`inturn.core.scheduler` chooses the next one. Each active task has a worker. When the task ends, the worker
+continues with the task that gets its slot, or ends if there is none. So no worker is left when there is no work.
 """
 
 import asyncio
@@ -29,20 +29,21 @@ STOPPED = "the broker was stopped"
 class QueueBroker:
     """A broker that gives slots to tasks and callers of one event loop.
 
-    At most ``max_active`` are active at once, and at most one of each group; the oldest that may go is first. An active
-    one holds a slot until it is acknowledged: a block by its end, a task by its end or, with ``hold=True``, by ``ack``.
+    At most ``max_active`` tasks and callers are active at once, and at most one of each group; the oldest that may
+    start is first. An active one holds a slot until it is acknowledged: a block by its end, a task by its end or, with
+    ``hold=True``, by ``ack``.
 
     As ``async with QueueBroker() as broker:`` it is drained and stopped at the end of the block. On an error it is
     stopped and its tasks are cancelled. It may be used only in the thread of its loop.
 
     Args:
         max_active: the number of slots.
-        max_queued: the number that may wait for a slot before others are refused with ``QueueFull``.
+        max_queued: the number that may wait for a slot; further ones are refused with ``QueueFull``.
         fairness: ``oldest`` first, or ``ungrouped-first``: tasks without a group before those of groups.
-        dedup_window_s: the time for which a ``dedup_id`` is known, in seconds; None for ever.
+        dedup_window_s: the time for which a ``dedup_id`` is known, in seconds; None: for ever.
 
     Raises:
-        InputError: if one of them is invalid.
+        InputError: if an argument is invalid.
     """
 
     def __init__(
@@ -78,12 +79,12 @@ class QueueBroker:
         """Return a slot for the caller's own code: ``async with broker.turn("acct-1", timeout_s=5):``.
 
         Args:
-            group: the group, of which at most one is active; None is no group.
-            timeout_s: the maximum wait in seconds; None for ever, 0 not at all.
+            group: the group, of which at most one is active; None: no group.
+            timeout_s: the maximum wait in seconds; None: no limit, 0: no wait.
 
         Returns:
-            A turn to be entered or awaited. That raises ``QueueFull`` at once, and ``TurnTimeout`` or ``BrokerStopped``
-            during the wait.
+            A turn to be entered or awaited. Entering raises ``QueueFull`` at once, and ``TurnTimeout`` or
+            ``BrokerStopped`` during the wait.
 
         Raises:
             InputError: if ``timeout_s`` is not a number of seconds.
@@ -104,20 +105,21 @@ class QueueBroker:
         Args:
             function: called in a copy of the caller's context when it gets its slot.
             args: its arguments.
-            group: the group, of which at most one is active; None is no group.
-            timeout_s: the maximum wait for its turn in seconds; None for ever, 0 not at all. A started task has no time
+            group: the group, of which at most one is active; None: no group.
+            timeout_s: the maximum wait for its turn in seconds; None: no limit, 0: no wait. A started task has no time
                 limit.
-            hold: whether it keeps its slot after a result, until ``Task.ack()`` or until the task is garbage. An error
-                frees the slot at once.
-            dedup_id: if the broker knows it already, nothing is run.
+            hold: whether it keeps its slot after a result, until ``Task.ack()`` or until the task is garbage-collected.
+                An error frees the slot at once.
+            dedup_id: if the broker already knows it, nothing is run.
 
         Returns:
-            The task, or the first with a known id: await it for the result. It runs even if it is dropped.
+            The task, or the first one with a known id: await it for the result. It runs even if the caller drops it.
 
         Raises:
-            QueueFull: if it would have to wait, and ``max_queued`` wait already.
+            QueueFull: if it would have to wait, and ``max_queued`` are already waiting.
             BrokerStopped: if the broker was stopped.
-            InputError: if ``timeout_s`` is no number of seconds, or ``hold`` or ``post`` do not go with ``dedup_id``.
+            InputError: if ``timeout_s`` is not a number of seconds, ``hold`` and ``dedup_id`` are combined, or
+                the first task with ``dedup_id`` was posted.
         """
         timeout_s = seconds_to_wait(timeout_s)
         if dedup_id is not None and (first := self._first_tasks.result_of(dedup_id, hold=hold)) is not None:
@@ -140,17 +142,17 @@ class QueueBroker:
     ) -> None:
         """Run ``await function(*args)`` in its turn, and discard the result.
 
-        For many small tasks without results, at less than half the cost of ``submit``. It has no deadline, and only
-        ``stop`` can cancel it. Its error goes to the event loop's exception handler, which logs it by default.
+        It is for many small tasks without results, at less than half the cost of ``submit``. The task has no deadline,
+        and only ``stop`` can cancel it. Its error goes to the event loop's exception handler, which logs it by default.
 
         Args:
             function: called in an empty context.
             args: its arguments.
-            group: the group, of which at most one is active; None is no group.
-            dedup_id: if the broker knows it already, nothing is run.
+            group: the group, of which at most one is active; None: no group.
+            dedup_id: if the broker already knows it, nothing is run.
 
         Raises:
-            QueueFull: if it would have to wait, and ``max_queued`` wait already.
+            QueueFull: if it would have to wait, and ``max_queued`` are already waiting.
             BrokerStopped: if the broker was stopped.
         """
         if self._stopped or self._loop is None:
@@ -172,7 +174,7 @@ class QueueBroker:
         hold: bool = False,
         dedup_id: Hashable = None,
     ) -> Task[T]:
-        """Submit a task like ``submit``, but wait for room where that raises ``QueueFull``.
+        """Submit a task like ``submit``, but wait for room where ``submit`` raises ``QueueFull``.
 
         The place in the order and the deadline count from the call. If the task is refused before there is room,
         awaiting the task raises the error. Cancelling a waiting caller cancels the task.
@@ -253,7 +255,7 @@ class QueueBroker:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:
-                raise RuntimeError("this broker is used in another event loop already")
+                raise RuntimeError("this broker is already used in another event loop; create one for each event loop")
             self._loop = loop
         if self._stopped:
             raise BrokerStopped(STOPPED)
@@ -272,9 +274,9 @@ class QueueBroker:
     def _refuse_within(self, name: str) -> None:
         caller = asyncio.current_task()
         if caller in self._workers:
-            raise RuntimeError(f"{name}() in a task of this broker would wait for its own end: call it outside")
+            raise RuntimeError(f"{name}() was called in a task of this broker: it would deadlock; call it outside")
         if any(task() is caller for task in self._turn_tasks.values()):
-            raise RuntimeError(f"{name}() in a turn of this broker would wait for its own end: leave the turn first")
+            raise RuntimeError(f"{name}() was called in a turn of this broker: it would deadlock; leave the turn first")
 
     def _wait(
         self, waiter: SlotWaiter[Any], timeout_s: float | None, let_in: Callable[[], object] | None = None
@@ -293,7 +295,7 @@ class QueueBroker:
 
     def _withdraw(self, waiter: SlotWaiter[Any]) -> None:
         place, waiter.place = waiter.place, None
-        assert place is not None  # noqa: S101 - for mypy; callers have looked
+        assert place is not None  # noqa: S101 - for mypy; callers have checked
         self._turns.withdraw(place)
         if waiter.deadline is not None:
             self._deadlines.left()
@@ -303,7 +305,7 @@ class QueueBroker:
         waiter.time_out()
 
     def _look_at(self, one: Place | Posted | None) -> Place | Posted | None:
-        """Return who gets a slot after ``Scheduler.next``, without late waiters; if none is active, end drains."""
+        """Return the next to get a slot after ``Scheduler.next``, skip late ones; if none is active, end drains."""
         while one is not None:
             if one[2] is not None:
                 return one
@@ -331,11 +333,11 @@ class QueueBroker:
     def _release_later(self, group: Hashable) -> None:
         """Release a slot from a finalizer, which may run at any moment and in any thread."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
                 self._loop.call_soon_threadsafe(self._release, group)
 
     def _grant(self, one: Place | Posted) -> None:
-        """Start whoever got a slot: resume a caller, or create a worker for a task."""
+        """Start the one that got a slot: resume a caller, or create a worker for a task."""
         if not needs_worker(one):
             one[1].set_result(None)
             return
@@ -346,7 +348,7 @@ class QueueBroker:
         worker.add_done_callback(self._worker_ended, context=nobodys)
 
     async def _work(self) -> None:
-        """Run the task that this worker was made for, and then each task that gets its slot."""
+        """Run the task for which this worker was created, and then each task that gets its slot."""
         worker = asyncio.current_task()
         if not isinstance(worker, BrokerWorker):
             return
@@ -359,7 +361,7 @@ class QueueBroker:
                 if args is not None:
                     try:
                         await run(*args)
-                    except BaseException as error:  # noqa: BLE001 - it is told, or raised again
+                    except BaseException as error:  # noqa: BLE001 - it is reported, or raised again
                         complain(worker.get_loop(), error)
                     one = turns.next(group)
                 else:
@@ -380,7 +382,7 @@ class QueueBroker:
             del one, run, args  # a kept error keeps this frame, which must not keep tasks alive
 
     def _hand_on(self, worker: BrokerWorker, one: Place | Posted | None) -> Place | Posted | None:
-        """Return what this worker is to run next; let others that get the slot start elsewhere."""
+        """Return the task that this worker runs next; start others that get the slot elsewhere."""
         one = self._look_at(one)
         # A pending cancellation must not reach another task.
         if one is not None and (worker.was_cancelled or not needs_worker(one)):

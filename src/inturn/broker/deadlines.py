@@ -1,7 +1,7 @@
-"""The timers of a broker: deadlines of those who wait, and a check for a broker that waits for itself.
+"""The timers of a broker: deadlines of waiters, and a check for a broker that waits for itself.
 
 All deadlines are in one heap, with one event loop timer for the first. A timer for each would cost more than the turn
-itself, which nearly always comes in time.
+itself, which nearly always begins in time.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from inturn.core.scheduler import Scheduler
 
 
 def seconds_to_wait(timeout_s: float | None) -> float | None:
-    """Return how long to wait in seconds; None, for ever, also if it is longer than an event loop's timer allows.
+    """Return the time to wait in seconds; None, no limit, also if it is longer than an event loop's timer allows.
 
     Raises:
         InputError: if it is not a number of seconds.
@@ -28,15 +28,15 @@ def seconds_to_wait(timeout_s: float | None) -> float | None:
     if timeout_s is None:
         return None
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or isnan(timeout_s):
-        raise InputError(f"timeout_s is {timeout_s!r}; it is a number of seconds, an int or a float, or None for ever")
+        raise InputError(f"timeout_s is {timeout_s!r}; expected a number of seconds, or None for no limit")
     return None if timeout_s > limits.BROKER_WAIT_S else timeout_s
 
 
 class Deadlines:
     """A heap of deadlines that refuses waiters in time.
 
-    A waiter that got its turn stays in the heap until it comes to the front, or until half of the heap has finished
-    waiting. So the clean-up costs each a constant share. The heap holds only weak references.
+    A waiter that got its turn stays in the heap until it reaches the front, or until half of the heap has finished
+    waiting. So the clean-up has a constant cost for each. The heap holds only weak references.
 
     Args:
         refuse: called with a waiter whose deadline has passed. On return the waiter must have no place, and ``left``
@@ -48,8 +48,8 @@ class Deadlines:
     def __init__(self, refuse: Callable[[SlotWaiter[Any]], object]) -> None:
         self._refuse = refuse
         self._heap: list[tuple[float, int, weakref.ref[SlotWaiter[Any]]]] = []
-        self._numbers = count()  # of equal deadlines the older comes first
-        self._gone = 0  # how many in the heap have finished waiting
+        self._numbers = count()  # of equal deadlines the older one is first
+        self._gone = 0  # number in the heap that have finished waiting
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -60,7 +60,7 @@ class Deadlines:
             self._set_timer(loop, deadline)
 
     def left(self) -> None:
-        """Count one added waiter as waiting no more."""
+        """Count one added waiter as no longer waiting."""
         self._gone += 1
         if self._gone > 32 + len(self._heap) // 2:
             self._heap = [each for each in self._heap if (waiter := each[2]()) is not None and waiter.place]
@@ -141,7 +141,7 @@ class StuckCheck:
         if len(holders) == self._slots.active > 0 and all(map(self._awaits_queued, holders)):
             _log.warning(
                 "a broker is stuck: all %d slots are held by tasks that wait for another slot of the same broker; "
-                "give what they wait for a timeout_s or another broker, or wait for it outside of the slot",
+                "give the inner tasks a timeout_s or another broker, or wait for them outside of the slot",
                 len(holders),
             )
 

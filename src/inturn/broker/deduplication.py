@@ -1,8 +1,8 @@
-"""The deduplication of a broker's tasks: which task was the first with an id, for as long as the id is remembered.
+"""The deduplication of a broker's tasks: the first task with each id, for as long as the id is remembered.
 
-The rule is that of queues, core/queue/deduplication.py: an id is known for a window from the first task on, whatever
-becomes of that task. But a task that did not get its turn, or was cancelled, is forgotten, so that it can be tried
-again.
+The rule is the same as for queues, core/queue/deduplication.py: an id is known for a window that begins with the first
+task, whatever its result. But a task that did not get its turn, or was cancelled, is forgotten, so that it can be
+submitted again.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ class FirstTasks:
         if window_s is not None and (
             isinstance(window_s, bool) or not isinstance(window_s, int | float) or not window_s >= 0
         ):
-            raise InputError(f"dedup_window_s is {window_s!r}; it is a number of seconds, or None for ever")
+            raise InputError(f"dedup_window_s is {window_s!r}; expected a number of seconds, or None for ever")
         self._opened = opened
         self._window_s = inf if window_s is None else window_s
-        self._first: dict[Hashable, tuple[Any, float]] = {}  # the oldest first, and so in the order in which they end
+        self._first: dict[Hashable, tuple[Any, float]] = {}  # the oldest first, so in the order in which they expire
 
     def find(self, dedup_id: Hashable) -> Any:
         """Return the first task with an id, ``POSTED`` if that has no result, or None if there is none."""
@@ -53,22 +53,20 @@ class FirstTasks:
         """Return the first task with an id, or None if there is none.
 
         Raises:
-            InputError: if that was posted, or if the new task would keep its slot (``hold``).
+            InputError: if that task was posted, or if the new task would keep its slot (``hold``).
         """
         if hold:
-            raise InputError(
-                "a task with hold=True has no dedup_id: whoever got the first task would share its slot; leave one out"
-            )
+            raise InputError("hold=True and dedup_id exclude each other: a duplicate would share the slot")
         first = self.find(dedup_id)
         if first is POSTED:
             raise InputError(
-                f"the task with the dedup_id {dedup_id!r} was posted, so it has no result; use submit or put for it"
+                f"the first task with dedup_id {dedup_id!r} was posted, so it has no result; use submit or put for it"
             )
         task: Task[Any] | None = first
         return task
 
     def remember(self, dedup_id: Hashable, first: Any) -> None:
-        """Remember a task, or ``POSTED``, as the first with its id; forget ids that are over or too many."""
+        """Remember a task, or ``POSTED``, as the first with its id; forget expired ids, and the oldest of too many."""
         now = self._opened().time()
         self._first.pop(dedup_id, None)
         self._first[dedup_id] = first, now + self._window_s

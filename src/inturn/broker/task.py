@@ -1,7 +1,7 @@
 """Tasks, from submission to result, and turns, which are slots for the caller's own code.
 
-One worker runs many tasks. An asyncio task for each would cost more than all the rest of a broker. Its duties are done
-here: each task has its own context, errors and cancellation.
+One worker runs many tasks. An asyncio task for each would cost more than all the rest of a broker. This module does
+the work of one instead: each task has its own context, errors and cancellation.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ class SlotWaiter(asyncio.Future[T]):
     It has no ``__init__``, which would add half to its cost: its broker sets the attributes.
 
     Attributes:
-        group: the group, of which at most one is active; None is no group.
+        group: the group, of which at most one is active; None: no group.
         place: its place while it waits; None before and after.
-        deadline: the end of the wait, in seconds of the loop's time; None is never.
+        deadline: the end of the wait, in seconds of the loop's time; None: no limit.
     """
 
     __slots__ = ("_broker", "deadline", "group", "place")
@@ -52,7 +52,7 @@ class SlotWaiter(asyncio.Future[T]):
         return super().cancel(msg)
 
     def time_out(self) -> None:
-        """Refuse it, since its deadline passed while it waited."""
+        """Refuse the waiter, since its deadline has passed."""
         self._fail(TurnTimeout("the deadline passed while the task waited for its turn"))
 
     def _fail(self, error: BaseException) -> None:
@@ -65,7 +65,7 @@ class Task(SlotWaiter[T]):
 
     It is an ``asyncio.Future``, for ``asyncio.gather``, ``wait`` and ``shield``. As with an asyncio task, cancelling a
     caller that awaits it cancels it too. It raises what the task raises, and ``TurnTimeout`` or ``BrokerStopped`` if
-    the task did not get its turn. Errors that nobody retrieves are not logged.
+    the task did not get its turn. Errors that are never retrieved are not logged.
     """
 
     __slots__ = ("_args", "_context", "_function", "_holds", "_keeps", "_worker")
@@ -110,7 +110,7 @@ class Task(SlotWaiter[T]):
             awaited = context.run(coroutine.send, None)
         except StopIteration as stop:
             self._succeed(stop.value)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, who awaits the task is told
+        except BaseException as error:  # noqa: BLE001 - any error is raised where the task is awaited
             self._end(error)
         else:
             return self._go_on(context, coroutine, awaited)
@@ -129,12 +129,12 @@ class Task(SlotWaiter[T]):
                 step: Callable[[Any], Any] = coroutine.send
                 try:
                     value = yield awaited
-                except BaseException as error:  # noqa: BLE001 - it is the coroutine's to catch
+                except BaseException as error:  # noqa: BLE001 - the coroutine may catch it
                     step, value = coroutine.throw, error
                 awaited = context.run(step, value)
         except StopIteration as stop:
             self._succeed(stop.value)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, who awaits the task is told
+        except BaseException as error:  # noqa: BLE001 - any error is raised where the task is awaited
             self._end(error)
         finally:
             del self, value  # as above
@@ -172,7 +172,7 @@ async def _coroutine(function: Callable[..., Awaitable[T]], args: tuple[Any, ...
 class BrokerWorker(asyncio.Task[None]):
     """An asyncio task that knows whether it was ever cancelled.
 
-    ``cancelling()`` does not tell: after ``task.cancel(); task.uncancel()`` it is 0, yet Python 3.11 and 3.12 raise the
+    ``cancelling()`` is not enough: after ``task.cancel(); task.uncancel()`` it is 0, yet Python 3.11 and 3.12 raise the
     cancellation at the next ``await``, which may be another task's. So a worker that was ever cancelled runs no further
     task.
 
@@ -189,7 +189,7 @@ class BrokerWorker(asyncio.Task[None]):
 
 
 def needs_worker(one: Place | Posted) -> bool:
-    """Return whether it needs a worker; a caller is only resumed."""
+    """Return whether one needs a worker; a caller is only resumed."""
     return one[2] is not None or isinstance(one[1], Task)
 
 
@@ -197,11 +197,11 @@ def complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
     """Report an error of a posted task to the loop, but raise it if it ends the worker or the loop."""
     if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
-    loop.call_exception_handler({"message": "what was posted to a broker raised", "exception": error})
+    loop.call_exception_handler({"message": "a task that was posted to a broker failed", "exception": error})
 
 
 class Turn:
-    """A slot, held from when it is entered or awaited until it is left, acknowledged or garbage; used once.
+    """A slot, held from entering or awaiting it until it is left, acknowledged or garbage-collected; used once.
 
     ```
     async with broker.turn("acct-1"):          # until the end of the block
@@ -223,7 +223,7 @@ class Turn:
 
     async def __aenter__(self) -> Self:
         if self._used:
-            raise RuntimeError("a turn is used once: ask the broker for another")
+            raise RuntimeError("a turn can be used only once; get another one from broker.turn()")
         self._used = True
         broker = self._broker
         loop = broker._open()
@@ -240,7 +240,7 @@ class Turn:
         self._holds = True
         task = asyncio.current_task()
         if task is not None:
-            broker._turn_tasks[id(self)] = weakref.ref(task)  # weak: the task may be what keeps this turn alive
+            broker._turn_tasks[id(self)] = weakref.ref(task)  # weak: the task may keep this turn alive
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -1,9 +1,9 @@
 """ASGI middleware for the ``Idempotency-Key`` header: a request that is repeated with its key runs once.
 
-After the IETF draft draft-ietf-httpapi-idempotency-key-header-07: 400 for a missing or malformed key, 409 while the
+It follows draft-ietf-httpapi-idempotency-key-header-07 of the IETF: 400 for a missing or malformed key, 409 while the
 first request runs, 422 if the key was used for another payload. Once a request has ended, its repetitions get its
 status, headers and body, errors included, unless its status asks for a retry. The middleware needs no web framework;
-it works with all that speak ASGI.
+it works with every ASGI framework.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ IN_SCOPE: Final = "inturn.idempotency"
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')  # a String of RFC 9651
 _BARE: Final = re.compile(r"[!#-+\--\[\]-~]+")  # as most clients send it: no space, quote, comma or backslash
 _COME_AGAIN_S: Final = 2  # a request mostly ends soon, though its lock is long
-_PAUSES_S: Final = (0.05, 1.0)  # before an accept is tried again: the first, and the longest
+_PAUSES_S: Final = (0.05, 1.0)  # between attempts of an accept: the first pause, and the longest
 
 
 class KeyMissing(KeyRefused):
@@ -69,14 +69,14 @@ class KeyedRequest:
 
 
 def signed_in(scope: Scope) -> str:
-    """Return who sends a request: the user of an authentication middleware, else a digest of ``Authorization``."""
+    """Return the caller of a request: the user of an authentication middleware, else a digest of ``Authorization``."""
     user = scope.get("user")
     if getattr(user, "is_authenticated", False):
         for name in ("identity", "display_name"):
-            with contextlib.suppress(AttributeError, NotImplementedError):  # Starlette's BaseUser leaves them to others
+            with contextlib.suppress(AttributeError, NotImplementedError):  # Starlette's BaseUser has none
                 if found := getattr(user, name):
                     return f"user {found}"
-        raise SetupError(f"{type(user).__name__} has no identity; give IdempotencyMiddleware a user= of your own")
+        raise SetupError(f"{type(user).__name__} has no identity; pass a function user= to IdempotencyMiddleware")
     sent = b"\n".join(_values(scope, b"authorization"))
     return hashlib.sha256(sent).hexdigest() if sent else ""
 
@@ -90,20 +90,20 @@ class IdempotencyMiddleware:
     if the process dies, the key is free after ``timeout_s`` and the request can run again. The response is stored, then
     sent. A response that is streamed, or too long to be stored, is replaced by a 500 that says so.
 
-    If the store fails before the request runs, the answer is 503. If it fails when the response is to be stored, that
-    is tried again for half of ``timeout_s``; then the answer is a 500, and the key stays locked until ``timeout_s`` is
-    over.
+    If the store fails before the request runs, the answer is 503. If it fails to store the response, the middleware
+    tries again for half of ``timeout_s``; then the answer is a 500, and the key stays locked until ``timeout_s`` has
+    passed.
 
     Args:
         app: the ASGI application.
-        keys: the store of keys; any.
+        keys: the store of keys, of any kind.
         required: whether a request without a key is refused; a function of the ASGI scope, or a constant.
-        methods: the methods whose requests have keys. Other requests ignore theirs: GET is safe, PUT and DELETE are
-            idempotent already.
-        user: returns the caller, whose keys are separate; :func:`signed_in` by default. Give one where callers are told
-            apart by anything but the ``Authorization`` header, such as a cookie, an API key or a certificate.
+        methods: the methods whose requests have keys. The keys of other requests are ignored: GET is safe, PUT and
+            DELETE are already idempotent.
+        user: returns the caller, whose keys are separate; :func:`signed_in` by default. Pass one if callers are
+            distinguished by anything but the ``Authorization`` header, such as a cookie, an API key or a certificate.
         timeout_s: the time in seconds after which the key of a process that died is free.
-        store: whether a response of this status is stored; by default each but 429, 502, 503 and 504. After any other
+        store: whether a response of this status is stored; by default all but 429, 502, 503 and 504. After any other
             response the key is released, so that a repeated request runs again.
         keep_s: the time in seconds for which a response is kept; publish it to your clients. None: for ever.
         body_bytes: maximum size of a request with a key.
@@ -152,7 +152,7 @@ class IdempotencyMiddleware:
         if body is None:
             return  # the client is gone
         if len(body) > self._body_bytes:
-            said = f"A request with an Idempotency-Key has at most {self._body_bytes} bytes."
+            said = f"The body of a request with an Idempotency-Key may have at most {self._body_bytes} bytes."
             await send_response(send, problem(413, "The request is too long", said))
             return
         await self._run_once(key, scope, body, receive, send)
@@ -162,7 +162,7 @@ class IdempotencyMiddleware:
             with contextlib.suppress(KeyMissing):  # a handler requires one
                 await self._app({**scope, IN_SCOPE: None}, receive, send)
                 return
-        said = "This operation needs an Idempotency-Key header."
+        said = "This operation requires an Idempotency-Key header."
         await send_response(send, problem(400, "Idempotency-Key is missing", said))
 
     async def _run_once(self, key: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
@@ -171,11 +171,11 @@ class IdempotencyMiddleware:
         try:
             attempt = await self._keys.try_lock.aio(stored_key, self._timeout_s, payload=payload)
         except KeyConflict:
-            said = "This Idempotency-Key was used for another payload before; give another request another key."
+            said = "This Idempotency-Key was already used for another payload; use a new key for each request."
             await send_response(send, problem(422, "Idempotency-Key is already used", said))
             return
         except StoreError as error:
-            _warn(scope, "its Idempotency-Key cannot be locked", _why(error))
+            _warn(scope, "the Idempotency-Key could not be locked", _why(error))
             said = "The request was not processed; repeat it later with the same Idempotency-Key."
             wait = ("retry-after", str(_COME_AGAIN_S))
             await send_response(send, problem(503, "The store of Idempotency-Keys is unavailable", said, wait))
@@ -199,7 +199,7 @@ class IdempotencyMiddleware:
             try:
                 await self._keys.release.aio_to_the_end(request.lock)
             except (LockLost, StoreError) as error:
-                _warn(scope, "its Idempotency-Key is not released", _why(error))
+                _warn(scope, "the Idempotency-Key was not released", _why(error))
 
         taken = TakenResponse(self._store, finish, release, send)
         extending = asyncio.create_task(self._extend(request.lock))
@@ -214,7 +214,7 @@ class IdempotencyMiddleware:
                 raise
         finally:
             extending.cancel()
-        if not taken.is_finished:  # the application gave no answer, as when the client is gone
+        if not taken.is_finished:  # the application sent no answer, such as when the client is gone
             await release()
 
     async def _accept(self, lock: Locked, response: StoredResponse, scope: Scope) -> bool:
@@ -228,17 +228,17 @@ class IdempotencyMiddleware:
             try:
                 await self._keys.accept.aio_to_the_end(lock, response.result(), keep_s=self._keep_s)
             except LockLost as error:
-                _warn(scope, "its response is not stored", _why(error))
+                _warn(scope, "the response was not stored", _why(error))
                 return True
             except StoreError as error:
                 if asyncio.get_running_loop().time() + pause_s > until_s:
-                    _warn(scope, "its response is not stored", _why(error))
+                    _warn(scope, "the response was not stored", _why(error))
                     return False
             else:
                 return True
             try:
                 await asyncio.sleep(pause_s)
-            except asyncio.CancelledError:  # as when the client is gone: tried once more, and not for long
+            except asyncio.CancelledError:  # such as when the client is gone: one more short attempt
                 with contextlib.suppress(InturnError):
                     await self._keys.accept.aio_to_the_end(lock, response.result(), keep_s=self._keep_s)
                 raise
@@ -253,9 +253,9 @@ class IdempotencyMiddleware:
                 await self._keys.extend.aio(lock, self._timeout_s)
                 pause_s = self._timeout_s / 3
             except LockLost:
-                return  # the accept tells of it
-            except InturnError as error:  # as when the connection is lost; the lock lasts a while longer
-                log.warning("the lock of an Idempotency-Key is not extended, and is tried again: %s", _why(error))
+                return  # the accept reports it
+            except InturnError as error:  # such as a lost connection; the lock lasts a while longer
+                log.warning("the lock of an Idempotency-Key could not be extended; trying again: %s", _why(error))
                 pause_s = self._timeout_s / 20
 
 
@@ -281,11 +281,11 @@ def key_of(values: Iterable[bytes]) -> str | None:
         return re.sub(r"\\(.)", r"\1", quoted[1])
     if _BARE.fullmatch(text):
         return text
-    raise ValueError('Idempotency-Key is a text in double quotes, such as "8e03978e-40d5-43e8-bc93-6894a57f9324".')
+    raise ValueError('Idempotency-Key must be a text in double quotes, such as "8e03978e-40d5-43e8-bc93-6894a57f9324".')
 
 
 def _not_stored() -> StoredResponse:
-    said = "The request was processed, but its response was not stored: repeated after a while, it would run again."
+    said = "The request was processed, but its response was not stored; a later repetition would process it again."
     return problem(500, "The response could not be stored", said)
 
 
@@ -294,7 +294,7 @@ def _warn(scope: Scope, what: str, why: str) -> None:
 
 
 def _why(error: InturnError) -> str:
-    """Return what failed without the text of the error, which may name the caller and the key."""
+    """Return the kind and cause of an error without its text, which may name the caller and the key."""
     kind = type(error).__name__
     return kind if error.__cause__ is None else f"{kind}, {error.__cause__}"
 
@@ -323,7 +323,7 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives the whole body first."""
+    """Return a ``receive`` that returns the whole body first."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

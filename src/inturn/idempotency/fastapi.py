@@ -10,7 +10,7 @@ from inturn.idempotency.asgi import IN_SCOPE, KeyedRequest, KeyMissing
 
 async def requires_key(
     request: Request,
-    _key: Annotated[str | None, Header(alias="Idempotency-Key", description="Runs repeated requests once.")] = None,
+    _key: Annotated[str | None, Header(alias="Idempotency-Key", description="Repeated requests run once.")] = None,
 ) -> KeyedRequest:
     """Return the key and the lock of a request; ``Annotated[KeyedRequest, Depends(requires_key)]``.
 
@@ -18,14 +18,14 @@ async def requires_key(
 
     Raises:
         SetupError: if the application has no :class:`~inturn.idempotency.asgi.IdempotencyMiddleware`, or the middleware
-            gives no keys to this method.
+            does not handle this method.
     """
     if IN_SCOPE not in request.scope:
         raise SetupError(
-            f"{request.method} {request.url.path} requires a key, and has no IdempotencyMiddleware that gives it one: "
-            "app.add_middleware(IdempotencyMiddleware, keys=keys), with methods= for others than POST and PATCH"
+            f"{request.method} {request.url.path} requires a key, but no IdempotencyMiddleware handles it: call "
+            "app.add_middleware(IdempotencyMiddleware, keys=keys), with methods= for methods other than POST and PATCH"
         )
     found: KeyedRequest | None = request.scope[IN_SCOPE]
     if found is None:
-        raise KeyMissing("this operation needs an Idempotency-Key")
+        raise KeyMissing("this operation requires an Idempotency-Key")
     return found

@@ -1,8 +1,8 @@
-"""A digest of a request by which its repetitions are recognised: of the query and the body.
+"""A digest of the query and body of a request, by which its repetitions are recognised.
 
-Clients make a new boundary for each try of a form, so the boundary must not count. That is safe only if it stands
-nowhere but in its delimiters: then the body is its pieces between them, and two forms with the same pieces are the same
-form. So a body of any other shape is compared byte by byte.
+Clients create a new boundary for each attempt to send a form, so the boundary is not compared. That is safe only if the
+boundary occurs only in the delimiters: then two forms with the same pieces between them are the same form. A body of
+any other shape is compared byte by byte.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _FORM: Final = re.compile(
 
 
 def fingerprint(query: bytes, content_types: Sequence[bytes], body: bytes) -> str:
-    """Return a digest of a request, in which the boundary of a form does not count.
+    """Return a digest of a request that does not depend on the boundary of a form.
 
     Args:
         query: the query string.
@@ -38,7 +38,7 @@ def fingerprint(query: bytes, content_types: Sequence[bytes], body: bytes) -> st
 
 
 def _pieces(content_types: Sequence[bytes], body: bytes) -> list[bytes] | None:
-    """Return what stands between the delimiters of a form; None if it is not one, or has its boundary elsewhere."""
+    """Return the parts between the delimiters of a form; None if it is not one, or the boundary occurs elsewhere."""
     form = _FORM.fullmatch(content_types[0].strip(b" \t")) if len(content_types) == 1 else None
     if form is None:
         return None

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """The caller's lock of a key; true in an ``if``. Its two fields are the lock, in another process too.
+    """The caller's lock of a key; true in an ``if``. Its two fields identify the lock, in another process too.
 
     Attributes:
         key: the key.
@@ -95,7 +95,7 @@ class IdempotencyKeys:
     """The keys of one name, in one store; every verb has an ``aio`` for tasks.
 
     Args:
-        writer: reads, decides and writes.
+        writer: runs the commands.
         name: the name; each name has its own keys.
 
     Raises:
@@ -120,10 +120,9 @@ class IdempotencyKeys:
         """Lock the key if it is free, without waiting.
 
         Args:
-            key: names the work to be run once, 1 to 1,000 characters without NUL.
+            key: the name of the work to be run once, 1 to 1,000 characters without NUL.
             timeout_s: the length of the lock in seconds; then the key is free again, unless it was settled.
-            payload: the content of the request, compared by its digest, which is stored instead of it; None: not
-                compared.
+            payload: the content of the request; only its digest is stored and compared. None: not compared.
             tx: the caller's transaction.
 
         Returns:
@@ -152,10 +151,10 @@ class IdempotencyKeys:
             lock: from ``try_lock``.
             result: any JSON value.
             keep_s: the seconds for which the result is kept; None: for ever.
-            tx: the caller's transaction in the same database: what is done in it is done exactly once.
+            tx: the caller's transaction in the same database: its changes are applied exactly once.
 
         Raises:
-            LockLost: if the lock is over; nothing is changed then.
+            LockLost: if the lock has ended; nothing is changed then.
             InputError: if the result or the time is invalid.
         """
         keep_ms = None if keep_s is None else _milliseconds("keep_s", keep_s, limits.KEPT_S)
@@ -168,7 +167,7 @@ class IdempotencyKeys:
         """Free the key at once, since the work was not done.
 
         Raises:
-            LockLost: if the lock is over; nothing is changed then.
+            LockLost: if the lock has ended; nothing is changed then.
         """
         return self._settle(lock, ReleaseKey(lock.fencing_token), tx)
 
@@ -177,7 +176,7 @@ class IdempotencyKeys:
         """Extend the lock to ``timeout_s`` seconds from now.
 
         Raises:
-            LockLost: if the lock is over; nothing is changed then.
+            LockLost: if the lock has ended; nothing is changed then.
             InputError: if the time is invalid.
         """
         timeout_ms = _milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S)
@@ -191,7 +190,7 @@ class IdempotencyKeys:
     ) -> Command[T]:
         checked("the key", key)
         if tx is not None and not self.joins_transactions:
-            msg = f"tx= is for keys of a database, from db.idempotency_keys; {type(self).__name__} join no transaction"
+            msg = f"{type(self).__name__} cannot join a transaction; tx= needs keys from db.idempotency_keys"
             raise InputError(msg)
         return Decide(self.name, key, request, answer).within(tx)
 
@@ -213,10 +212,10 @@ def encoded(result: Any) -> str:
     try:
         data = msgspec.json.encode(result, enc_hook=dumped)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:  # invalid Unicode, large numbers
-        msg = f"a result of type {type(result).__name__} cannot be kept, since JSON cannot hold it: {error}"
+        msg = f"a result of type {type(result).__name__} cannot be stored, since JSON cannot represent it: {error}"
         raise InputError(msg) from error
     if len(data) > limits.BODY_BYTES:
-        raise InputError(f"a result of {len(data):,} bytes of JSON cannot be kept: {limits.BODY_BYTES:,} is the most")
+        raise InputError(f"a result has {len(data):,} bytes of JSON; at most {limits.BODY_BYTES:,} can be stored")
     return data.decode()
 
 
@@ -226,7 +225,7 @@ def noted(error: BaseException) -> Iterator[None]:
     try:
         yield
     except InturnError as other:
-        error.add_note(f"its idempotency key was not released: {other}")
+        error.add_note(f"the idempotency key was not released: {other}")
 
 
 def _milliseconds(what: str, seconds: float, most_s: int) -> int:
@@ -236,7 +235,7 @@ def _milliseconds(what: str, seconds: float, most_s: int) -> int:
         InputError: if it is not a number, or out of bounds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= most_s:
-        raise InputError(f"{what} is {seconds!r}; it is a number of seconds above 0 and up to {most_s}")
+        raise InputError(f"{what} is {seconds!r}; expected a number of seconds greater than 0, at most {most_s}")
     return math.ceil(seconds * 1000)
 
 
@@ -248,7 +247,7 @@ def _attempt(key: str, answer: KeyAnswer) -> Attempt:
         return InProgress(key, wait_ms / 1000)
     if verdict is KeyResult.COMPLETED and record is not None:
         return Completed(key, record.result or "null")
-    raise KeyConflict(f"the key {key!r} was used for another payload before: give another request another key")
+    raise KeyConflict(f"key {key!r} was already used for another payload; use a new key for each request")
 
 
 def _check_not_lost(lock: Locked, answer: KeyAnswer) -> None:
@@ -256,9 +255,9 @@ def _check_not_lost(lock: Locked, answer: KeyAnswer) -> None:
         return
     record = answer.record
     if record is None:
-        why = "its time was over, or it was released"
+        why = "it has expired, or was released"
     elif record.token == lock.fencing_token:
-        why = "it was accepted before"
+        why = "it was already accepted"
     else:
-        why = "its time was over, and somebody else " + ("has done it since" if record.is_done else "is at it now")
-    raise LockLost(f"the lock of {lock.key!r} was lost: {why}; nothing was changed")
+        why = "it has expired, and another caller " + ("has completed the work" if record.is_done else "holds it now")
+    raise LockLost(f"the lock of key {lock.key!r} was lost: {why}; nothing was changed")

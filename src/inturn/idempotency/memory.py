@@ -1,8 +1,8 @@
 """Keys in the memory of one process, for its threads and tasks, and for tests.
 
 A decision awaits nothing and takes microseconds, so a mutex makes it atomic for threads and for tasks of any loop. To
-let duplicates within one process wait for the first instead of getting ``InProgress``, give each key its turn with a
-``QueueBroker``; see docs/idempotency.md.
+let duplicates within one process wait for the first instead of getting ``InProgress``, use a ``QueueBroker`` with the
+key as the group; see docs/idempotency.md.
 """
 
 import heapq
@@ -36,13 +36,13 @@ class MemoryKeys(IdempotencyKeys):
 
 
 class _Records:
-    """A dict of records, which is its own writer: there is nothing to wait for."""
+    """A dict of records that also runs the commands: there is nothing to wait for."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._mutex = threading.Lock()
         self._records: dict[str, KeyRecord] = {}
-        self._due: list[tuple[int, str]] = []  # when keys may expire; stale for a key that changed since
+        self._due: list[tuple[int, str]] = []  # times at which keys may expire; stale for a key that changed since
         self._last_token = 0
 
     def run(self, command: Command[T]) -> T:

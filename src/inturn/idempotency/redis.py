@@ -37,7 +37,7 @@ class RedisKeys(IdempotencyKeys):
 
     Raises:
         SetupError: if redis-py is not installed.
-        InputError: if the name is not valid, or the client is one of ``redis.asyncio``.
+        InputError: if the name is not valid, or the client is from ``redis.asyncio``.
     """
 
     def __init__(self, client: "redis.Redis", name: str = "keys") -> None:
@@ -53,7 +53,7 @@ class _Server:
         except ImportError as error:
             raise SetupError("RedisKeys needs redis-py: pip install 'inturn[redis]'") from error
         if hasattr(client, "aclose"):
-            raise InputError("RedisKeys takes a redis.Redis, for threads and for tasks, not one of redis.asyncio")
+            raise InputError("RedisKeys needs a redis.Redis, for threads and for tasks, not a client of redis.asyncio")
         self._client = client
         self._changed = WatchError
         self._error = RedisError
@@ -67,7 +67,7 @@ class _Server:
         """Run a command from a task."""
         call = _Call(self, command)
         try:
-            # Not a task: the end of the event loop would cancel it while its thread goes on.
+            # Not a task: the end of the event loop would cancel it while its thread continues.
             answer = await asyncio.get_running_loop().run_in_executor(None, call)
         except asyncio.CancelledError:
             undo = call.abandon()
@@ -89,7 +89,7 @@ class _Server:
             raise no_record(f"Redis's {counter + ':' + key!r}", error.object, str(error)) from error
         except self._error as error:
             raise StoreError(f"Redis cannot be used: {error}") from error
-        msg = f"others came between {limits.KEY_TRIES} times while the key {key!r} was looked at; nothing was changed"
+        msg = f"gave up after {limits.KEY_TRIES} concurrent changes of key {key!r}; nothing was changed"
         raise StoreError(msg)
 
     def _decide(self, key: str, counter: str, request: KeyRequest) -> KeyAnswer:
@@ -102,7 +102,7 @@ class _Server:
             last_token = _count(token, counter)
             # MGET returns None both for a missing key and for one that is not a string.
             if token is None and (kind := _text(pipe.type(counter))) not in ("none", "string"):
-                raise no_record(f"Redis's {counter!r}", kind, "a counter is a number")
+                raise no_record(f"Redis's {counter!r}", kind, "a counter must be a number")
             # At least the time, so that no token recurs after a restart from an older copy.
             last_token = max(last_token, now_us, 0 if record is None else record.token)
             slot, answer = decide(KeySlot(record, last_token), request, now_us // 1000)
@@ -119,7 +119,7 @@ class _Server:
             if slot.last_token != last_token:
                 pipe.set(counter, slot.last_token)
             if not pipe.execute()[0]:
-                raise no_record(f"Redis's {key!r}", _text(self._client.type(key)), "a record is a string")
+                raise no_record(f"Redis's {key!r}", _text(self._client.type(key)), "a record must be a string")
             return answer
 
     def _now_us(self, pipe: Any) -> int:
@@ -148,7 +148,7 @@ class _Call:
         return found
 
     def abandon(self) -> Callable[[], None] | None:
-        """Note that nobody waits for the answer; return what undoes it, if it has come already."""
+        """Note that no caller waits for the answer; return the function that undoes it, if it has already arrived."""
         with self._mutex:
             self._is_gone = True
             return None if self._found is None else self._undo
@@ -166,7 +166,7 @@ def _text(answer: Any) -> str:
 
 
 def _count(token: Any, counter: str) -> int:
-    """Return the last token given by a counter; 0 if there is no counter.
+    """Return the last token of a counter; 0 if there is no counter.
 
     Raises:
         StoreError: if the value is not a counter, because it is damaged or another program wrote it.
@@ -175,5 +175,5 @@ def _count(token: Any, counter: str) -> int:
         return 0
     text = _text(token)
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise no_record(f"Redis's {counter!r}", text, "a counter is a number")
+        raise no_record(f"Redis's {counter!r}", text, "a counter must be a number")
     return int(text)

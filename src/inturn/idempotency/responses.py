@@ -15,9 +15,9 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 log = logging.getLogger("inturn.idempotency")
 
 REPLAYED: Final = (b"idempotent-replayed", b"true")
-"""The header that a stored response bears when it is sent again."""
+"""The header that is added to a stored response when it is sent again."""
 
-_STORED_BYTES: Final = limits.BODY_BYTES * 3 // 4 - 64 * 1024  # base64 makes 4 bytes of 3; the rest is for headers
+_STORED_BYTES: Final = limits.BODY_BYTES * 3 // 4 - 64 * 1024  # base64 turns 3 bytes into 4; the rest is for headers
 _PASSING: Final = frozenset({429, 502, 503, 504})
 
 
@@ -35,7 +35,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
     body: bytes
 
     def result(self) -> msgspec.Raw:
-        """Return what ``keys.accept(lock, result=…)`` takes; an ``accept`` in a transaction of the caller's own too."""
+        """Return the result for ``keys.accept(lock, result=…)``, also for one in a transaction of the caller."""
         return msgspec.Raw(msgspec.json.encode(self))
 
 
@@ -73,8 +73,8 @@ def only_ended(error: BaseException) -> bool:
 class TakenResponse:
     """Takes the response of an application in place of the server.
 
-    A response that is stored is finished once it is whole. Any other is passed on as it comes, and the key is released
-    before its last part. After that the application may go on, with background tasks.
+    A response that is stored is finished once it is whole. Any other is passed on as it arrives, and the key is
+    released before its last part. After that the application may continue, with background tasks.
 
     Args:
         stores: whether a response of this status is stored.
@@ -103,8 +103,7 @@ class TakenResponse:
         """Take one message of the application.
 
         Raises:
-            CannotBeStored: if the response is to be stored, and is streamed or too long, so that the application makes
-                no more of it.
+            CannotBeStored: if the response is to be stored, and is streamed or too long; it ends the application.
         """
         if message["type"] == "http.response.start":
             self._start = message
@@ -125,8 +124,11 @@ class TakenResponse:
         is_whole = not message.get("more_body", False)
         sent = [(bytes(name).lower(), bytes(value)) for name, value in self._start.get("headers", ())]
         if sum(map(len, self._parts)) > _STORED_BYTES or (not is_whole and b"content-length" not in dict(sent)):
-            log.error("a response is streamed or longer than %d bytes: exclude its route", _STORED_BYTES)
-            said = "The request was processed, but its response is streamed or too long to be repeated."
+            log.error(
+                "a response is streamed or longer than %d bytes, so it cannot be stored; exclude its route",
+                _STORED_BYTES,
+            )
+            said = "The request was processed, but its response is streamed or too long to be stored."
             await self._end(problem(500, "The response cannot be stored", said))
             raise CannotBeStored
         if is_whole:
@@ -134,5 +136,5 @@ class TakenResponse:
             await self._end(StoredResponse(self._start["status"], headers, b"".join(self._parts)))
 
     async def _end(self, response: StoredResponse) -> None:
-        self.is_finished = True  # from here on nobody knows whether it is stored, so the key is not released
+        self.is_finished = True  # from here on it may be stored, so the key is not released
         await self._finish(response)

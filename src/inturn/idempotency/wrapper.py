@@ -78,19 +78,19 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
         default_result: the result for duplicates. If given, the first result is not kept and need not be JSON.
         result_type: the type to which a kept result is decoded, such as a dataclass or a Struct; None: plain JSON
             values. The first caller's result is converted likewise, so all get the same.
-        payload: called with the handler's arguments; returns what must be the same in a duplicate. By default it is all
-            arguments, which must then have a canonical form. None: nothing is compared.
+        payload: called with the handler's arguments; returns the part that must be the same in a duplicate: by default
+            all arguments, which must then have a canonical form. None: nothing is compared.
         timeout_s: the length of the lock in seconds. It must exceed the handler's longest run; after a crash the key
             stays locked for that long.
         keep_s: the seconds for which a completed key is kept; None: for ever.
         hold_on: errors after which it is unknown what the handler has done, such as a time-out: the key is not
-            released, so nobody runs the handler until ``timeout_s`` has passed.
+            released, so no caller runs the handler until ``timeout_s`` has passed.
 
     Returns:
         A function with the handler's arguments. Besides the handler's errors it raises ``KeyInProgress``;
         ``KeyConflict`` if the key was used with another payload; ``LockLost`` if the handler took longer than
-        ``timeout_s``, so that another may have run beside it; and ``InputError`` if JSON cannot hold the result or it
-        is not a ``result_type``. In that case the handler has run, and its key is accepted, without a result if JSON
+        ``timeout_s``, so that another call may have run as well; and ``InputError`` if JSON cannot hold the result or
+        it is not a ``result_type``. In that case the handler has run, and its key is accepted, without a result if JSON
         cannot hold it.
 
     Raises:
@@ -99,7 +99,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
 
     def wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise InputError(f"{handler!r} is a generator: it has no result that could be kept")
+            raise InputError(f"{handler!r} is a generator, which has no result; expected a plain or an async function")
         once = _Once(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
@@ -176,7 +176,7 @@ class _Once:
         return result
 
     def _payload_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what must be the same in a duplicate, whether arguments were given by position, name or default."""
+        """Return the payload of a call, whether arguments were given by position, name or default."""
         if self.payload is not _arguments:
             return None if self.payload is None else self.payload(*args, **kwargs)
         bound = self.signature.bind(*args, **kwargs)
@@ -188,7 +188,7 @@ class _Once:
         if isinstance(attempt, Completed):
             return self._decoded(attempt.json) if self.default_result is _KEPT else self.default_result
         seconds = attempt.retry_after_s
-        raise KeyInProgress(f"{attempt.key!r} is in progress: come again, in {seconds:g} s at the latest", seconds)
+        raise KeyInProgress(f"key {attempt.key!r} is in progress; retry in at most {seconds:g} s", seconds)
 
     def _kept(self, result: Any) -> tuple[Any, Any, InputError | None]:
         """Return the result to be kept, the caller's result, and an error if it cannot be kept.
@@ -212,7 +212,7 @@ class _Once:
                 text, type=Any if self.result_type is None else self.result_type, dec_hook=decoded
             )
         except msgspec.ValidationError as error:
-            raise InputError(f"the result {text[:200]} is no {self.result_type}: {error}") from error
+            raise InputError(f"the result {text[:200]} is not a valid {self.result_type}: {error}") from error
 
 
 def _refuse(result: Awaitable[Any]) -> None:
@@ -223,5 +223,5 @@ def _refuse(result: Awaitable[Any]) -> None:
     """
     if inspect.iscoroutine(result):
         result.close()
-    msg = "a plain handler returned something to be awaited, which would run without the lock: make it async def"
+    msg = "a plain handler returned an awaitable, which would run without the lock; define the handler with async def"
     raise InputError(msg)

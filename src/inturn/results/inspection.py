@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class OpenDatabase(Protocol):
-    """An open database, as far as an inspection needs it."""
+    """The part of an open database that an inspection needs."""
 
     @property
     def writer(self) -> Writer:
@@ -63,14 +63,14 @@ class DatabaseInspector(Decider):
         db: the database.
         name: the pipeline.
         owns: whether the database is closed with this object.
-        must_exist: whether a pipeline that has not run yet is an error; else it has no groups.
+        must_exist: whether a pipeline that has not run yet is an error; otherwise it has no groups.
 
     Raises:
-        StoreError: if there is no such pipeline, and ``must_exist``.
+        StoreError: if the pipeline does not exist, and ``must_exist``.
     """
 
     unit = "turn"
-    takes = "a worker takes it as soon as one runs"
+    takes = "a worker applies it as soon as one runs"
 
     def __init__(self, db: OpenDatabase, name: str, *, owns: bool = False, must_exist: bool = True) -> None:
         self.db, self._name, self._owns, self._must_exist = db, name, owns, must_exist
@@ -117,7 +117,7 @@ class DatabaseInspector(Decider):
         return status_of(line, self.version)
 
     def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
-        """Yield the stored records of all groups, or, besides the nameless one, of those that are not open."""
+        """Yield the stored records of all groups, or, besides the nameless one, only of groups that are not open."""
         # Older versions accepted the empty name, which no page of names includes.
         yield from self._ask(lambda kept, info: kept.lines(info.number, [""]))
         yield from self._pages(
@@ -128,7 +128,7 @@ class DatabaseInspector(Decider):
 
     @override
     def outputs(self) -> Iterator[OutputRow]:
-        """Yield undelivered outputs, in the order in which they were made."""
+        """Yield undelivered outputs, in the order in which they were produced."""
         made = self._pages(
             lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
         )
@@ -219,14 +219,14 @@ class DatabaseInspector(Decider):
         if not found:
             return []
         (post,) = found
-        said = f"{counted(post.depth, 'output')} of it {'is' if post.depth == 1 else 'are'} not delivered."
+        said = f"{counted(post.depth, 'output')} of the group {'is' if post.depth == 1 else 'are'} not delivered."
         if not post.attempts:
             return [said]
         why = (post.error or "").strip().splitlines()[-1:]
         if post.until_ms >= limits.DELIVERY_REFUSED_MS:
-            return [f"{said} The first is refused: {''.join(why)}. `inturn parked redeliver` tries again."]
+            return [f"{said} The first was refused: {''.join(why)}. Try again with `inturn parked redeliver`."]
         again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
-        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Tried again {again}."]
+        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Next attempt: {again}."]
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
@@ -257,7 +257,7 @@ class DatabaseInspector(Decider):
         if info is None and not self._must_exist:
             return PipelineInfo(0, self._name)  # of which nothing is stored
         if info is None:
-            raise StoreError(f"there is no pipeline {self._name!r}; there are: {', '.join(kept.names()) or 'none'}")
+            raise StoreError(f"no pipeline {self._name!r}; existing pipelines: {', '.join(kept.names()) or 'none'}")
         if not self._is_known:
             self.order, self.policy = StoredOrder.of(info.about["order"]), info.about["policy"]
             self._is_known = True
@@ -266,7 +266,7 @@ class DatabaseInspector(Decider):
 
 
 def status_of(line: GroupRecord, version: int | None = None) -> GroupStatus:
-    """Return the status in a stored record of a group; ``version`` is that of the pipeline, if it matters."""
+    """Return the status in a stored record of a group; ``version``: the version of the pipeline, if it matters."""
     at = place(line)
     return GroupStatus(
         group=line.group,

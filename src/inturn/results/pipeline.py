@@ -24,9 +24,9 @@ _FAILING = columns_of(group=str, status=str, outputs=int, attempts=int, error=st
 class PipelineResults(GroupDecisions):
     """The results of one pipeline, and decisions about its groups; ``db.pipeline("ledger")`` returns them.
 
-    Each call reads what is stored at that time: before the pipeline has run for the first time, nothing. The definition
-    of the pipeline is not needed. What is about one group by its name raises NoSuchGroup, which is also a KeyError, if
-    there is none; the outputs and rejected messages of such a group are none.
+    Each call reads the results that are stored at that time; before the first run of the pipeline there are none. The
+    definition of the pipeline is not needed. ``group`` and ``state`` raise NoSuchGroup, which is also a KeyError, for
+    an unknown group; its outputs and rejected messages are empty.
     """
 
     def __init__(self, inspector: Decider) -> None:
@@ -41,14 +41,14 @@ class PipelineResults(GroupDecisions):
     def states(self, group: str | None = None, *, older: bool = False) -> ResultTable[GroupStatus]:
         """Return all groups, or one, each with its status, the number of messages that it holds, and its state.
 
-        ``old_version`` is the version of a state that has not been upgraded to that of the pipeline, else null.
+        ``old_version`` is the version of a state that has not been upgraded to the pipeline's version, else null.
 
         Args:
             group: name of the group.
-            older: only groups with such a state.
+            older: return only groups whose state has not been upgraded.
 
         Raises:
-            NoSuchGroup: if there is no such group, when the table is read.
+            NoSuchGroup: if the group does not exist; raised when the table is read.
         """
         rows = self.inspector.groups if group is None else lambda: iter([self.group(group)])
         if not older:
@@ -56,7 +56,7 @@ class PipelineResults(GroupDecisions):
         return ResultTable(self._groups, lambda: (each for each in rows() if each.old_version is not None))
 
     def parked(self, *, group: str | Iterable[str] | None = None, error: str | None = None) -> ResultTable[GroupStatus]:
-        """Return those of the groups that are parked, given up or waiting.
+        """Return the groups that are parked, given up or waiting.
 
         Args:
             group: shell pattern of their names, or several of which one must match.
@@ -68,7 +68,7 @@ class PipelineResults(GroupDecisions):
         """Return one group.
 
         Raises:
-            NoSuchGroup: if there is no such group.
+            NoSuchGroup: if the group does not exist.
         """
         return self.inspector.group(group)
 
@@ -86,7 +86,7 @@ class PipelineResults(GroupDecisions):
             type: the pipeline's state type, to which the state is converted; None: JSON values.
 
         Raises:
-            NoSuchGroup: if there is no such group.
+            NoSuchGroup: if the group does not exist.
             StateError: if the state is not of the type.
         """
         state = self.group(group).state
@@ -95,14 +95,14 @@ class PipelineResults(GroupDecisions):
         try:
             return msgspec.convert(state, type, str_keys=True, dec_hook=restored)
         except msgspec.ValidationError as error:
-            msg = f"the state of group {group!r} is no {type.__name__}: {error}; leave type= out to get JSON values"
+            msg = f"the state of group {group!r} is not a valid {type.__name__}: {error}; omit type= to get JSON values"
             raise StateError(msg) from error
 
     def outputs(self, group: str | None = None) -> ResultTable[OutputRow]:
-        """Return outputs, of all groups or of one; those of a group are in order.
+        """Return outputs, of all groups or of one; the outputs of a group are in order.
 
-        In a database these are the outputs that wait for ``deliver``: each is removed once it is delivered. A pipeline
-        without ``deliver=`` keeps all.
+        In a database, an output is removed once ``deliver`` has delivered it. A pipeline without ``deliver=`` keeps all
+        outputs.
         """
         return ResultTable(_OUTPUTS, _of(group, self.inspector.outputs))
 
@@ -113,7 +113,7 @@ class PipelineResults(GroupDecisions):
     def failing(self) -> ResultTable[FailingRow]:
         """Return the groups whose first output ``deliver`` has failed to deliver.
 
-        It is tried again for ever, unless its status is ``refused``.
+        The delivery is retried without limit, unless its status is ``refused``.
         """
         return ResultTable(_FAILING, self.inspector.failing)
 
@@ -122,7 +122,7 @@ class PipelineResults(GroupDecisions):
         return self.inspector.redeliver(groups or None)
 
     def counts(self) -> Counts | None:
-        """Return the counts of messages; None for a store on Spark, where each step has its own."""
+        """Return the counts of messages; None for a store on Spark, where each step has its own counts."""
         return self.inspector.counts()
 
 

@@ -1,4 +1,4 @@
-"""The encoded parts of a pipeline's records: where a group has come to in its order, and the counts of messages."""
+"""The encoded parts of a pipeline's records: the place of a group in its order, and the message counts."""
 
 from typing import Final
 
@@ -12,8 +12,8 @@ from inturn.store.records import GroupRecord, PipelineInfo
 class StoredPlace(msgspec.Struct, array_like=True):
     """A group's place in its order; see :class:`inturn.core.pipeline.timeline.Timeline`.
 
-    ``memory`` is a pair if more is remembered beside the group: the memory and how much. An older worker that does not
-    know of this fails on it, instead of applying a message again.
+    ``memory`` is a pair if more marks are stored outside of the record: the memory and their number. An older worker
+    that does not know this form fails on it, instead of applying a message again.
     """
 
     epoch: int | None
@@ -30,7 +30,7 @@ class StoredPlace(msgspec.Struct, array_like=True):
 PLACES: Final = msgspec.msgpack.Decoder(StoredPlace)
 """Decodes the places of groups."""
 FORGOTTEN: Final = b"\xc0"
-"""The encoded state of a group that was forgotten, which is given up: none."""
+"""The encoded state of a group that was erased, and so given up: None."""
 
 
 def place(line: GroupRecord) -> StoredPlace:
@@ -44,7 +44,7 @@ def counts_of(info: PipelineInfo) -> Counts:
 
 
 def forgotten(line: GroupRecord, why: str) -> GroupRecord:
-    """Return the record of a group without its content: it is given up, and knows what was applied by digests alone."""
+    """Return the record of a group without its content: it is given up, and keeps only digests of applied messages."""
     at = place(line)
     at.parked, at.error = Status.GIVEN_UP, why
     left = line._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(at), state=FORGOTTEN)

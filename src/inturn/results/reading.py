@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class PipelineReader(Protocol):
-    """The pipelines of a database that is open for reading alone."""
+    """The pipelines of a database that is open only for reading."""
 
     def read(self, function: Callable[[PipelineStore], T]) -> T:
         """Call a function with the pipelines as of one moment."""
@@ -31,14 +31,14 @@ class PipelineReader(Protocol):
 
 
 def open_reader(target: str, timeout_s: float) -> PipelineReader:
-    """Open the pipelines of a database for reading alone.
+    """Open the pipelines of a database only for reading.
 
     Args:
         target: an SQLite file or the address of a PostgreSQL database.
         timeout_s: time after which a read is given up.
 
     Raises:
-        StoreError: if the database is not there, or has no queues.
+        StoreError: if the database does not exist, or has no queues.
         StoreMismatch: if another version of inturn wrote it.
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
@@ -62,7 +62,7 @@ class LockFreeInspector(DatabaseInspector):
         opened: opens the database.
 
     Raises:
-        StoreError: if there is no such pipeline.
+        StoreError: if the pipeline does not exist.
     """
 
     def __init__(self, reader: PipelineReader, name: str, opened: Callable[[], OpenDatabase]) -> None:

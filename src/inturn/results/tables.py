@@ -1,4 +1,4 @@
-"""Results as tables: rows, JSON values, Arrow and pandas; rows are read in pages, when they are asked for."""
+"""Results as tables: rows, JSON values, Arrow and pandas; rows are read in pages, on demand."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
@@ -39,9 +39,9 @@ def columns_of(**columns: type) -> dict[str, ResultColumn]:
 
 
 class ResultTable(Generic[T]):
-    """The rows of a result; iterating reads them anew.
+    """The rows of a result; each iteration reads them again.
 
-    Rows are read in pages, each as of its own moment: what changes meanwhile may be in it or not.
+    Rows are read in pages, each as of its own moment: changes made meanwhile may be included or not.
 
     Attributes:
         columns: its columns by name.
@@ -61,7 +61,7 @@ class ResultTable(Generic[T]):
         return ({name: value(row) for name, value in columns} for row in self)
 
     def texts(self) -> Iterator[dict[str, Any]]:
-        """Return the same with states and outputs as JSON texts."""
+        """Return the rows as dicts by column, with states and outputs as JSON texts."""
         jsons = [name for name, column in self.columns.items() if column.type is Json]
         for record in self.records():
             yield record | {name: msgspec.json.encode(record[name]).decode() for name in jsons}
@@ -72,7 +72,7 @@ class ResultTable(Generic[T]):
         Raises:
             SetupError: if pyarrow is not installed.
         """
-        with _needed("Arrow", "pyarrow"):
+        with _needed("an Arrow table", "pyarrow"):
             import pyarrow as pa
         schema, texts = self.schema, self.texts()
         while rows := list(islice(texts, limits.RESULT_ROWS)):
@@ -81,7 +81,7 @@ class ResultTable(Generic[T]):
     @property
     def schema(self) -> "pa.Schema":
         """The Arrow schema of the batches."""
-        with _needed("Arrow", "pyarrow"):
+        with _needed("an Arrow table", "pyarrow"):
             import pyarrow as pa
         types: Final = {str: pa.string(), Json: pa.string(), int: pa.int64(), dt.datetime: pa.timestamp("us", tz="UTC")}
         return pa.schema([(name, types[column.type]) for name, column in self.columns.items()])
@@ -92,7 +92,7 @@ class ResultTable(Generic[T]):
         Raises:
             SetupError: if pyarrow is not installed.
         """
-        with _needed("Arrow", "pyarrow"):
+        with _needed("an Arrow table", "pyarrow"):
             import pyarrow as pa
         return pa.Table.from_batches(self.batches(), self.schema)
 
@@ -102,7 +102,7 @@ class ResultTable(Generic[T]):
         Raises:
             SetupError: if pandas or pyarrow is not installed.
         """
-        with _needed("pandas", "pandas"):
+        with _needed("a DataFrame", "pandas"):
             import pandas as pd  # noqa: F401 - else pyarrow's error would name no extra
         return self.arrow().to_pandas()
 
@@ -112,4 +112,4 @@ def _needed(what: str, package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise SetupError(f"for {what} {package} is needed: pip install 'inturn[arrow]' ({error})") from error
+        raise SetupError(f"{what} needs {package}: pip install 'inturn[arrow]' ({error})") from error

@@ -37,6 +37,6 @@ def no_record(where: str, found: object, why: str) -> StoreError:
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}…"
     return StoreError(
-        f"{where} holds {shown}, which is no record of an idempotency key ({why}): somebody else has written it, or it "
-        "is damaged. Nothing was changed; use keys of another name, or delete it if nobody needs it"
+        f"{where} holds {shown}, which is not a valid record of an idempotency key ({why}): another program has "
+        "written it, or it is damaged. Nothing was changed; use another name for the keys, or delete the record"
     )
