@@ -155,11 +155,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a pipeline that is not there": (["w.db#legder"], "no pipeline 'legder'; existing pipelines: ledger"),
     "a database that is not there": (
         ["none.db#ledger"],
-        "there is no database 'none.db'; in its directory there are: empty.db, w.db",
+        "no database 'none.db'; in its directory there are: empty.db, w.db",
     ),
     "nothing": (["none"], "there is no store 'none': write the directory of one, or DATABASE#PIPELINE, such as shop"),
     "a file of text": (["notes.txt"], "notes.txt is a file, and neither a store, which is a directory, nor a database"),
-    "a file of text as a database": (["notes.txt#ledger"], "notes.txt: this is no SQLite database"),
+    "a file of text as a database": (["notes.txt#ledger"], "notes.txt: the file is not an SQLite database"),
     "a directory that is no store": (["folder"], "folder is not a store"),
     "a directory as a database": (["folder#ledger"], "'folder' is a directory, and no database"),
 }
@@ -201,7 +201,7 @@ def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None)
         ("peek", "w.db#payment"): "no queue 'payment'; existing queues: ",
         ("peek", "folder#q"): "'folder' is a directory, and no database",
         ("queue", "list", "folder"): "'folder' is a directory, and no database",
-        ("queue", "list", "notes.txt"): "this is no SQLite database",
+        ("queue", "list", "notes.txt"): "the file is not an SQLite database",
     }.items():
         done = run(*words)
         assert (done.exit_code, done.stdout) == (1, "")

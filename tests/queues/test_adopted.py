@@ -130,7 +130,7 @@ def test_a_queue_that_was_not_made_after_all_is_not_there(db: Database, connecti
 def test_what_is_no_transaction_is_told(db: Database, postgres_url: str, postgres_schemas: Any) -> None:
     queue = db.queue("q")
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        with pytest.raises(InputError, match="autocommit mode and has begun no transaction"):
+        with pytest.raises(InputError, match="autocommit mode and has no transaction"):
             queue.send("x", tx=connection)
         with connection.transaction(), connection.pipeline(), pytest.raises(InputError, match="pipeline mode"):
             queue.send("x", tx=connection)
@@ -142,7 +142,7 @@ def test_what_is_no_transaction_is_told(db: Database, postgres_url: str, postgre
         queue.send("x", tx="tomorrow")  # type: ignore[arg-type]
     with inturn.open(":memory:") as file, psycopg.connect(postgres_url) as connection:
         others = file.queue("q")
-        with pytest.raises(InputError, match="it is that of"):
+        with pytest.raises(InputError, match="expected the transaction of"):
             others.send("x", tx=connection)
 
 

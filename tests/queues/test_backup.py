@@ -60,9 +60,9 @@ def test_a_copy_is_whole_or_not_there(tmp_path: Path) -> None:
         beside = {f"shop.db{each}" for each in ("", "-wal", "-shm", "-reserve")}
         assert {each.name for each in tmp_path.iterdir()} == {*beside, "copy.db"}
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-        with pytest.raises(StoreError, match="is there already"):
+        with pytest.raises(StoreError, match="already exists"):
             db.backup(copy)
-        with pytest.raises(InputError, match="no directory"):
+        with pytest.raises(InputError, match="none' does not exist; create it first"):
             db.backup(tmp_path / "none" / "copy.db")
         with db.transaction() as tx:  # nobody waits for who writes
             db.queue("q", tx=tx).send("b", tx=tx)
@@ -90,11 +90,11 @@ def test_what_is_restored_refuses_what_came_after_the_copy(tmp_path: Path) -> No
         lock = db.idempotency_keys("k").try_lock("x")
         numbers, aside = restore(str(copy), str(tmp_path / "new.db"))
         assert (list(numbers), aside) == (["q"], None)
-        with pytest.raises(StoreError, match="is there already"):
+        with pytest.raises(StoreError, match="already exists"):
             restore(str(copy), str(path))
-        with pytest.raises(StoreError, match="is open: end the processes"):
+        with pytest.raises(StoreError, match="is open; stop the processes"):
             restore(str(copy), str(path), replace=True)
-        with pytest.raises(InputError, match="the file itself"):
+        with pytest.raises(InputError, match="is the target itself; name a copy"):
             restore(str(path), str(path), replace=True)
     _, aside = restore(str(copy), str(path), replace=True)
     assert aside is not None

@@ -136,7 +136,7 @@ def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: 
     at, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
     name = "shpo.db" if command == "queue list" else "shpo.db#payments"
     said = told(*words[:at], name, *rest)
-    assert "there is no database 'shpo.db'; in its directory there are: shop.db" in said
+    assert "no database 'shpo.db'; in its directory there are: shop.db" in said
     if command != "queue list":
         assert "no queue 'x'; existing queues: dead, payments" in told(*words[:at], "shop.db#x", *rest)
         assert "names no queue" in told(*words[:at], "shop.db", *rest)

@@ -60,7 +60,7 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o400, 0o1777, -1, True, "600", 0])
 def test_a_mode_that_is_none_is_refused(tmp_path: Path, mode: Any) -> None:
-    with pytest.raises(InputError, match="its owner may read and write, such as 0o600"):
+    with pytest.raises(InputError, match="lets the owner read and write, such as 0o600"):
         inturn.open(tmp_path / "shop.db", mode=mode)
     assert not list(tmp_path.iterdir())
 
@@ -125,7 +125,7 @@ def lose(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], None]:
     return lambda: act(tmp_path / f"shop.db{suffix}")
 
 
-LOST = "was deleted or replaced while it was open: nothing more is kept in it"
+LOST = "was deleted or replaced while it was open: further changes are not stored"
 
 
 def test_nothing_is_answered_that_is_not_kept(tmp_path: Path, lose: Callable[[], None]) -> None:

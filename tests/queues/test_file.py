@@ -27,7 +27,7 @@ def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room(tmp_path:
         queue = db.queue("q")
         sent = [queue.send("x" * 1_000, group="a")]
         db.store.connection.execute(f"pragma max_page_count = {pages(db)}")  # what SQLite makes of a full disk
-        with pytest.raises(StoreError, match="disk is full: nothing of the transaction was kept"):
+        with pytest.raises(StoreError, match="disk is full: the transaction was rolled back"):
             sent += queue.send_many([draft("y" * 1_000, group="a") for _ in range(100)])
         with pytest.raises(StoreError, match="disk is full"), db.transaction() as tx:
             queue.send_many([draft("y" * 1_000, group="a") for _ in range(100)], tx=tx)
@@ -42,14 +42,14 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with inturn.open(tmp_path / "shop.db") as db:
         queue = db.queue("q")
         db.store.connection.execute("pragma query_only = 1")  # root may write whatever the permissions say
-        with pytest.raises(StoreError, match="cannot be written; open it as a user who may"):
+        with pytest.raises(StoreError, match="is not writable; open it as a user who may"):
             queue.send("x")
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     path.write_text("dear diary " * 500)
-    with pytest.raises(StoreError, match=r"shop.db: this is no SQLite database; name another file"):
+    with pytest.raises(StoreError, match=r"shop.db: the file is not an SQLite database; name another file"):
         inturn.open(path)
     assert path.read_text() == "dear diary " * 500
 
@@ -61,7 +61,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4096:] = b"\x07" * (len(data) - 4096)
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="the file is damaged; copy it away"), inturn.open(path) as db:
+    with pytest.raises(StoreError, match="the file is damaged; save a copy"), inturn.open(path) as db:
         db.queue("q").receive()
 
 

@@ -15,10 +15,10 @@ from waiting import DEADLINE_S
 
 
 def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
-    for target, words in ((tmp_path / "a.db", "there is no database"), (tmp_path, "there is no database")):
+    for target, words in ((tmp_path / "a.db", "no database '"), (tmp_path, "no database '")):
         with pytest.raises(StoreError, match=words):
             inturn.open(target, create=False)
-    with pytest.raises(StoreError, match="there is no database ':memory:'"):
+    with pytest.raises(StoreError, match="no database ':memory:'"):
         inturn.open(":memory:", create=False)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "empty.db").touch()
@@ -26,7 +26,7 @@ def test_nothing_is_made_where_nothing_is_to_be_made(tmp_path: Path) -> None:
         theirs.execute("create table account (id)")
     (tmp_path / "text.db").write_text("no database at all, and long enough that this can be seen " * 3)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for name, words in (("empty", "without queues"), ("theirs", "without queues"), ("text", "no SQLite database")):
+    for name, words in (("empty", "has no queues"), ("theirs", "has no queues"), ("text", "not an SQLite database")):
         with pytest.raises(StoreError, match=words):
             inturn.open(tmp_path / f"{name}.db", create=False)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

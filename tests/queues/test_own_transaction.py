@@ -20,7 +20,7 @@ from inturn.store import limits
 from inturn.store.sqlite import store as store_module
 from waiting import DEADLINE_S, until
 
-REFUSED = "this thread has an open transaction of its own"
+REFUSED = "this thread has an open transaction on another connection"
 
 
 @pytest.fixture(autouse=True)

@@ -281,20 +281,20 @@ def test_a_receive_within_a_transaction(db: Database) -> None:
 
 @pytest.mark.parametrize("sql", ["commit", " ROLLBACK", "begin", "savepoint x"])
 def test_a_transaction_is_not_ended_from_inside(db: Database, sql: str) -> None:
-    with db.transaction() as tx, pytest.raises(StoreError, match="cannot be run here"):
+    with db.transaction() as tx, pytest.raises(StoreError, match="is not allowed here"):
         tx.execute(sql)
 
 
 def test_a_connection_keeps_its_settings(tmp_path: Path, postgres_url: str) -> None:
     for target, sql in ((tmp_path / "a.db", "pragma synchronous=off"), (postgres_url, "set synchronous_commit = off")):
-        with inturn.open(target) as db, db.transaction() as tx, pytest.raises(StoreError, match="cannot be run here"):
+        with inturn.open(target) as db, db.transaction() as tx, pytest.raises(StoreError, match="is not allowed here"):
             tx.execute(sql)
 
 
 def test_an_address_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown scheme 'mysql'; expected an SQLite file"):
         inturn.open("mysql://here/there")
-    with pytest.raises(InputError, match="there is no directory"):
+    with pytest.raises(InputError, match=r"directory '.*' does not exist; create it"):
         inturn.open(tmp_path / "nowhere" / "shop.db")
 
 

@@ -163,7 +163,7 @@ def test_a_read_sees_nothing_of_an_open_transaction(db: Database) -> None:
         reading.join(DEADLINE_S)
         assert seen == [5]
         assert queue.depth(tx=tx).messages == 6
-        with pytest.raises(QueueError, match="give the verb"):
+        with pytest.raises(QueueError, match="pass tx=tx"):
             queue.depth()  # of which of the two?
     assert queue.depth().messages == 6
 

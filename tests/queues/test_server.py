@@ -54,7 +54,7 @@ def test_a_server_that_is_not_there(tmp_path: Any) -> None:
 
 
 def test_nothing_is_made_where_nothing_is_to_be_made(empty_postgres_url: str) -> None:
-    with pytest.raises(StoreError, match="a database without queues; make one first"):
+    with pytest.raises(StoreError, match="the database has no queues; create one first"):
         inturn.open(empty_postgres_url, create=False)
     with psycopg.connect(empty_postgres_url) as beside:
         assert beside.execute("select to_regclass('inturn_meta')").fetchone() == (None,)
@@ -81,13 +81,13 @@ def test_tables_of_a_newer_version_are_used_as_long_as_they_can_be(
     beside.execute("update inturn_meta set value = 99 where name = 'version'")
     inturn.open(postgres_url).close()
     beside.execute("insert into inturn_meta (name, value) values ('readable_from', 98)")
-    with pytest.raises(StoreMismatch, match="its format is 99, for which at least 98 must be known"):
+    with pytest.raises(StoreMismatch, match="its format is 99, which needs a version that knows format 98"):
         inturn.open(postgres_url)
     assert beside.execute("select value from inturn_meta where name = 'version'").fetchone() == (99,)
 
 
 def test_a_schema_that_is_not_there(postgres_url: str) -> None:
-    with pytest.raises(StoreError, match="search_path of the connection names no schema that is there"):
+    with pytest.raises(StoreError, match="search_path of the connection names no existing schema"):
         inturn.open(re.sub("search_path%3D.*", "search_path%3Dnowhere", postgres_url))
 
 
@@ -161,7 +161,7 @@ def test_of_a_transaction_of_a_caller_too(
     with db.transaction() as tx:
         queue.send("a", tx=tx)
         lose_commit(db, monkeypatch)
-    with pytest.raises(StoreUnavailable, match="nothing of the transaction was kept"), db.transaction() as tx:  # noqa: PT012
+    with pytest.raises(StoreUnavailable, match="the transaction was rolled back"), db.transaction() as tx:  # noqa: PT012
         queue.send("b", tx=tx)
         lose_commit(db, monkeypatch, partial(cut, db, beside))
     assert [each.body for each in queue.peek()] == ["a"]
@@ -173,7 +173,7 @@ def test_another_server_is_not_asked_of_a_commit(db: Database, monkeypatch: pyte
     queue = db.queue("q")
     monkeypatch.setattr(db.store, "_run", db.store._run._replace(**changed))  # type: ignore[attr-defined]
     lose_commit(db, monkeypatch)
-    with pytest.raises(StoreUnavailable, match="nobody knows whether it was done"):
+    with pytest.raises(StoreUnavailable, match="it is unknown whether the transaction was committed"):
         queue.send("a", dedup_id="1")
     monkeypatch.undo()
     assert queue.send("a", dedup_id="1").duplicate

@@ -120,7 +120,7 @@ def test_a_transaction_number_that_is_given_again_after_a_crash_proves_nothing(
 
         while "committed" not in found and len(found) < 10:
             lose_commit(db, monkeypatch, crash_and_go_on)
-            with pytest.raises(StoreUnavailable, match="nobody knows whether it was done"):
+            with pytest.raises(StoreUnavailable, match="it is unknown whether the transaction was committed"):
                 queue.send("lost")
         assert "committed" in found
         assert not queue.peek()

@@ -284,7 +284,7 @@ def test_a_library_without_a_transaction_is_refused(db: Database, address: str, 
             queue.send("x", tx=django.db.connection)
     elif library == "sqlite3":
         connection = sqlite3.connect(address, isolation_level=None)
-        with pytest.raises(InputError, match="execute BEGIN IMMEDIATE before"):
+        with pytest.raises(InputError, match="execute BEGIN IMMEDIATE first"):
             queue.send("x", tx=connection)
         connection.close()
     else:
@@ -319,12 +319,12 @@ def test_another_driver_is_refused_by_name(db: Database, module: str, mend: str)
 def test_a_connection_to_the_other_kind_of_database_is_refused(db: Database, address: str) -> None:
     if "://" in address:
         engine = sa.create_engine("sqlite://")
-        with engine.connect() as connection, pytest.raises(InputError, match="its queues are in PostgreSQL"):
+        with engine.connect() as connection, pytest.raises(InputError, match="the queues are in PostgreSQL"):
             db.queue("q").send("x", tx=connection)
         engine.dispose()
     else:
         psycopg = type("Connection", (OfAnother,), {"__module__": "psycopg"})()
-        with pytest.raises(InputError, match="its queues are in a file of SQLite"):
+        with pytest.raises(InputError, match="the queues are in an SQLite file"):
             db.queue("q").send("x", tx=psycopg)
 
 
@@ -333,11 +333,11 @@ def test_another_file_is_refused_and_so_is_memory(db: Database, address: str, tm
     queue = db.queue("q")
     for target in (":memory:", str(tmp_path / "another.db")):
         connection = sqlite3.connect(target)
-        with pytest.raises(InputError, match="connect it to the file of the queues"):
+        with pytest.raises(InputError, match="connect to the file of the queues"):
             queue.send("x", tx=connection)
         connection.close()
     connection = sqlite3.connect(address)
-    with inturn.open(":memory:") as memory, pytest.raises(InputError, match="no other connection reaches"):
+    with inturn.open(":memory:") as memory, pytest.raises(InputError, match="has no other connections; use"):
         memory.queue("q").send("x", tx=connection)
     connection.close()
 
@@ -365,7 +365,7 @@ def test_a_lock_that_another_holds_is_told(db: Database, address: str) -> None:
     connection = sqlite3.connect(address, timeout=0)
     with db.transaction() as tx:
         queue.send("first", tx=tx)
-        with pytest.raises(StoreUnavailable, match="another connection holds the write lock"):
+        with pytest.raises(StoreUnavailable, match="another connection has held the write lock"):
             queue.send("x", tx=connection)
     connection.close()
 

@@ -348,14 +348,14 @@ def test_a_verb_that_would_wait_for_its_own_transaction_is_told(db: Database) ->
     queue = db.queue("q")
     with db.transaction() as tx:
         for act in (lambda: queue.send("x"), lambda: db.transaction().__enter__()):
-            with pytest.raises(QueueError, match="give the verb the transaction, tx=tx"):
+            with pytest.raises(QueueError, match="pass tx=tx"):
                 act()
         queue.send("y", tx=tx)
 
     async def run() -> None:
         async with db.transaction() as tx:
             for act in (lambda: queue.send.aio("x"), lambda: db.transaction().__aenter__()):
-                with pytest.raises(QueueError, match="give the verb the transaction, tx=tx"):
+                with pytest.raises(QueueError, match="pass tx=tx"):
                     await act()
             with pytest.raises(QueueError):  # it would hold up the loop, and the transaction with it
                 queue.send("x")

@@ -134,7 +134,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
         assert "update inturn" in old.log.read_text()
         messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
         assert [each["Body"] for each in messages] == ["kept"]
-        with pytest.raises(StoreMismatch, match="for which at least 9002 must be known"):
+        with pytest.raises(StoreMismatch, match="which needs a version that knows format 9002"):
             inturn.open(url)
 
 

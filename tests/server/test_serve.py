@@ -579,7 +579,7 @@ def test_what_is_refused_at_the_start() -> None:
     assert "port is 70000; expected a port from 0 to 65535" in told("--db", "a.db", "--port", "70000")
     assert "tls_cert is set without tls_key; set both" in told("--db", "a.db", "--tls-cert", "c.pem")
     assert "nowhere.toml: No such file" in told("--db", "a.db", "--config", "nowhere.toml")
-    assert "there is no directory 'no'" in told("--db", "no/a.db")
+    assert "directory 'no' does not exist" in told("--db", "no/a.db")
     Path("inturn.toml").write_text("[server]\nprot = 1")
     assert "inturn.toml: line 2, [server]: unknown setting 'prot'" in told("--db", "a.db", "--config", "inturn.toml")
     assert not Path("a.db").exists()

@@ -1,6 +1,6 @@
-"""The driver's connection of a caller's transaction, which SQLAlchemy, Django or the driver itself has given.
+"""The driver's connection of a caller's transaction, from an object of SQLAlchemy, Django or the driver itself.
 
-Their objects are recognised by the names of their classes, so that nothing is imported that the caller does not use.
+Objects are recognised by the names of their classes, so that no library is imported that the caller does not use.
 """
 
 from collections.abc import Callable
@@ -20,23 +20,23 @@ _ASYNC_SESSION: Final = "sqlalchemy.ext.asyncio.session.AsyncSession"
 _SCOPED: Final = {"sqlalchemy.orm.scoping.scoped_session", "sqlalchemy.ext.asyncio.scoping.async_scoped_session"}
 _DJANGO: Final = {"django.utils.connection.ConnectionProxy", "django.db.backends.base.base.BaseDatabaseWrapper"}
 
-_PSYCOPG: Final = "use psycopg 3, for SQLAlchemy in threads and in tasks: postgresql+psycopg://"
+_PSYCOPG: Final = "use psycopg 3; with SQLAlchemy, in threads and in tasks: postgresql+psycopg://"
 _MENDS: Final = {
-    "psycopg": "its queues are in a file of SQLite: give it a connection to that file",
-    "sqlite3": "its queues are in PostgreSQL: give it a connection to that database",
-    "psycopg2": f"{_PSYCOPG}; Django uses psycopg 3 if that is installed",
+    "psycopg": "the queues are in an SQLite file: pass a connection to that file",
+    "sqlite3": "the queues are in PostgreSQL: pass a connection to that database",
+    "psycopg2": f"{_PSYCOPG}; Django uses psycopg 3 if it is installed",
     "asyncpg": _PSYCOPG,
     "pg8000": _PSYCOPG,
-    "aiosqlite": "use sqlite3 itself, for SQLAlchemy sqlite://, or `async with db.transaction() as tx:`",
+    "aiosqlite": "use sqlite3 itself, with SQLAlchemy sqlite://, or `async with db.transaction() as tx:`",
 }
 """Drivers whose connections are refused, and what to use instead."""
 
 
 def adopted(tx: Any, adopt: Adopt) -> Joined:
-    """Wrap a caller's connection or session so that commands run in its transaction, which begins if it has not.
+    """Wrap a caller's connection or session so that commands run in its transaction, which is begun if necessary.
 
     Raises:
-        InputError: if it has no connection of a driver that ``adopt`` takes, or Django has begun no transaction.
+        InputError: if it has no connection of a driver that ``adopt`` accepts, or Django has begun no transaction.
     """
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(tx).__mro__}
     if names & _SCOPED:
@@ -45,16 +45,16 @@ def adopted(tx: Any, adopt: Adopt) -> Joined:
 
 
 def driver_connection(tx: Any) -> Any:
-    """Return the driver's connection of a caller's transaction, which begins if it has not.
+    """Return the driver's connection of a caller's transaction, which is begun if necessary.
 
     Raises:
-        InputError: if it is for tasks, or Django has begun no transaction.
+        InputError: if it is only for tasks, or Django has begun no transaction.
     """
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(tx).__mro__}
     if names & _SCOPED:
         return driver_connection(tx())
     if names & {_ASYNC_SESSION, _ASYNC_CONNECTION}:
-        raise InputError(f"tx is {tx!r:.200}, which is for tasks; use `await session.run_sync(…)` to get a plain one")
+        raise InputError(f"tx is {tx!r:.200}, which is for tasks; get a plain session with `await session.run_sync(…)`")
     return _driver_connection(tx, names)
 
 
@@ -69,29 +69,31 @@ def _driver_connection(tx: Any, names: set[str]) -> Any:
         return _of_sqlalchemy(tx)
     if names & _DJANGO:
         if not tx.in_atomic_block:
-            msg = f"Django's connection {tx.alias!r} is in no transaction; write `with transaction.atomic():` around it"
+            msg = (
+                f"Django's connection {tx.alias!r} has no transaction; use `with transaction.atomic():` around the call"
+            )
             raise InputError(msg)
         return tx.connection
     return tx
 
 
 def _of_sqlalchemy(connection: Any) -> Any:
-    """Return the driver's connection, in a transaction that SQLAlchemy has begun, as with the first statement."""
+    """Return the driver's connection, in a transaction that SQLAlchemy begins, as with the first statement."""
     if not connection.in_transaction():
         connection.begin()
     return connection.connection.driver_connection
 
 
 def refuse_driver(connection: Any, expected: str) -> NoReturn:
-    """Refuse a connection of another driver than the expected one.
+    """Refuse a connection of an unexpected driver.
 
     Raises:
-        InputError: always; names the driver, and what to use instead.
+        InputError: always; it names the connection and the alternatives.
     """
     mend = _MENDS.get(type(connection).__module__.split(".")[0])
     known = "" if mend is None else f"; {mend}"
-    msg = f"tx is {connection!r:.200}; it is that of `with db.transaction() as tx:`, or a connection of {expected}"
-    raise InputError(f"{msg}, SQLAlchemy or Django over it{known}")
+    msg = f"tx is {connection!r:.200}; expected the transaction of `with db.transaction() as tx:`, or a connection of"
+    raise InputError(f"{msg} {expected}, or of SQLAlchemy or Django with {expected}{known}")
 
 
 class _AsyncSession:

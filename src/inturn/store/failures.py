@@ -1,4 +1,4 @@
-"""Failures of a transaction, as the stores tell them to the writer, which knows which are run again."""
+"""Failures of a transaction, as the stores report them to the writer, which runs some of them again."""
 
 from inturn.core.errors import QueueError, StoreError, StoreUnavailable
 
@@ -15,12 +15,12 @@ class Busy(StoreUnavailable):
 
 
 class OwnTransaction(QueueError):
-    """A lock that a transaction of the calling thread itself holds: the call would wait for its own end."""
+    """A lock that another transaction of the calling thread holds: the call would deadlock."""
 
     def __init__(self) -> None:
         super().__init__(
-            "this thread has an open transaction of its own, for whose end this would wait: give the verb its "
-            "connection (tx=connection), or call it outside of the transaction"
+            "this thread has an open transaction on another connection: the call would deadlock; pass that connection "
+            "(tx=connection), or make the call outside of the transaction"
         )
 
 
@@ -29,7 +29,7 @@ class NoRoom(StoreUnavailable):
 
 
 class NoReader(StoreError):
-    """A connection for reading that cannot be made; a read runs in a transaction of the writer then."""
+    """A connection for reading that cannot be opened; the read then runs in a transaction of the writer."""
 
 
 def closed() -> StoreError:

@@ -367,7 +367,7 @@ def test_what_spark_has_committed_is_acknowledged_if_that_is_wanted(
 @pytest.mark.parametrize("at", ["sqlite"], indirect=True)
 def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> None:
     at = {"path": f"{tmp_path}/none.db#payments"}
-    with pytest.raises(StoreError, match=r"there is no database '.*none\.db'"):
+    with pytest.raises(StoreError, match=r"no database '.*none\.db'"):
         QueueSource(at).schema()
     with pytest.raises(NoSuchQueue, match="no queue 'paymets'; existing queues: other, payments"):
         QueueSource({"path": f"{tmp_path}/shop.db#paymets"}).schema()
@@ -375,7 +375,7 @@ def test_a_file_or_a_queue_that_is_not_there(queue: Queue, tmp_path: Path) -> No
         QueueSource({}).schema()
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "plain.db").touch()
-    with pytest.raises(StoreError, match="is a database without queues"):
+    with pytest.raises(StoreError, match="has no queues; create one first"):
         QueueSource({"path": f"{tmp_path}/plain.db", "queue": "q"}).schema()
 
 
@@ -389,7 +389,7 @@ def test_a_server_or_a_queue_that_is_not_there(queue: Queue, at: str, postgres_s
         QueueSource({"path": f"{at}#paymets"}).schema()
     with pytest.raises(InputError, match=r"^'postgresql://ann@h/shop' names no queue: write load\("):
         QueueSource({"path": "postgresql://ann:secret@h/shop"}).schema()
-    with pytest.raises(StoreError, match="is a database without queues"):
+    with pytest.raises(StoreError, match="has no queues; create one first"):
         QueueSource({"path": postgres_schemas.new(), "queue": "q"}).schema()
 
 

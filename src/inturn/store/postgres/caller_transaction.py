@@ -71,13 +71,13 @@ class CallerTransaction:
         """
         connection = self._connection
         if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-            raise InputError("the connection is in pipeline mode; leave the block `with connection.pipeline():` before")
+            raise InputError("the connection is in pipeline mode; leave the block `with connection.pipeline():` first")
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             return False
         if connection.autocommit:
             raise InputError(
-                "the connection is in autocommit mode and has begun no transaction, which tx= is for; "
-                "write `with connection.transaction():` around it"
+                "the connection is in autocommit mode and has no transaction, which tx= needs; "
+                "write `with connection.transaction():` around the call"
             )
         return True
 
@@ -112,7 +112,7 @@ class CallerQueues(PostgresQueues):
         return nullcontext()
 
     def look(self) -> int:
-        """Read what others have changed; return the server's time.
+        """Read the changes of other processes; return the server's time.
 
         Raises:
             InputError: if the connection sees other tables, or none, or its encoding is not UTF8.
@@ -133,7 +133,7 @@ class CallerQueues(PostgresQueues):
         (here,) = self.wire.one("here")
         if not self._is_own(here):
             raise InputError(
-                "the connection does not see the tables of these queues: connect it to the same database, with the "
+                "the connection does not see the tables of these queues; connect it to the same database, with the "
                 "same search_path"
             )
         self._is_known = True

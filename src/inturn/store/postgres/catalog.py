@@ -87,7 +87,7 @@ class PostgresCatalog(PostgresStatements):
     def removed(self, queue: QueueInfo) -> RunAgain:
         """Return the error for a queue whose rows are gone, and invalidate the cache."""
         self.forget()
-        return RunAgain(f"the queue {queue.name!r} was removed at the same time")
+        return RunAgain(f"queue {queue.name!r} was removed concurrently")
 
     def counts(self, info: QueueInfo) -> tuple[int, int, int]:
         """Return the last sequence number, the number of pending messages and the last token."""
@@ -109,7 +109,7 @@ class PostgresCatalog(PostgresStatements):
         (version,) = self._one("change_catalog")
         if self._version is None or version != self._version + 1:
             self.forget()
-            raise RunAgain("another process has changed a queue at the same time")
+            raise RunAgain("another process has changed a queue concurrently")
         self._version, self._is_changed = version, True
         if info is None:
             self._purge(self.queues[name])
@@ -137,7 +137,7 @@ class PostgresCatalog(PostgresStatements):
             self._do("add_desk", info.number, first)
             self.wire.flush()
         except UniqueViolation as error:
-            raise RunAgain(f"another process has made the queue {info.name!r} at the same time") from error
+            raise RunAgain(f"another process has created queue {info.name!r} concurrently") from error
         self.queues[info.name] = self._known(info.number, info.name, info.settings, info.created_ms, info.readers)
 
     def _purge(self, info: QueueInfo) -> None:

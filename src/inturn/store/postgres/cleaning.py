@@ -36,11 +36,11 @@ class _Notice(NamedTuple):
 
 
 def clean(url: str) -> None:
-    """Rewrite the tables, one after the other; each is locked meanwhile. Their statistics are made anew.
+    """Rewrite the tables, one after the other; each is locked meanwhile. Their statistics are computed again.
 
     Raises:
-        StoreError: if somebody uses a table, or reads an older state of it, for longer than ``limits.BUSY_S``, or the
-            role does not own it.
+        StoreError: if a transaction uses a table, or reads an older state of it, for longer than ``limits.BUSY_S``, or
+            the role does not own it.
     """
     try:
         with plainly(url) as connection:
@@ -52,8 +52,8 @@ def clean(url: str) -> None:
                 while _rewrite(connection, table, notices):
                     if time.monotonic() > until:
                         raise StoreError(
-                            f"somebody has read an older state of {table} for more than {limits.BUSY_S} s, so that its "
-                            "file may have the removed content; run this again when nobody reads"
+                            f"a transaction has read an older state of {table} for more than {limits.BUSY_S} s, so its "
+                            "file may still have the removed content; run this again when that transaction has ended"
                         )
                     time.sleep(_PAUSE_S)
     except psycopg.Error as error:
@@ -61,11 +61,11 @@ def clean(url: str) -> None:
 
 
 def _rewrite(connection: psycopg.Connection, table: str, notices: list[_Notice]) -> int:
-    """Rewrite a table, and return how many removed rows are in the new file too, since some transaction sees them."""
+    """Rewrite a table; return the number of removed rows that the new file still has, since a transaction sees them."""
     notices.clear()
     connection.execute(f"vacuum (full, verbose, analyze) {table}".encode())
-    if skipped := [each.message for each in notices if each.level != "INFO"]:  # as what the role may not rewrite
-        raise StoreError(f"the tables were not rewritten, so their files may have the removed content: {skipped[0]}")
+    if skipped := [each.message for each in notices if each.level != "INFO"]:  # such as missing rights
+        raise StoreError(f"tables were not rewritten, so their files may still have the removed content: {skipped[0]}")
     # The detail is "9 dead row versions cannot be removed yet. CPU: …", in the server's language.
     counts = [re.search(r"\d+", each.detail) for each in notices]
     return sum(int(count[0]) for count in counts if count)

@@ -125,22 +125,22 @@ def _closed_if_not(connection: "psycopg.Connection[Any]", url: str) -> Iterator[
 
 
 _TOLD: Final = {
-    "53100": "the server's disk is full: nothing of the transaction was kept; make room and try again",
-    "25006": "the server does not let this connection write: it is a standby, or set to read only",
+    "53100": "the server's disk is full: the transaction was rolled back; free some space and try again",
+    "25006": "the server refuses writes: it is a standby, or read-only",
     "55P03": "another transaction has held a lock for too long; nothing was changed",
-    "42501": "the user may not do this in the database; grant it the right to make and write tables in its schema",
+    "42501": "the user lacks a privilege in the database; grant it the right to create and write tables in its schema",
 }
 """Texts by SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html."""
 _PASSING: Final = ("08", "25006", "25P03", "40", "53", "55", "57P")
-"""Prefixes of the SQLSTATEs that pass: a lost connection, a standby before it is promoted, an idle transaction that was
-ended, a conflict, a lack of resources, a lock, and a server that stops or starts."""
+"""Prefixes of the SQLSTATEs of temporary errors: a lost connection, a standby before it is promoted, an idle
+transaction that was ended, a conflict, a lack of resources, a lock, and a server that stops or starts."""
 
 
 def store_error(error: psycopg.Error, url: str) -> StoreError:
     """Return the store error for an error of the connection or the server."""
     words = without_password(str(error).strip(), url) or type(error).__name__
     told = _TOLD.get(error.sqlstate or "")
-    if error.sqlstate is None:  # the client's own: that of a connection that is lost, or cannot be made
+    if error.sqlstate is None:  # an error of the client: the connection was lost, or cannot be opened
         is_passing = isinstance(error, psycopg.OperationalError)
     else:
         is_passing = error.sqlstate.startswith(_PASSING)

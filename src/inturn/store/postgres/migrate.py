@@ -29,7 +29,7 @@ _STEPS: Final[list[tuple[int, Traversable]]] = sorted(
     for step in (files("inturn.store.postgres") / "migrations").iterdir()
     if step.name.endswith(".sql")
 )
-_NONE: Final = "it is a database without queues; make one first"
+_NONE: Final = "the database has no queues; create one first"
 KNOWN: Final = _STEPS[-1][0]
 """The newest migration that this version knows."""
 
@@ -62,7 +62,7 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
         except psycopg.errors.DeadlockDetected:  # with a transaction that uses the tables
             continue
     tries = store_limits.MIGRATION_TRIES
-    raise StoreError(f"its tables cannot be brought up to date while others work with them: tried {tries} times")
+    raise StoreError(f"its tables cannot be migrated while other processes use them: gave up after {tries} attempts")
 
 
 def _run(connection: "psycopg.Connection[Any]", version: int) -> None:
@@ -92,7 +92,7 @@ def check_there(connection: "psycopg.Connection[Any]") -> None:
 
     Raises:
         NoSuchDatabase: if there are no tables.
-        StoreMismatch: if they are those of another version.
+        StoreMismatch: if they have the format of another version.
     """
     version, readable_from = _versions(connection)
     if not version:
@@ -100,7 +100,7 @@ def check_there(connection: "psycopg.Connection[Any]") -> None:
     check(readable_from, version)
     if version < KNOWN:
         raise StoreMismatch(
-            f"it was written by an older inturn: its format is {version}, not {KNOWN}; inturn.open brings it up to date"
+            f"it was written by an older inturn: its format is {version}, not {KNOWN}; migrate it with inturn.open"
         )
 
 
@@ -117,21 +117,21 @@ def check(readable_from: int, version: int | None = None) -> None:
     if readable_from > KNOWN:
         newest = "" if version is None else f": its format is {version}"
         raise StoreMismatch(
-            f"the database was changed by a newer inturn{newest}, for which at least {readable_from} must be known; "
-            f"this one knows {KNOWN}; update inturn"
+            f"the database was changed by a newer inturn{newest}, which needs a version that knows format "
+            f"{readable_from}; this one knows {KNOWN}; update inturn"
         )
 
 
 def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
     """Return the newest migration of the schema (0: no tables) and the one that must be known to use it."""
-    # From pg_class, since to_regclass may not see yet a table made while this waited for the lock.
+    # From pg_class, since to_regclass may not yet see a table that was created while this waited for the lock.
     there = connection.execute(
         "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "
         "where n.nspname = current_schema() and c.relname = 'inturn_meta')"
     )
     schema, table = there.fetchone() or (None, None)
     if schema is None:
-        raise StoreError("the search_path of the connection names no schema that is there; make one, or name another")
+        raise StoreError("the search_path of the connection names no existing schema; create one, or name another")
     if table is None:
         return 0, 0
     rows = connection.execute("select name, value from inturn_meta where name in ('version', 'readable_from')")

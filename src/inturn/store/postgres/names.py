@@ -73,7 +73,7 @@ class LongNames(PostgresStatements):
         if unknown := wanted - self._known.keys():
             self._known.update(self._all("names", sorted(unknown)))
         if lost := wanted - self._known.keys():
-            msg = f"the table inturn_name is damaged: it has not the name of {min(lost)!r}; put back a backup"
+            msg = f"the table inturn_name is damaged: it lacks the name of {min(lost)!r}; restore a backup"
             raise StoreError(msg)
         known = self._known
         return lambda text: known.get(text, text)

@@ -142,7 +142,7 @@ class PostgresPipelines(SqlPipelines):
         else:
             row = self._wire.one("add_pipeline", written(info.name), about)
             if row is None:
-                raise RunAgain(f"another process has made the pipeline {info.name!r} at the same time")
+                raise RunAgain(f"another process has created pipeline {info.name!r} concurrently")
             (info.number,) = row
         self._tally(info, 0)
 
@@ -185,7 +185,7 @@ class PostgresPipelines(SqlPipelines):
             return
         (pipeline, *_), *columns = zip(*new, strict=True)
         if len(self._read("add_lines", pipeline, *map(list, columns))) < len(new):
-            raise RunAgain("another process has made a group at the same time")
+            raise RunAgain("another process has created a group concurrently")
 
     @override
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Reads of pipelines in PostgreSQL, over a connection for reading alone; it may be to a standby server."""
+"""Reads of pipelines in PostgreSQL, over a connection only for reading, which may be to a standby server."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ class PostgresPipelineReader:
 
     Raises:
         StoreError: if the database does not exist, has no queues or cannot be read.
-        StoreMismatch: if another version of inturn has made its tables.
+        StoreMismatch: if another version of inturn created its tables.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -64,7 +64,7 @@ class PostgresPipelineReader:
         return ms
 
     def changed_rows(self) -> int:
-        """Return a number that grows with every change of the database's tables, a second late at most."""
+        """Return a number that grows with every change of the database's tables, at most a second late."""
 
         def ask() -> int:
             row = self._connection.execute(_CHANGED).fetchone()
@@ -86,7 +86,7 @@ class PostgresPipelineReader:
             limit.cancel()
 
     def _cut(self) -> None:
-        """End the connection of a server that does not answer, whose answer another thread waits for."""
+        """End the connection to a server that does not answer, while another thread waits for the answer."""
         self._is_late = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as line:
             line.shutdown(socket.SHUT_RDWR)

@@ -28,8 +28,8 @@ from inturn.store.postgres.statements import Wire
 from inturn.telemetry.events import EventLogger
 
 BACKUP = (
-    "a database of PostgreSQL is copied by pg_dump, or by the server's own backups, and put back by pg_restore; who "
-    "opens it then is a new incarnation by itself, so what was remembered of messages after the copy is refused"
+    "inturn does not back up PostgreSQL databases; use pg_dump and pg_restore, or the server's own backups. After a "
+    "restore no command is needed: each process begins a new incarnation, so later positions are refused"
 )
 """The error text for backups."""
 _ENDS = re.compile(
@@ -51,7 +51,7 @@ class PostgresStore(PostgresQueues):
         busy_s: time for which a transaction of the caller waits for locks, and a connection for the server.
 
     Raises:
-        StoreError: if the database cannot be used; the text says why.
+        StoreError: if the database cannot be used; the message states the reason.
         StoreMismatch: if a newer version of inturn has changed its tables so that this one cannot use them.
     """
 
@@ -189,7 +189,7 @@ class PostgresStore(PostgresQueues):
                 self.incarnations.renew()
                 self.catalog.forget()
                 self.ready.forget()
-                text = "the connection to %(database)s was lost, and made again after %(took_s).3f s"
+                text = "the connection to %(database)s was lost, and opened again after %(took_s).3f s"
                 name = shown(self._url)
                 _LOG.warning("reconnect", name, text, database=name, took_s=time.monotonic() - began)
                 return
@@ -198,8 +198,8 @@ class PostgresStore(PostgresQueues):
         """Commit the transaction; if the connection is lost meanwhile, find out whether it was committed.
 
         Raises:
-            RunAgain: if it was not.
-            StoreUnavailable: if that cannot be found out, or it was not and is a caller's.
+            RunAgain: if it was not committed.
+            StoreUnavailable: if that is unknown, or it was not committed and belongs to a caller.
         """
         try:
             reach("before commit")
@@ -211,7 +211,7 @@ class PostgresStore(PostgresQueues):
         try:
             self.wire.flush()
         except psycopg.Error as error:
-            if committed.is_done:  # only the notification failed: others find it when they poll
+            if committed.is_done:  # only the notification failed: other processes find the change when they poll
                 return
             was_lost = self._connection.closed
             if not (was_lost and self._is_committed(error)):
@@ -221,11 +221,11 @@ class PostgresStore(PostgresQueues):
         reach("after commit")
 
     def _is_committed(self, because: psycopg.Error) -> bool:
-        """Return whether the transaction was committed whose connection was lost before the answer; reconnect for it.
+        """Return whether a transaction was committed whose connection was lost before the answer; reconnect first.
 
         Raises:
-            StoreUnavailable: if the server cannot tell: it cannot be reached, still runs the transaction, is another
-                one, has crashed, or was not asked for the transaction's id.
+            StoreUnavailable: if this is unknown: the server cannot be reached, still runs the transaction, is another
+                server, has crashed, or was not asked for the transaction's id.
         """
         noted, run = self.wire.noted, self._run
         status = ""
@@ -237,13 +237,13 @@ class PostgresStore(PostgresQueues):
         if status not in ("committed", "aborted"):
             self._reset()
             raise StoreUnavailable(
-                f"{store_error(because, self._url)}: the connection was lost during the commit, so nobody knows "
-                "whether it was done; what is sent again with the same dedup_id is not there twice"
+                f"{store_error(because, self._url)}: the connection was lost during the commit, so it is unknown "
+                "whether the transaction was committed; messages sent again with the same dedup_id are not duplicated"
             ) from because
         return status == "committed"
 
     def _status_of(self, transaction: Sequence[Any]) -> str:
-        """Return what became of a transaction whose connection was lost; wait until the server has noticed the loss."""
+        """Return the status of a transaction whose connection was lost; wait until the server has noticed the loss."""
         until = time.monotonic() + store_limits.RECONNECT_S
         while True:
             status = str(self.wire.one("transaction_status", *transaction)[0])
@@ -252,13 +252,13 @@ class PostgresStore(PostgresQueues):
             time.sleep(limits.POLL_S)
 
     def roll_back(self, because: BaseException, *, was_lost: bool = False) -> None:
-        """Roll back the transaction and translate its error; ``was_lost`` says that there is a new connection since.
+        """Roll back the transaction and translate its error; ``was_lost``: the connection was lost and replaced.
 
         Raises:
             RunAgain: if the error is a deadlock, a serialization failure or a lost connection, and the transaction is
                 not a caller's.
             Busy: if another transaction, which may be long, holds a lock.
-            StoreError: if the error is one of the database; the text says what is wrong.
+            StoreError: if it is another error of the database; the message states it.
         """
         is_lost = was_lost or self._connection.closed
         self._reset()
@@ -270,7 +270,7 @@ class PostgresStore(PostgresQueues):
             told = store_error(because, self._url)
             if is_lost:
                 kind = StoreUnavailable if self._is_lasting else RunAgain
-                raise kind(f"{told}: the connection was lost, and nothing of the transaction was kept") from because
+                raise kind(f"{told}: the connection was lost, and the transaction was rolled back") from because
             raise told from because
 
     def _reset(self) -> None:
@@ -293,7 +293,7 @@ class PostgresStore(PostgresQueues):
             StoreError: if the statement would end the transaction or change the connection.
         """
         if _ENDS.match(sql):
-            raise StoreError(f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back")
+            raise StoreError(f"{sql.strip()[:60]!r} is not allowed here; leave the block to commit, raise to roll back")
         self.wire.flush()
         connection = self._connection
         cursor = psycopg.Cursor(connection)

@@ -26,5 +26,5 @@ def check_text(what: str, text: str | None) -> None:
         InputError: if it has a NUL.
     """
     if text is not None and "\0" in text:
-        msg = f"{what} {text!r} has a NUL at {text.index(chr(0))}, which PostgreSQL keeps in no text; leave it out"
+        msg = f"{what} {text!r} has a NUL at {text.index(chr(0))}, which PostgreSQL cannot store in a text; remove it"
         raise InputError(msg)

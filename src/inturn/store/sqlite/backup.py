@@ -1,7 +1,7 @@
 """Online backup of a database file, and restore.
 
-A file in use must not be copied by ordinary means: it changes during the copy, and the latest commits are still in the
-write-ahead log beside it. A restored file must not meet the log of the file that it replaces.
+A file in use must not be copied by ordinary means: it changes during the copy, and the latest commits are still in its
+write-ahead log. A restored file must not be opened with the log of the file that it replaces.
 """
 
 import os
@@ -19,11 +19,11 @@ from inturn.store.sqlite.connection import connect, connect_to_look, store_error
 from inturn.store.sqlite.incarnations import SqliteIncarnations
 
 _BESIDE = ("-wal", "-shm", "-journal")
-"""Suffixes of the files that SQLite keeps beside a database."""
+"""Suffixes of the files that SQLite keeps next to a database."""
 
 
 def backup(path: str, target: str) -> None:
-    """Copy a database as of one moment, while others read and write it.
+    """Copy a database as of one moment, while other processes read and write it.
 
     Args:
         path: the database.
@@ -33,13 +33,13 @@ def backup(path: str, target: str) -> None:
         StoreError: if the file has no queues or is damaged, or the target exists or cannot be written.
     """
     if Path(target).exists():
-        raise StoreError(f"{target} is there already; name a new file, or move it away")
+        raise StoreError(f"{target} already exists; name a new file, or move the old one")
     with _draft(path, target) as draft:
         _sync(draft)
         try:
-            os.link(draft, target)  # unlike a rename, never replaces a file that was made meanwhile
+            os.link(draft, target)  # unlike a rename, never replaces a file that was created meanwhile
         except FileExistsError as error:
-            raise StoreError(f"{target} is there already; name a new file, or move it away") from error
+            raise StoreError(f"{target} already exists; name a new file, or move the old one") from error
         _sync(Path(target).absolute().parent)
 
 
@@ -49,7 +49,7 @@ def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str,
     Args:
         copy: the copy, left unchanged.
         target: the database to write; no process may have it open.
-        replace: whether to replace an existing target. The old one is kept beside it, under another name.
+        replace: whether to replace an existing target. The old one is kept in the same directory under another name.
 
     Returns:
         The last sequence number of each queue, and the new path of the replaced file, if there was one.
@@ -60,10 +60,10 @@ def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str,
     """
     place = Path(target)
     if place.exists() and not replace:
-        msg = f"{target} is there already; say that it is to be replaced (--replace), and it is kept under another name"
+        msg = f"{target} already exists; pass --replace to replace it (the old file is kept under another name)"
         raise StoreError(msg)
     if place.exists() and Path(copy).exists() and place.samefile(copy):
-        raise InputError(f"{copy} is the file itself; name a copy of it")
+        raise InputError(f"{copy} is the target itself; name a copy of it")
     with _draft(copy, target) as draft:
         numbers = _adopt(draft, f"restored from {Path(copy).name}")
         _close_for_good(draft)
@@ -76,10 +76,10 @@ def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str,
 
 @contextmanager
 def _draft(path: str, target: str) -> Iterator[Path]:
-    """Yield a checked copy beside the target, readable by its owner only; delete it at the end unless it was moved."""
+    """Yield a checked copy next to the target, readable by its owner only; delete it at the end unless it was moved."""
     folder = Path(target).absolute().parent
     if not folder.is_dir():
-        raise InputError(f"{target}: there is no directory {str(folder)!r}; make it first")
+        raise InputError(f"{target}: directory {str(folder)!r} does not exist; create it first")
     draft = folder / f".{Path(target).name}.{uuid.uuid4().hex}"
     try:
         draft.touch(mode=0o600, exist_ok=False)
@@ -102,8 +102,8 @@ def _draft(path: str, target: str) -> Iterator[Path]:
 def _adopt(draft: Path, note: str) -> dict[str, int]:
     """Begin a new incarnation of each queue, with a note, and return each queue's last sequence number.
 
-    Advance the tokens too, so that no lease of the discarded history matches a new one: that history gave out tokens
-    that the copy does not know.
+    Advance the tokens too, so that no lease of the discarded history matches a new one: that history may have used
+    tokens that the copy does not know.
     """
     connection, _ = connect(str(draft), durable=True)
     with closing(connection):
@@ -136,7 +136,7 @@ def _close_for_good(path: Path) -> None:
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise
-            msg = f"{path} is open: end the processes that use it, servers and workers too, and try again"
+            msg = f"{path} is open; stop the processes that use it, also servers and workers, and try again"
             raise StoreError(msg) from error
 
 

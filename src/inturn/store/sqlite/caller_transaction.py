@@ -90,8 +90,8 @@ class SqliteCallerTransaction:
         is_own, path = is_to(self._connection, self.identity)
         if not is_own:
             raise InputError(
-                f"the connection is to {path or ':memory:'}, and the queues are in {self._path}: connect it to the "
-                "file of the queues, or open the queues in its file"
+                f"the connection is to {path or ':memory:'}, but the queues are in {self._path}; connect to the file "
+                "of the queues, or open the queues in the file of the connection"
             )
 
     def _lock(self) -> None:
@@ -107,8 +107,8 @@ class SqliteCallerTransaction:
         begins = connection.isolation_level is not None and getattr(connection, "autocommit", -1) is not True
         if not connection.in_transaction and not begins:
             raise InputError(
-                "the connection is in autocommit mode and has begun no transaction, which tx= is for; execute BEGIN "
-                "IMMEDIATE before"
+                "the connection is in autocommit mode and has no transaction, which tx= needs; execute BEGIN IMMEDIATE "
+                "first"
             )
         try:
             # The second one changes no row; it takes the lock before anything is read.
@@ -119,19 +119,19 @@ class SqliteCallerTransaction:
             name = getattr(error, "sqlite_errorname", "")
             if name == "SQLITE_BUSY_SNAPSHOT":
                 raise StoreConflict(
-                    f"{self._path}: another writer has committed since this transaction began to read: roll it back "
-                    "and run it again; BEGIN IMMEDIATE takes the write lock first"
+                    f"{self._path}: another writer has committed since this transaction began to read; roll it back "
+                    "and run it again, beginning with BEGIN IMMEDIATE, which takes the write lock first"
                 ) from error
             if name.startswith("SQLITE_BUSY"):
                 raise StoreUnavailable(
-                    f"{self._path}: another connection holds the write lock for longer than this one waits, which is "
-                    "its timeout=: roll the transaction back and run it again"
+                    f"{self._path}: another connection has held the write lock for longer than the timeout= of this "
+                    "one; roll the transaction back and run it again"
                 ) from error
             raise store_error(error, self._path) from error
 
 
 class _QueriedIndex(GroupIndex):
-    """An index that lists nothing in memory: one command would read thousands of messages for a few of them."""
+    """An index that keeps nothing in memory: for one command it would read thousands of messages to use a few."""
 
     @override
     def newest(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
@@ -146,7 +146,7 @@ class _CallerQueues(SqliteQueues):
         self._room = room
 
     def look(self, store: SqliteQueues) -> None:
-        """Read the queues; numbers are given in the store's incarnation, unless the file was restored since."""
+        """Read the queues; numbers are assigned in the store's incarnation, unless the file was restored since."""
         self.catalog.look()
         self.incarnations.id = store.incarnations.id
         seen = {info.number: info.last for info in store.queues.copy().values()}

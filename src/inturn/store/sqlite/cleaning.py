@@ -1,4 +1,4 @@
-"""Rewriting of a file, so that removed content is in no page of it and in no log beside it."""
+"""Rewriting of a file, so that removed content is neither in its pages nor in its log."""
 
 import sqlite3
 import time
@@ -13,7 +13,7 @@ _PAUSE_S: Final = 0.1
 
 
 def clean(path: str) -> None:
-    """Rewrite a file without its free space, and empty the write-ahead log, which has older pages.
+    """Rewrite a file without its free space, and empty the write-ahead log, which may have older pages.
 
     Raises:
         StoreError: if a reader or writer keeps the file busy for longer than ``limits.BUSY_S``.
@@ -26,8 +26,8 @@ def clean(path: str) -> None:
             while connection.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:
                 if time.monotonic() > until:
                     raise StoreError(
-                        f"{path}: somebody has read from it for more than {limits.BUSY_S} s, so that its log could not "
-                        "be emptied, and may have the removed content; run this again when nobody reads"
+                        f"{path}: another process has read it for more than {limits.BUSY_S} s, so its log could not be "
+                        "emptied, and may still have the removed content; run this again when that process has finished"
                     )
                 time.sleep(_PAUSE_S)
     except sqlite3.Error as error:

@@ -21,16 +21,16 @@ _HERE = files("inturn.store.sqlite")
 
 # Prefixes of SQLite error names (https://www.sqlite.org/rescode.html) and their explanations.
 _TOLD = {
-    "SQLITE_FULL": "the disk is full: nothing of the transaction was kept; make room and try again",
-    "SQLITE_READONLY": "the file, or its directory, cannot be written; open it as a user who may write both",
-    "SQLITE_CORRUPT": "the file is damaged; copy it away, and see https://www.sqlite.org/recovery.html",
-    "SQLITE_NOTADB": "this is no SQLite database; name another file, or move this one away",
+    "SQLITE_FULL": "the disk is full: the transaction was rolled back; free some space and try again",
+    "SQLITE_READONLY": "the file or its directory is not writable; open it as a user who may write both",
+    "SQLITE_CORRUPT": "the file is damaged; save a copy, and see https://www.sqlite.org/recovery.html",
+    "SQLITE_NOTADB": "the file is not an SQLite database; name another file, or move this one",
     "SQLITE_BUSY": "another connection has held the write lock for too long; nothing was changed",
-    "SQLITE_IOERR": "the disk failed: nothing of the transaction was kept",
-    "SQLITE_CANTOPEN": "the file cannot be opened; see that its directory exists and may be read and written",
+    "SQLITE_IOERR": "the disk failed: the transaction was rolled back",
+    "SQLITE_CANTOPEN": "the file cannot be opened; check that its directory exists and is readable and writable",
 }
 _PASSING: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_SHMSIZE")
-"""Prefixes of the names of errors that pass without a change of the file or of who opens it."""
+"""Prefixes of the names of temporary errors, which end without a change of the file or of the user."""
 
 
 def queries() -> dict[str, str]:
@@ -58,7 +58,7 @@ def connect(
         StoreMismatch: if a newer version of inturn wrote it.
     """
     if path != ":memory:" and not Path(path).absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no directory {str(Path(path).parent)!r}; make it first")
+        raise InputError(f"{path}: directory {str(Path(path).parent)!r} does not exist; create it first")
     if path not in {"", ":memory:"}:
         make(path, mode)
     files = Files(path)
@@ -128,7 +128,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
         StoreMismatch: if a newer version of inturn wrote it.
     """
     if not Path(path).is_file():
-        raise NoSuchDatabase(f"there is no database {path!r}")
+        raise NoSuchDatabase(f"no database {path!r}")
     try:
         connection = sqlite3.connect(
             f"{Path(path).absolute().as_uri()}?mode=ro",
@@ -145,7 +145,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
 
 
 def is_outdated(connection: sqlite3.Connection) -> bool:
-    """Return whether an older version of inturn has made the tables, which a migration brings up to date."""
+    """Return whether the tables have the format of an older version, so that they need a migration."""
     return _version(connection) < _NEWEST
 
 
@@ -154,7 +154,7 @@ def _check_version(connection: sqlite3.Connection, path: str) -> None:
     if not version:
         is_empty = connection.execute("select count(*) from sqlite_master").fetchone() == (0,)
         kind = NoSuchDatabase if is_empty else StoreError  # who makes it may be at it
-        raise kind(f"{path!r} is a database without queues; make one first")
+        raise kind(f"database {path!r} has no queues; create one first")
     _refuse_newer(path, version, _NEWEST)
 
 
@@ -220,7 +220,7 @@ def _version(connection: sqlite3.Connection) -> int:
         return 0
     row = connection.execute("select value from inturn_meta where name = 'version'").fetchone()
     if row is None:
-        msg = "the file is damaged: its table inturn_meta has no version; put back a copy with inturn restore"
+        msg = "the file is damaged: its table inturn_meta has no version; restore a copy with inturn restore"
         raise StoreError(msg)
     return int(row[0])
 

@@ -27,7 +27,7 @@ from inturn.store import limits as store_limits
 from inturn.store.failures import NoRoom
 
 OWNER_ONLY: Final = 0o600
-"""Default permissions of a new file: owner only, as it may hold anything."""
+"""Default permissions of a new file: owner only, as its content may be confidential."""
 _NO_CHECKPOINT: Final = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", 1006)
 _MAKING: Final = threading.Lock()
 _Identity = tuple[int, int]
@@ -45,11 +45,11 @@ def checked_mode(mode: int) -> int:
     """Check the permissions that the user chose for new files, and return them.
 
     Raises:
-        InputError: if they are no file mode, or do not let the owner read and write.
+        InputError: if it is not a file mode, or does not let the owner read and write.
     """
     if isinstance(mode, bool) or not isinstance(mode, int) or mode & ~0o777 or mode & OWNER_ONLY != OWNER_ONLY:
         told = oct(mode) if isinstance(mode, int) and not isinstance(mode, bool) else repr(mode)
-        msg = f"mode is {told}; it is that of a file which its owner may read and write, such as 0o600 or 0o640"
+        msg = f"mode is {told}; expected a file mode that lets the owner read and write, such as 0o600 or 0o640"
         raise InputError(msg)
     return mode
 
@@ -61,7 +61,7 @@ def make(path: str, mode: int) -> None:
         try:
             made = os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         except OSError:
-            return  # it exists, or SQLite will report why it cannot be made
+            return  # it exists, or SQLite will report why it cannot be created
         os.close(made)
         Path(path).chmod(mode)  # whatever the umask says
 
@@ -71,7 +71,7 @@ class Files:
 
     Args:
         path: the database.
-        beside: whether its log and index exist as long as it is open.
+        beside: whether its log and index exist while it is open.
 
     Attributes:
         are_lost: whether the files were deleted or replaced, as of the last check.
@@ -97,7 +97,7 @@ class Files:
         self._before |= self._identities(self._beside) if self._before else {}
 
     def check(self) -> None:
-        """Check that the files are still there; as long as the directories are unchanged, only those are examined.
+        """Check that the files still exist; while the directories are unchanged, only the directories are examined.
 
         Raises:
             StoreError: if a file was deleted or replaced.
@@ -105,8 +105,8 @@ class Files:
         if not self._before or self._is_nothing_changed() or (not self.are_lost and self._are_there()):
             return
         raise StoreError(
-            f"{self._path}: the file, or its -wal or -shm, was deleted or replaced while it was open: nothing more is "
-            "kept in it; see that the right file is there, and open it again"
+            f"{self._path}: the file, or its -wal or -shm, was deleted or replaced while it was open: further changes "
+            "are not stored; check that the right file is in place, and open it again"
         )
 
     def _is_nothing_changed(self) -> bool:
@@ -203,7 +203,7 @@ class Reserve:
             self._allowed = sending + part // 4
         elif grows > 0 or within < 2 * sending + part:
             raise NoRoom(
-                f"{self._path}: the disk is full: nothing is sent until there is room again; what was sent before can "
+                f"{self._path}: the disk is full: messages cannot be sent until space is freed; existing messages can "
                 "be received and acknowledged"
             )
 

@@ -72,7 +72,7 @@ class ReadTransactions:
         try:
             return SqliteQueues(connect_to_look(self._file))
         except (StoreError, OSError) as error:
-            raise NoReader(f"{self._path} cannot be opened again: {error}") from error
+            raise NoReader(f"{self._path} cannot be reopened: {error}") from error
 
     def _make_way(self) -> None:
         """Wait while the log is long, so that writers can begin it anew; not for longer than for a short time."""

@@ -1,4 +1,4 @@
-"""Reads of pipelines in a file that is open for reading alone: nothing is locked, and no writer is waited for."""
+"""Reads of pipelines in a file that is open only for reading: they take no lock and wait for no writer."""
 
 import sqlite3
 import threading
@@ -32,7 +32,7 @@ class SqlitePipelineReader:
         self._connection: Final = connect_to_look(path)
         if is_outdated(self._connection):
             self._connection.close()
-            raise StoreMismatch(f"{path} was written by an older inturn; inturn.open brings it up to date")
+            raise StoreMismatch(f"{path} was written by an older inturn; migrate it with inturn.open")
         self._pipelines = SqlitePipelines(self._connection)
 
     def read(self, function: Callable[[PipelineStore], T]) -> T:

@@ -78,20 +78,20 @@ class SqliteStore(SqliteQueues):
         """Wrap a caller's connection so that commands run in its transaction.
 
         Raises:
-            InputError: if it is no connection of sqlite3, or the queues are in memory.
+            InputError: if it is not a connection of sqlite3, or the queues are in memory.
         """
         if not isinstance(connection, sqlite3.Connection):
             refuse_driver(connection, "sqlite3")
         if self._path == ":memory:":
-            raise InputError("no other connection reaches a database in memory; use `with db.transaction() as tx:`")
+            raise InputError("a database in memory has no other connections; use `with db.transaction() as tx:`")
         return SqliteCallerTransaction(connection, self, self._path, self.identity, self._room, clock)
 
     def begin(self, *, wait: bool = True, is_own: bool = False) -> None:
-        """Take the write lock, and refresh what others have changed.
+        """Take the write lock, and read the changes of other processes.
 
         Args:
             wait: whether to wait for another process that holds the lock.
-            is_own: whether the transaction is of the calling thread alone.
+            is_own: whether the transaction belongs to the calling thread only.
 
         Raises:
             OwnTransaction: if ``is_own``, and another transaction of the thread holds the lock.
@@ -100,7 +100,7 @@ class SqliteStore(SqliteQueues):
             if self._files.are_lost:
                 self._files.check()
             self._transactions += 1
-            # All wait so long at first, so that SQLite is not told another time for each transaction.
+            # All wait for the same time at first, so that the timeout need not be set for each transaction.
             first_s = min(self._busy_s, store_limits.OWN_TRANSACTION_S) if wait else 0
             rest_s = self._busy_s - first_s if wait else 0
             if not (self._lock(first_s, is_last=not rest_s) or (is_own and self._lock_unless_own())):
@@ -113,7 +113,7 @@ class SqliteStore(SqliteQueues):
             raise
 
     def _lock(self, wait_s: float, *, is_last: bool = False) -> bool:
-        """Begin a transaction with the write lock; return False if that is not free in time, or raise if it is last."""
+        """Begin a transaction with the write lock; if it is not free in time, return False, or raise if ``is_last``."""
         if wait_s != self._waits_s:
             self.connection.execute(f"pragma busy_timeout = {round(wait_s * 1000)}").fetchone()
             self._waits_s = wait_s
@@ -216,7 +216,7 @@ class SqliteStore(SqliteQueues):
         if re.match(
             r"\s*(begin|commit|end|rollback|savepoint|release|pragma|attach|detach|vacuum)\b", sql, re.IGNORECASE
         ):
-            raise StoreError(f"{sql.strip()[:60]!r} cannot be run here: leave the block to commit, raise to roll back")
+            raise StoreError(f"{sql.strip()[:60]!r} is not allowed here; leave the block to commit, raise to roll back")
         return self.connection.execute(sql, parameters)
 
     def attempt(self, sql: str, rows: Sequence[Sequence[Any]]) -> bool:
@@ -225,7 +225,7 @@ class SqliteStore(SqliteQueues):
         try:
             self.connection.executemany(sql, rows)
         except sqlite3.Error:
-            if not self.connection.in_transaction:  # as after a full disk
+            if not self.connection.in_transaction:  # such as after a full disk
                 raise
             self.connection.execute("rollback to inturn_attempt")
             return False
@@ -237,14 +237,14 @@ class SqliteStore(SqliteQueues):
     def backup(self, target: str) -> None:
         """Copy the file while it is in use."""
         if self._path == ":memory:":
-            raise InputError("a database in memory has no file to be copied")
+            raise InputError("a database in memory has no file to copy; open a file to make backups")
         backup(self._file, target)
 
     def clean(self) -> None:
-        """Rewrite the file and empty its log, so that what was removed is gone from both.
+        """Rewrite the file and empty its log, so that neither has removed content.
 
         Raises:
-            StoreError: if others use the file for too long; nothing was lost.
+            StoreError: if another process uses the file for too long; nothing is lost then.
         """
         if self._path != ":memory:":
             clean(self._file)

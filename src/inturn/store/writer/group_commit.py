@@ -264,7 +264,7 @@ class Writer:
         """Check that this thread, or task, does not wait for the end of its own transaction."""
         owner = self._owner
         if owner is not None and (owner[0] == threading.get_ident() if task is None else owner[1] is task):
-            msg = "this is within a transaction, for whose end it would wait: give the verb the transaction, tx=tx"
+            msg = "called inside db.transaction() without tx=: it would deadlock; pass tx=tx"
             raise QueueError(msg)
 
     def _begin(self, caller: Waiter, leader: Leader, task: asyncio.Task[Any] | None = None) -> None:
