@@ -143,7 +143,7 @@ def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: 
         assert "there are in it: dead, payments" in told(*words[:at], "shop.db", *rest)
     assert {path.name for path in Path().iterdir()} <= {"shop.db", "shop.db-wal", "shop.db-shm"}
     Path("empty.db").touch()
-    assert "without queues" in told(*words[:at], name.replace("shpo", "empty"), *rest)
+    assert "has no queues" in told(*words[:at], name.replace("shpo", "empty"), *rest)
     assert Path("empty.db").read_bytes() == b""
 
 

@@ -106,10 +106,9 @@ class QueueBroker:
             function: called in a copy of the caller's context when it gets its slot.
             args: its arguments.
             group: the group, of which at most one is active; None: no group.
-            timeout_s: the maximum wait for its turn in seconds; None: no limit, 0: no wait. A started task has no time
-                limit.
-            hold: whether it keeps its slot after a result, until ``Task.ack()`` or until the task is garbage-collected.
-                An error frees the slot at once.
+            timeout_s: the maximum wait for its turn in seconds; None: no limit, 0: no wait. It does not limit the run.
+            hold: whether it keeps its slot after a result, until ``Task.ack()`` or garbage collection of the task. An
+                error frees the slot at once.
             dedup_id: if the broker already knows it, nothing is run.
 
         Returns:
@@ -118,8 +117,7 @@ class QueueBroker:
         Raises:
             QueueFull: if it would have to wait, and ``max_queued`` are already waiting.
             BrokerStopped: if the broker was stopped.
-            InputError: if ``timeout_s`` is not a number of seconds, ``hold`` and ``dedup_id`` are combined, or
-                the first task with ``dedup_id`` was posted.
+            InputError: if ``timeout_s`` is invalid, or ``dedup_id`` is combined with ``hold`` or known from ``post``.
         """
         timeout_s = seconds_to_wait(timeout_s)
         if dedup_id is not None and (first := self._first_tasks.result_of(dedup_id, hold=hold)) is not None:

@@ -1,6 +1,6 @@
 """Commands: the operations on a queue as values, of which the writer puts many into one transaction.
 
-A command defines what it does with a store, and how the store's answer becomes the caller's result.
+A command defines its effect on a store, and the conversion of the store's answer into the caller's result.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,10 +87,10 @@ class Command(Generic[T]):
         queue: name of the queue; empty if the command is not about a queue.
         answer: converts the store's answer into the caller's result; may raise the caller's error.
         tx: the caller's transaction in which it runs; None: a transaction of the writer.
-        wait_s: how long it waits if nothing is found or there is no room, in seconds.
+        wait_s: the time to wait if nothing is found or there is no room, in seconds.
         waits_for_room: whether it waits for room in its queue, and not for messages.
         is_short: whether its duration depends only on its size, so that an event loop can run it itself.
-        is_read: whether it changes nothing, so that it can run beside the writer.
+        is_read: whether it changes nothing, so that it can run concurrently with the writer.
     """
 
     __slots__ = ("answer", "queue", "tx")
@@ -108,15 +108,15 @@ class Command(Generic[T]):
         return self
 
     def run(self, store: Store, now_ms: int) -> Any:
-        """Run it by itself, not merged with other commands."""
+        """Run the command alone, not merged with other commands."""
         raise NotImplementedError
 
     def is_to_wait(self, outcome: "Outcome") -> bool:
-        """Return whether it waits on if it may: nothing was found."""
+        """Return whether the command continues to wait, since nothing was found."""
         return outcome == ([], None)
 
     def undoing(self, found: Any) -> "Command[Any] | None":  # noqa: ARG002 - most have nothing to undo
-        """Return the command that gives back what was found for a caller that is gone, or None."""
+        """Return the command that returns the messages or lock of a caller that is gone, or None."""
         return None
 
 
@@ -132,7 +132,7 @@ class Send(Command[T]):
         self.drafts: Final = drafts
 
     def run(self, store: Store, now_ms: int) -> list[Sent]:
-        """Run it by itself, not merged with other commands."""
+        """Run the command alone, not merged with other commands."""
         return store.send(queue_of(store, self.queue), self.drafts, now_ms)
 
 
@@ -160,7 +160,7 @@ class WaitingSend(Send[T]):
 
 
 class Settle(Command[T]):
-    """A settlement: messages to acknowledge, extend, give back, move, defer or cancel."""
+    """A settlement: messages to acknowledge, extend, nack, move, defer or cancel."""
 
     __slots__ = ("changes",)
     is_short = True
@@ -171,7 +171,7 @@ class Settle(Command[T]):
         self.changes: Final = changes
 
     def run(self, store: Store, now_ms: int) -> list[SettleResult]:
-        """Run it by itself, not merged with other commands."""
+        """Run the command alone, not merged with other commands."""
         return store.settle(queue_of(store, self.queue), self.changes, now_ms)
 
 
@@ -193,13 +193,13 @@ class Receive(Command[T]):
         return store.receive(queue_of(store, self.queue), [self.want], now_ms)[0]
 
     def undoing(self, found: list[Delivery]) -> Settle[Any] | None:
-        """Return the command that gives the messages back, so that their leases need not expire."""
+        """Return the command that nacks the messages, so that their leases need not expire."""
         changes = [Settlement(each.entry.sequence_number, each.token, SettleAction.NACK) for each in found]
         return Settle(self.queue, _as_it_is, changes) if changes else None
 
 
 class Ask(Command[T]):
-    """Any other change, such as one of the queue itself."""
+    """Any other change, such as a change of the queue itself."""
 
     __slots__ = ("function",)
 
@@ -278,7 +278,7 @@ class ReceiveWithin(Receive[T]):
         return None if answer.verdict is SettleResult.EXPIRED else super().run(store, now_ms)
 
     def undoing(self, found: list[Delivery] | None) -> Settle[Any] | None:
-        """Return the command that gives the messages back to the session."""
+        """Return the command that returns the messages to the session."""
         return super().undoing(found or [])
 
 

@@ -29,7 +29,7 @@ _MENDS: Final = {
     "pg8000": _PSYCOPG,
     "aiosqlite": "use sqlite3 itself, with SQLAlchemy sqlite://, or `async with db.transaction() as tx:`",
 }
-"""Drivers whose connections are refused, and what to use instead."""
+"""Drivers whose connections are refused, with the alternatives."""
 
 
 def adopted(tx: Any, adopt: Adopt) -> Joined:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class ErasureStore(Protocol):
-    """The rows of a group, to be removed for good. All methods are called inside a transaction."""
+    """Permanent removal of the rows of a group. All methods are called inside a transaction."""
 
     @property
     def done_messages(self) -> Callable[[Sequence[int]], None]:
@@ -13,11 +13,11 @@ class ErasureStore(Protocol):
         ...
 
     def results(self, pipeline: int, group: str) -> None:
-        """Remove what a pipeline holds of a group, its outputs that are not delivered, and its rejected messages."""
+        """Remove the held messages, undelivered outputs and rejected messages of a group in a pipeline."""
         ...
 
     def decisions(self, pipeline: int, group: str) -> list[tuple[str, str]]:
-        """Return the decisions about a group, taken or not, as names and JSON."""
+        """Return the decisions about a group, applied or not, as names and JSON."""
         ...
 
     def rewrite(self, pipeline: int, name: str, decision: str) -> None:
@@ -25,7 +25,7 @@ class ErasureStore(Protocol):
         ...
 
     def session(self, queue: int, group: str) -> None:
-        """Remove the state of a group in a queue, and the words for which it is parked."""
+        """Remove the state of a group in a queue, and the reason why it is parked."""
         ...
 
     def sources(self, group: str) -> None:

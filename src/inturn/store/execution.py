@@ -1,4 +1,4 @@
-"""Execution of commands: many run in one transaction, and those for one queue are merged."""
+"""Execution of commands: many run in one transaction, and the commands for one queue are merged."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ _ALONE: Final = {2, 4}
 def execute(store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int]) -> list[Outcome]:
     """Run commands in one transaction.
 
-    Concurrent commands have no order among them. Settlements run first, since they free groups, and receives last, so
+    Concurrent commands have no order. Settlements run first, since they free groups, and receives last, so
     that they find new messages. Sends to one queue are merged, as are settlements.
 
     Raises:
@@ -86,13 +86,13 @@ def _alone(command: Command[Any], store: Store, now_ms: int) -> Outcome:
     try:
         return command.run(store, now_ms), None
     except QueueFull as error:
-        if not isinstance(command, Send):  # others may have written something before
+        if not isinstance(command, Send):  # other commands may have written before
             raise
         return None, error
 
 
 def _sends(part: Sequence[Send[Any]], store: Store, now_ms: int) -> list[Outcome]:
-    """Run sends for one queue; if it has no room for all, those that fit, in the order in which they came."""
+    """Run sends for one queue; if it has no room for all, run those that fit, in order of arrival."""
     queue = queue_of(store, part[0].queue)
     sets = [each.drafts for each in part]
     bound = queue.settings.max_depth
@@ -103,7 +103,7 @@ def _sends(part: Sequence[Send[Any]], store: Store, now_ms: int) -> list[Outcome
         with suppress(QueueFull):  # nothing was written
             return _together(part, sets, store, now_ms)
     outcomes: list[Outcome] = []
-    ahead = 0  # messages that go on waiting for room
+    ahead = 0  # messages that continue to wait for room
     for each in part:
         error = each.refusal if ahead and isinstance(each, WaitingSend) else None
         if error is None:

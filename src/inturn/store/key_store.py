@@ -15,6 +15,6 @@ class KeyStore(Protocol):
             space: namespace; keys of different spaces are different keys.
             key: the key.
             request: the requested change.
-            now_ms: the time; ignored by a store that has a clock of its own.
+            now_ms: the time; ignored by a store with its own clock.
         """
         ...

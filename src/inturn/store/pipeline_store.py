@@ -35,7 +35,7 @@ class GroupStore(Protocol):
         ...
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
-        """Return the records of those of the groups that exist."""
+        """Return the records of the named groups that exist."""
         ...
 
     def listed(self, pipeline: int, after: str, limit: int, *, parked: bool = False) -> list[GroupRecord]:
@@ -50,7 +50,7 @@ class GroupStore(Protocol):
         ...
 
     def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
-        """Return name, status, timeline, held and oldest_us of those that are not open, as :meth:`listed` does."""
+        """Return name, status, timeline, held and oldest_us of groups that are not open, like :meth:`listed`."""
         ...
 
     def summary(self, pipeline: int) -> PipelineSummary:
@@ -58,23 +58,23 @@ class GroupStore(Protocol):
         ...
 
     def due(self, pipeline: int, now_us: int, limit: int) -> dict[str, int]:
-        """Return the groups whose wait has ended, earliest end first, and when it did."""
+        """Return the groups whose wait has ended, with its end, earliest first."""
         ...
 
     def set_due(self, pipeline: int, wait_us: int | None) -> None:
-        """Let the waits of all waiting groups end so long after the message that they have held longest."""
+        """Let the waits of all waiting groups end this time after their longest-held message."""
         ...
 
     def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
-        """Let the waits of those of these groups that are due now end later."""
+        """Postpone the end of the waits of these groups, if they are due now."""
         ...
 
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return how often turns without messages began, and until when they may run, of groups with such turns."""
+        """Return the number of begun turns without messages, and their deadline, for groups with such turns."""
         ...
 
     def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
-        """Write how often turns without messages of groups have begun, and until when nobody else begins one."""
+        """Write the number of begun turns without messages of groups; other workers begin none until ``until_ms``."""
         ...
 
     def begin_free(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> list[str]:
@@ -84,7 +84,7 @@ class GroupStore(Protocol):
     def held(
         self, pipeline: int, group: str, turns: Sequence[int] | None = None, ids: Sequence[str] | None = None
     ) -> list[HeldMessage]:
-        """Return the held messages of a group: all, or only those with one of these turns or ids."""
+        """Return the held messages of a group: all, or only messages with one of these turns or ids."""
         ...
 
     def held_from(self, pipeline: int, group: str, spot: Spot, limit: int) -> list[HeldMessage]:
@@ -122,10 +122,10 @@ class GroupStore(Protocol):
 
 
 class OutboxStore(Protocol):
-    """Outputs that are not delivered yet; those of a group are delivered in order."""
+    """Undelivered outputs; the outputs of a group are delivered in order."""
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Return outputs after a number, in the order in which they were made."""
+        """Return outputs after a number, in the order in which they were produced."""
         ...
 
     def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
@@ -135,8 +135,8 @@ class OutboxStore(Protocol):
     def claim(self, info: PipelineInfo, groups: int, outputs: int, until_ms: int, now_ms: int) -> list[Claim]:
         """Claim the first outputs of unclaimed groups, until ``until_ms``.
 
-        A group whose last claim ended by time, or has not been followed by a success or a failure since, is claimed
-        alone, before the others.
+        A group is claimed alone, before the others, if its last claim expired, or if there was neither a success nor a
+        failure since.
         """
         ...
 
@@ -151,7 +151,7 @@ class OutboxStore(Protocol):
             pipeline: number of the pipeline.
             claim: the claim.
             count: number of delivered outputs.
-            until_ms: earliest time of the next attempt for the others.
+            until_ms: earliest time of the next attempt for the other outputs.
             error: why the next output could not be delivered; None: no failure.
 
         Returns:
@@ -180,23 +180,23 @@ class DecisionStore(Protocol):
         ...
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Return the decisions that are not taken yet, in order."""
+        """Return the decisions that are not applied yet, in order."""
         ...
 
     def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
-        """Return the decisions about a group among the last ``limits.HISTORY_ROWS``, taken or not, the last first."""
+        """Return the decisions about a group among the last ``limits.HISTORY_ROWS``, applied or not, the last first."""
         ...
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Mark decisions as taken, with the verdict on each by its name."""
+        """Mark decisions as applied, with the verdict on each by its name."""
         ...
 
     def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
-        """Return the verdicts on those of the named decisions that are taken, by name."""
+        """Return the verdicts on the named decisions that are applied, by name."""
         ...
 
     def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
-        """Return the groups of those of the named decisions that exist, by name."""
+        """Return the groups of the named decisions that exist, by name."""
         ...
 
 

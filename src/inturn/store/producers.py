@@ -1,4 +1,4 @@
-"""Protocol of what stores keep for producers: last revisions, writers' leases and priorities of groups."""
+"""Protocol of the state that stores keep for producers: last revisions, writers' leases and priorities of groups."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ class ProducerStore(Protocol):
         ...
 
     def begin_numbering(self, queue: QueueInfo, group: str, revision: int) -> None:
-        """Let the queue number a group, whose next message gets this revision.
+        """Let the queue number a group; its next message gets this revision.
 
         Raises:
             RevisionMismatch: if it numbers the group already, and its next revision is another.
@@ -30,5 +30,5 @@ class ProducerStore(Protocol):
         ...
 
     def set_priority(self, queue: QueueInfo, group: str, priority: int, now_ms: int) -> None:
-        """Set the priority of a group; if it is in the line and was not given back, it changes its place."""
+        """Set the priority of a group; a ready group that was not nacked changes its place."""
         ...

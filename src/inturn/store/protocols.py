@@ -1,8 +1,8 @@
 """Protocols of the stores; the queue above them is the same over every store.
 
 A store selects and writes rows. The rules are in :mod:`inturn.core.queue.delivery` and
-:mod:`inturn.core.queue.deduplication`. The memory store runs these rules directly and is the oracle for the others.
-Arguments that are sequences are processed in order, and the results have the same order.
+:mod:`inturn.core.queue.deduplication`. The memory store runs these rules directly and is the oracle for the other
+stores. Arguments that are sequences are processed in order, and the results have the same order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ class Store(Protocol):
         ...
 
     def send(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int = 0) -> list[Sent]:
-        """Append messages to a queue, behind a number of others that wait for room in it.
+        """Append messages to a queue, after a number of others that wait for room in it.
 
         Raises:
             QueueFull: if the queue has no room for them; before anything is written.
@@ -75,7 +75,7 @@ class Store(Protocol):
         ...
 
     def room(self, queue: QueueInfo) -> int | None:
-        """Return how many messages a queue has room for until the transaction ends; None: any number."""
+        """Return the number of messages for which a queue has room until the transaction ends; None: any number."""
         ...
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
@@ -86,7 +86,7 @@ class Store(Protocol):
         ...
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Acknowledge, extend, give back, move, defer or cancel messages; each change sees those before it."""
+        """Acknowledge, extend, nack, move, defer or cancel messages; each change sees the previous ones."""
         ...
 
     def depth(self, queue: QueueInfo, now_ms: int) -> Depth:
@@ -124,7 +124,7 @@ class Store(Protocol):
         ...
 
     def groups(self, queue: QueueInfo, limit: int, now_ms: int, names: Iterable[str | None] = ()) -> list[GroupView]:
-        """Return the groups that have messages, oldest head first; only those in ``names`` if any are named.
+        """Return the groups that have messages, oldest head first; only groups in ``names`` if it is not empty.
 
         Among the named, None is the first message without a group.
         """
@@ -148,7 +148,7 @@ class SessionStore(Protocol):
         ...
 
     def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
-        """Return the parked groups behind a time and a name, in the order in which they were parked."""
+        """Return the parked groups after a time and a name, in the order of parking."""
         ...
 
 
@@ -156,7 +156,7 @@ class RateStore(Protocol):
     """The stored points of rate limits, by queue and key; the rule is in :mod:`inturn.core.rate`."""
 
     def read(self, queue: QueueInfo, keys: Sequence[str]) -> dict[str, int]:
-        """Return the points of those keys that have one; no other transaction changes them until this one ends."""
+        """Return the points of the keys that have one; no other transaction changes them until this one ends."""
         ...
 
     def save(self, queue: QueueInfo, points: Mapping[str, int], now_us: int) -> None:
@@ -185,7 +185,7 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, ProducerStore, Protocol):
     def lineage(self) -> bytes:
         """Identity that a database shares with its copies.
 
-        16 random bytes, made with the database and kept by backup and restore.
+        16 random bytes, created with the database and kept by backup and restore.
         """
         ...
 
@@ -199,19 +199,19 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, ProducerStore, Protocol):
 
     @property
     def sources(self) -> SourceStore:
-        """The sources whose records became messages of these queues."""
+        """The sources whose records become messages of these queues."""
         ...
 
     @property
     def erasure(self) -> ErasureStore:
-        """The rows of a group, to be removed for good."""
+        """Permanent removal of the rows of a group."""
         ...
 
     def clean(self) -> None:
-        """Rewrite the files of the database, outside any transaction, so that what was removed is gone from them.
+        """Rewrite the files of the database, outside any transaction, so that removed content is in none of them.
 
         Raises:
-            StoreError: if others use the database for too long, or it is not permitted; nothing was lost.
+            StoreError: if other processes use the database for too long, or it is not permitted; nothing is lost then.
         """
         ...
 
@@ -222,7 +222,7 @@ class SqlStore(PipelineKeeper, SessionStore, KeyStore, ProducerStore, Protocol):
 
     @property
     def servers(self) -> ServerStore:
-        """The tables that servers use beside the queues."""
+        """The tables that servers use besides the queues."""
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Any:

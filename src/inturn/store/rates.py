@@ -1,4 +1,4 @@
-"""Receives within rate limits, over any SQL store: what may not begin yet is given back, and hidden until it may."""
+"""Receives within rate limits, over any SQL store: messages that may not begin yet are hidden until they may."""
 
 import hashlib
 from typing import Any, Final, NamedTuple, cast
@@ -18,7 +18,7 @@ class ReceivedWithin(NamedTuple):
     Attributes:
         deliveries: the messages that may begin now.
         is_more: whether a receive at once may find more; if not, ``queue.due_ms`` is when one may.
-        is_stopped: whether the rate of all messages is used up, so that nothing was looked for.
+        is_stopped: whether the rate of all messages is used up, so that no message was searched.
     """
 
     deliveries: list[Delivery]
@@ -50,7 +50,7 @@ def receive_within(
 
 
 def _within(store: Store, queue: QueueInfo, received: list[Delivery], rate: Rate, now_ms: int) -> list[Delivery]:
-    """Return the messages whose groups may begin one now, and give back the others without using up an attempt."""
+    """Return messages whose groups may begin one now; return the others to the queue without counting an attempt."""
     now_us = now_ms * 1000
     points: RateStore = cast("Any", store).rates
     keys = {each.entry.group: _key(each.entry.group) for each in received if each.entry.group is not None}

@@ -19,7 +19,7 @@ class PipelineInfo:
         name: name of the pipeline.
         about: its definition as plain values, by which another pipeline of this name is detected.
         counts: counts of its messages by verdict, as plain values.
-        outputs: number of outputs made so far; also the number of the last one, except in PostgreSQL.
+        outputs: number of outputs produced so far; also the number of the last one, except in PostgreSQL.
         tokens: last fencing token of its outbox.
     """
 
@@ -42,7 +42,7 @@ class GroupRecord(NamedTuple):
         state: encoded state of the handler.
         held: number of held messages.
         oldest_us: since when its longest held message is held; None: it holds none.
-        due_us: when its wait ends by itself; None: never.
+        due_us: the time at which its wait ends automatically; None: never.
     """
 
     group: str
@@ -59,7 +59,7 @@ class HeldMessage(NamedTuple):
     """A message held by a group.
 
     Attributes:
-        epoch: epoch; 0 where the order has none.
+        epoch: epoch; 0 if the order has no epochs.
         turn: place in the order.
         tie: text that orders it among messages of the same turn.
         id: deduplication id; empty where the pipeline names none.
@@ -88,13 +88,13 @@ class MadeOutput(NamedTuple):
     Attributes:
         number: number among the pipeline's outputs; 0 before it has one.
         group: text form of the group.
-        epoch: epoch of the message that caused it; None where the order has none.
-        revision: revision of that message; None where the order has none.
+        epoch: epoch of the message that caused it; None if the order has no epochs.
+        revision: revision of that message; None if the order has no revisions.
         id: id of that message; None where the pipeline names none.
         at: index among the outputs of that message, from 0.
         effect_id: idempotency key, the same in every run.
         output: the value that the handler emitted, as JSON.
-        trace: the W3C traceparent of the turn that made it, if it was traced.
+        trace: the W3C traceparent of the turn that produced it, if it was traced.
     """
 
     number: int
@@ -164,10 +164,10 @@ class Decided(NamedTuple):
     """A decision of a person about a group.
 
     Attributes:
-        name: unique name; decisions are taken in the order of their names.
+        name: unique name; decisions are applied in the order of their names.
         group: text form of the group.
         decision: the decision as JSON.
-        verdict: None: not taken yet; empty: it was carried out; otherwise why it is void.
+        verdict: None: not applied yet; empty: carried out; otherwise the reason why it is void.
     """
 
     name: str
@@ -184,9 +184,9 @@ class Claim(NamedTuple):
         token: fencing token, which grows with every claim.
         attempts: number of failed deliveries of its first output.
         outputs: first outputs of the group, in order; only the first one if there are ``lapses``.
-        lapses: number of claims that ended by time since an output was last delivered or failed: their process may have
-            died of it. Once there are any, one stays until all outputs are delivered that were in hand at the time.
-        is_alone: whether no other is delivered beside it: its process may die of it, as one may have before.
+        lapses: number of claims that expired since an output was last delivered or failed: the delivery may have killed
+            their process. After an expiry it stays above 0 until all outputs of that claim are delivered.
+        is_alone: whether no other is delivered at the same time, since the delivery may have killed a process before.
     """
 
     group: str

@@ -14,7 +14,7 @@ class ReceivedLease(NamedTuple):
     Attributes:
         sequence_number: sequence number of the message.
         token: fencing token of the lease.
-        attempts: how often it has been received.
+        attempts: number of receives.
         first_ms: time of the first receive.
         received_ms: time of this receive.
         until_ms: end of the lease.
@@ -59,7 +59,7 @@ class ServerStore(Protocol):
         ...
 
     def facts(self, *, to_change: bool = False) -> dict[str, str]:
-        """Return all stored texts by name; ``to_change``: nobody else changes them in this transaction."""
+        """Return all stored texts by name; ``to_change``: no other transaction changes them until this one ends."""
         ...
 
     def keep(self, name: str, value: str | None) -> None:
@@ -77,7 +77,7 @@ class ServerStore(Protocol):
         ...
 
     def remember_leases(self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease]) -> None:
-        """Store the extended leases of the receive with this id; the time for retries stays as it is."""
+        """Store the extended leases of the receive with this id; the time for retries is not changed."""
         ...
 
     def is_new(self, signature: bytes, until_s: int, now_s: int) -> bool:

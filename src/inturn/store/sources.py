@@ -1,4 +1,4 @@
-"""Records of sources: where each partition goes on, who reads it, and what could not become a message."""
+"""Records of sources: the position and the reader of each partition, and the rejected records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -11,13 +11,13 @@ class RejectedRecord(NamedTuple):
     """A record that could not become a message, kept with its bytes.
 
     Attributes:
-        partition: the partition that it came from.
+        partition: its partition.
         position: its position, as JSON.
         reason: why it was rejected.
         key: its key.
-        headers: its headers, as JSON, for people: what is not UTF-8 is replaced.
+        headers: its headers, as JSON, for display: bytes that are not UTF-8 are replaced.
         body: its body.
-        exact: its headers and its time as they came, as MessagePack; None: an earlier version kept it, without them.
+        exact: its original headers and time, as MessagePack; None: an earlier version stored it, without them.
         number: its number; 0 before it is stored.
         at_ms: when it was rejected.
     """
@@ -38,7 +38,7 @@ class RejectedPlace(NamedTuple):
 
     Attributes:
         number: its number.
-        partition: the partition that it came from.
+        partition: its partition.
         size: the size of its key, headers and body, in bytes.
     """
 
@@ -62,18 +62,18 @@ class GroupHome(NamedTuple):
 
 
 class MovedRecord(NamedTuple):
-    """A message that is not sent yet, since its group came from another partition before.
+    """A message that is not sent yet, since its group was in another partition before.
 
     Attributes:
         group: the message's group.
-        partition: the partition that it came from.
+        partition: its partition.
         position: its position, as JSON.
-        home: the partition that the group came from before.
+        home: the previous partition of the group.
         home_position: the position of the group's first record there, as JSON.
         queue: the queue that it is for.
         draft: the message, as MessagePack.
         number: its number; 0 before it is stored.
-        at_ms: when it came.
+        at_ms: the time of its arrival.
     """
 
     group: str
@@ -122,7 +122,7 @@ class SourceStore(Protocol):
         ...
 
     def add(self, source: str, names: Iterable[str]) -> None:
-        """Add those of the partitions that are not known."""
+        """Add the partitions that are not known yet."""
         ...
 
     def save(self, source: str, partition: SourcePartition) -> None:
@@ -138,7 +138,7 @@ class SourceStore(Protocol):
         ...
 
     def instances(self, source: str, me: str, until_ms: int, now_ms: int, trouble: str = "") -> list[str]:
-        """Note that an instance lives until a time, forget those that do not, and return the others with it.
+        """Record that an instance lives until a time, remove expired instances, and return all others.
 
         ``trouble`` is the error that the instance waits out; empty: none.
         """
@@ -157,7 +157,7 @@ class SourceStore(Protocol):
         ...
 
     def rejected_by_number(self, source: str, numbers: Sequence[int]) -> list[RejectedRecord]:
-        """Return those of the rejected records that are there, in order."""
+        """Return the named rejected records that exist, in order."""
         ...
 
     def rejected_places(self, source: str) -> list[RejectedPlace]:
@@ -165,7 +165,7 @@ class SourceStore(Protocol):
         ...
 
     def rejected_total(self, source: str) -> RejectedTotal:
-        """Return how many rejected records a source keeps, and their size."""
+        """Return the number of a source's rejected records, and their size."""
         ...
 
     def rejecting_names(self) -> list[str]:
@@ -173,7 +173,7 @@ class SourceStore(Protocol):
         ...
 
     def lock_rejected(self, source: str, numbers: Sequence[int]) -> set[int]:
-        """Return those of the numbers that are there, locked until the end of the transaction."""
+        """Return the numbers that exist, locked until the end of the transaction."""
         ...
 
     def save_reasons(self, reasons: Mapping[int, str]) -> None:
@@ -181,11 +181,11 @@ class SourceStore(Protocol):
         ...
 
     def remove_rejected(self, source: str, numbers: Sequence[int]) -> int:
-        """Remove rejected records; return how many there were."""
+        """Remove rejected records; return their number."""
         ...
 
     def known(self, source: str, ids: Sequence[str]) -> dict[str, str]:
-        """Return those of the ids that are known, each with the digest of its message."""
+        """Return the ids that are known, each with the digest of its message."""
         ...
 
     def remember(self, source: str, digests: Mapping[str, str]) -> None:
@@ -217,7 +217,7 @@ class SourceStore(Protocol):
         ...
 
     def moved_counts(self, source: str) -> dict[str, int]:
-        """Return the number of kept messages by the partition that they came from."""
+        """Return the number of stored messages by partition."""
         ...
 
     def remove_moved(self, numbers: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """The threads of a store, which take no signals.
 
 Python calls signal handlers in the main thread. The system gives a signal to any thread that does not block it: if that
-is another one, the main thread goes on waiting for its lock, and a Ctrl-C is not heard until the wait is over.
+is another one, the main thread continues to wait for its lock, and a Ctrl-C has no effect until the wait ends.
 """
 
 import signal

@@ -75,7 +75,7 @@ class MemoryPipelines:
         self._of(info.number).info = deepcopy(info)
 
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
-        """Return the records of those of the groups that exist."""
+        """Return the records of the named groups that exist."""
         lines = self._of(pipeline).lines
         return [lines[group] for group in groups if group in lines]
 
@@ -85,7 +85,7 @@ class MemoryPipelines:
         return [line for line in lines if line.group > after and not (parked and line.status == "open")][:limit]
 
     def briefs(self, pipeline: int, after: str, limit: int) -> list[tuple[str, str, bytes, int, int | None]]:
-        """Return the same of those that are not open, in brief."""
+        """Return groups that are not open, in brief."""
         lines = self.listed(pipeline, after, limit, parked=True)
         return [(line.group, line.status, line.timeline, line.held, line.oldest_us) for line in lines]
 
@@ -98,14 +98,14 @@ class MemoryPipelines:
         return PipelineSummary(statuses.total(), statuses[Status.WAITING], parked, held, len(mine.outputs))
 
     def due(self, pipeline: int, now_us: int, limit: int) -> dict[str, int]:
-        """Return the groups whose wait has ended, and when it did."""
+        """Return the groups whose wait has ended, with its end."""
         waits = sorted(
             (each.due_us, name) for name, each in self._of(pipeline).lines.items() if each.due_us is not None
         )
         return {name: due_us for due_us, name in waits[:limit] if due_us <= now_us}
 
     def put_off(self, pipeline: int, groups: Sequence[str], now_us: int, until_us: int) -> None:
-        """Let the waits of those of these groups that are due now end later."""
+        """Postpone the end of the waits of these groups, if they are due now."""
         lines = self._of(pipeline).lines
         for name in groups:
             line = lines.get(name)
@@ -113,7 +113,7 @@ class MemoryPipelines:
                 lines[name] = line._replace(due_us=until_us)
 
     def set_due(self, pipeline: int, wait_us: int | None) -> None:
-        """Let the waits of all waiting groups end so long after the message that they have held longest."""
+        """Let the waits of all waiting groups end this time after their longest-held message."""
         lines = self._of(pipeline).lines
         for name, each in lines.items():
             if each.status == Status.WAITING:
@@ -121,12 +121,12 @@ class MemoryPipelines:
                 lines[name] = each._replace(due_us=due_us)
 
     def begun(self, pipeline: int, groups: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return how often turns without messages of these groups began, and until when they may run."""
+        """Return the number of begun turns without messages of these groups, and their deadline."""
         begun = self._of(pipeline).begun
         return {group: begun[group] for group in groups if group in begun}
 
     def begin(self, pipeline: int, begun: Mapping[str, int], until_ms: int) -> None:
-        """Write how often turns without messages of groups have begun."""
+        """Write the number of begun turns without messages of groups."""
         mine = self._of(pipeline)
         for group, count in begun.items():
             mine.begun.pop(group, None)
@@ -203,7 +203,7 @@ class MemoryPipelines:
         return [each for each in reversed(latest) if each.group == group][:limit]
 
     def outputs(self, pipeline: int, after: int, limit: int) -> list[MadeOutput]:
-        """Return outputs in the order in which they were made."""
+        """Return outputs in the order in which they were produced."""
         return [each for each in self._of(pipeline).outputs if each.number > after][:limit]
 
     def outputs_of(self, pipeline: int, group: str, limit: int) -> list[MadeOutput]:
@@ -284,29 +284,29 @@ class MemoryPipelines:
         self._of(pipeline).decisions.update((each.name, each) for each in decided)
 
     def decisions(self, pipeline: int, limit: int, group: str | None = None) -> list[Decided]:
-        """Return the decisions that are not taken yet."""
+        """Return the decisions that are not applied yet."""
         every = [each for _, each in sorted(self._of(pipeline).decisions.items())]
         return [each for each in every if each.verdict is None and group in (None, each.group)][:limit]
 
     def decided(self, pipeline: int, group: str, limit: int) -> list[Decided]:
-        """Return the last decisions about a group, taken or not, the last first."""
+        """Return the last decisions about a group, applied or not, the last first."""
         latest = sorted(self._of(pipeline).decisions.items(), reverse=True)[: limits.HISTORY_ROWS]
         return [each for _, each in latest if each.group == group][:limit]
 
     def take(self, pipeline: int, verdicts: Mapping[str, str]) -> None:
-        """Mark decisions as taken."""
+        """Mark decisions as applied."""
         decisions = self._of(pipeline).decisions
         for name, verdict in verdicts.items():
             if decisions[name].verdict is None:
                 decisions[name] = decisions[name]._replace(verdict=verdict)
 
     def verdicts(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
-        """Return the verdicts on those of the named decisions that are taken."""
+        """Return the verdicts on the named decisions that are applied."""
         decisions = self._of(pipeline).decisions
         found = {name: decisions[name].verdict for name in names if name in decisions}
         return {name: verdict for name, verdict in found.items() if verdict is not None}
 
     def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
-        """Return the groups of those of the named decisions that exist."""
+        """Return the groups of the named decisions that exist."""
         decisions = self._of(pipeline).decisions
         return {name: decisions[name].group for name in names if name in decisions}

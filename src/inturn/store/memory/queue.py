@@ -1,4 +1,4 @@
-"""One queue in memory, and what core's rules say of all its messages."""
+"""One queue in memory, with core's rules applied to all its messages."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class MemoryMessage:
 class MemoryQueue:
     """A queue and all its data.
 
-    ``line`` maps the sequence numbers of the first messages of ready groups to the groups' places in the line.
+    ``line`` maps the sequence numbers of the first messages of ready groups to the groups' places in the ready queue.
     """
 
     info: QueueInfo
@@ -80,7 +80,7 @@ class MemoryQueue:
         """Return whether a receiver holds a message of a group."""
         return any(delivery.is_leased(each.hold, now_ms) for each in self.all_of(group))
 
-    # --- the line ---
+    # --- the ready queue ---
 
     def _free(self, now_ms: int) -> list[list[MemoryMessage]]:
         """Return the groups that can be received, the oldest first."""
@@ -92,7 +92,7 @@ class MemoryQueue:
         return free
 
     def in_line(self, now_ms: int) -> list[list[MemoryMessage]]:
-        """Return the groups that can be received, in the order of the line."""
+        """Return the groups that can be received, in the order of the ready queue."""
         heads = {group[0].entry.sequence_number: group for group in self._free(now_ms)}
         return [heads[number] for number in sorted(heads, key=lambda number: (self.line[number], number))]
 
@@ -104,7 +104,7 @@ class MemoryQueue:
             self.line[number] = self._ahead(LinePlace(number), message)
 
     def line_up(self, touched: Iterable[Key], now_ms: int) -> None:
-        """Add those of the changed groups that are ready now to the line, in this order."""
+        """Add the changed groups that are ready now to the ready queue, in this order."""
         free = {group[0].key: group[0] for group in self._free(now_ms)}
         heads = {head.entry.sequence_number for head in free.values()}
         self.line = {number: place for number, place in self.line.items() if number in heads}
@@ -118,12 +118,12 @@ class MemoryQueue:
                 self.line[number] = place if is_back else self._ahead(place, head)
 
     def _ahead(self, place: LinePlace, head: MemoryMessage) -> LinePlace:
-        """Return the place of a group that was not given back, by its priority."""
+        """Return the place of a group that was not nacked, by its priority."""
         lead = ready_groups.lead_of(self.priorities.get(head.entry.group or "", 0), self.info.settings)
         return ready_groups.ahead(place, lead, self.info.number)
 
     def set_priority(self, group: str, priority: int, now_ms: int) -> None:
-        """Set the priority of a group, and its place if it is in the line and was not given back."""
+        """Set the priority of a group, and its place if it is ready and was not nacked."""
         self.priorities[group] = priority
         for head, *_ in self._free(now_ms):
             number = head.entry.sequence_number
@@ -131,10 +131,10 @@ class MemoryQueue:
                 del self.line[number]
                 self.line_up([group], now_ms)
 
-    # --- what ends by itself ---
+    # --- automatic ends ---
 
     def over(self, now_ms: int) -> list[Key]:
-        """Unlock groups whose lock is over; return them, and those of ended leases and delays, by their deadlines."""
+        """Unlock groups whose lock has ended; return them, and groups with ended leases and delays, by deadline."""
         ends: list[tuple[int | None, int, Key]] = [
             (message.until_ms, number, message.key) for number, message in self.messages.items()
         ]
@@ -145,7 +145,7 @@ class MemoryQueue:
         return [key for _, _, key in sorted(end for end in ends if end[0] is not None and end[0] <= now_ms)]
 
     def tidy(self, now_ms: int) -> None:
-        """Remove messages past their retention, unlock expired locks and give back expired leases."""
+        """Remove messages past their retention, and end expired locks and leases."""
         retired_ms = delivery.retired_ms(self.info.settings, now_ms)
         touched: list[Key] = []
         for number in sorted(self.messages):
@@ -164,13 +164,13 @@ class MemoryQueue:
         self.line_up(touched, now_ms)
 
     def look_ahead(self, noted_ms: int | None) -> None:
-        """Set the next end of a lease, a delay, a lock or a noted span."""
+        """Set the next end of a lease, a delay, a lock or a recorded span."""
         ends = [noted_ms, *(each.until_ms for each in self.messages.values())]
         ends += [gate.until_ms for gate in self.gates.values()]
         self.info.due_ms = min((end for end in ends if end is not None), default=None)
 
     def spans(self) -> Iterator[Span]:
-        """Yield the holds and locks that end by themselves."""
+        """Yield the holds and locks that end automatically."""
         for number, each in self.messages.items():
             if each.hold is not None and each.hold.until_ms is not None:
                 yield Span("hold", self.info.number, number, each.hold.since_ms, each.hold.until_ms)

@@ -80,7 +80,7 @@ class MemoryStore:
         queue.remove_done(Removable(info.removed_to))
 
     def incarnation(self, queue: QueueInfo, number: int) -> str:
-        """Return the incarnation in which a number was given."""
+        """Return the incarnation in which a number was assigned."""
         return incarnation_of(self._queues[queue.name].history, number)
 
     def _look_at_clock(self, now_ms: int) -> None:
@@ -109,7 +109,7 @@ class MemoryStore:
         return [self._send_one(to, draft, now_ms) for draft in drafts]
 
     def room(self, queue: QueueInfo) -> int | None:
-        """Return how many messages a queue has room for; None: any number."""
+        """Return the number of messages for which a queue has room; None: any number."""
         return back_pressure.room(queue)
 
     def _send_one(self, queue: MemoryQueue, draft: Draft, now_ms: int) -> Sent:
@@ -185,7 +185,7 @@ class MemoryStore:
     def _next_within(
         self, queue: MemoryQueue, want: ReceiveRequest, taking: Taking, now_ms: int
     ) -> list[MemoryMessage]:
-        """Return what a session can receive next; its own leases do not block it."""
+        """Return the messages that a session can receive next; its own leases do not block it."""
         group = [each for each in queue.all_of(want.group) if not delivery.is_deferred(each.hold)]
         others = [each for each in group if each.hold is None or each.hold.token != want.token]
         return self._take(queue, others, taking, now_ms)
@@ -202,7 +202,7 @@ class MemoryStore:
         return self._take(queue, [message], taking, now_ms)
 
     def _take(self, queue: MemoryQueue, group: list[MemoryMessage], taking: Taking, now_ms: int) -> list[MemoryMessage]:
-        """Return what can be received of the messages of a group; dead letters leave first."""
+        """Return the messages of a group that can be received; dead letters leave first."""
         while group and (dead := delivery.dead_letter(group[0].hold, queue.info.settings, self.queues)):
             to, note = self._queues[dead[0].name], dead[1]
             self._move(queue, group[0], to, note, now_ms)
@@ -213,7 +213,7 @@ class MemoryStore:
     # --- settlements ---
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Acknowledge, extend, give back, move, defer or cancel messages."""
+        """Acknowledge, extend, nack, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
         kept = self._queues[queue.name]
         if ready_groups.ended_go_first(changes, kept.info.settings):
@@ -296,7 +296,7 @@ class MemoryStore:
         return SessionAnswer(verdict, group, gate, state)
 
     def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
-        """Return the parked groups behind a time and a name, in the order in which they were parked."""
+        """Return the parked groups after a time and a name, in the order of parking."""
         gates = self._queues[queue.name].gates.items()
         found = [(gate.parked_ms or 0, group or "", gate.note) for group, gate in gates if gate.note is not None]
         listed = [each for each in sorted(found) if each[:2] > after]
@@ -305,11 +305,11 @@ class MemoryStore:
     # --- producers ---
 
     def last_revision(self, queue: QueueInfo, group: str) -> int | None:
-        """Return the last revision that the queue gave in a group; None: it does not number the group."""
+        """Return the last revision that the queue assigned in a group; None: it does not number the group."""
         return self._queues[queue.name].revisions.get(group)
 
     def begin_numbering(self, queue: QueueInfo, group: str, revision: int) -> None:
-        """Let the queue number a group, whose next message gets this revision."""
+        """Let the queue number a group; its next message gets this revision."""
         revisions = self._queues[queue.name].revisions
         revisions[group] = numbering.begun(revisions.get(group), revision, group)
 

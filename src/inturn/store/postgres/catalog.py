@@ -85,7 +85,7 @@ class PostgresCatalog(PostgresStatements):
             self.forget()
 
     def removed(self, queue: QueueInfo) -> RunAgain:
-        """Return the error for a queue whose rows are gone, and invalidate the cache."""
+        """Return the error for a queue whose rows were removed, and invalidate the cache."""
         self.forget()
         return RunAgain(f"queue {queue.name!r} was removed concurrently")
 

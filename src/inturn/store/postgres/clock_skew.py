@@ -8,7 +8,7 @@ from inturn.store.postgres.statements import PostgresStatements, Wire
 
 
 class PostgresFutureSpans(PostgresStatements):
-    """Finder of holds and locks that begin in the future, which also ends those that are over.
+    """Finder of holds and locks that begin in the future; it also ends those that are past.
 
     Args:
         wire: wire to the database.
@@ -24,7 +24,7 @@ class PostgresFutureSpans(PostgresStatements):
         self._ends = ends
 
     def end(self, now_ms: int) -> None:
-        """End what is over by a clock that was set back, so that nothing waits much longer than its duration."""
+        """End holds and locks after the clock was set back, so that nothing waits much longer than its duration."""
         over = self.skew.look(now_ms, self._later) if self._ends else ()
         holds = [(until_ms, since_ms, *span[2:]) for span, since_ms, until_ms in over if span.kind == "hold"]
         if holds:

@@ -23,7 +23,7 @@ _SETTINGS: Final = {
     "enable_mergejoin": "off",
     "jit": "off",
     "lock_timeout": f"{round(store_limits.LOCK_S * 1000)}ms",
-    # A client that locks a queue and then vanishes or hangs must not block the others for ever.
+    # A client that locks a queue and then disappears or hangs must not block other clients for ever.
     "idle_in_transaction_session_timeout": f"{2 * limits.TRANSACTION_S}s",
 }
 _LINE: Final[dict[str, Any]] = {
@@ -93,8 +93,8 @@ def connect_to_look(url: str, timeout_s: float | None = None) -> "psycopg.Connec
     ``timeout_s`` is as for :func:`plainly`.
 
     Raises:
-        StoreError: if there is no such database, it cannot be used, or it has no queues.
-        StoreMismatch: if another version of inturn has made its tables.
+        StoreError: if the database does not exist, cannot be used or has no queues.
+        StoreMismatch: if another version of inturn created its tables.
     """
     connection = plainly(url, timeout_s)
     with _closed_if_not(connection, url):

@@ -28,7 +28,7 @@ class PostgresGroupLocks(PostgresStatements):
         return GroupLock._make(row) if row else OPEN
 
     def to_take(self, queue: int, group: str) -> GroupLock | None:
-        """Take the row of a lock, to lock or unlock the group; None if a transaction of its session has taken it."""
+        """Lock a group lock's row, to lock or unlock the group; None if a transaction of its session has locked it."""
         there = self.wire.do("group_lock", queue, group)
         row = self._one("group_lock_to_take", queue, group)
         if row is None and there.rows:

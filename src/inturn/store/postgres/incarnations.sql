@@ -1,4 +1,4 @@
--- What is written of incarnations; see core/queue/incarnation.py. Who begins one has locked the numbering.
+-- Statements of incarnations; see core/queue/incarnation.py. The transaction that begins one holds the numbering lock.
 
 -- name: incarnation
 select id from inturn_incarnation where queue = $1 and after < $2 order by after desc limit 1;
@@ -10,7 +10,7 @@ where n.queue = $1
   and $2 is distinct from (select i.id from inturn_incarnation i where i.queue = $1 order by i.after desc limit 1)
 on conflict (queue, after) do update set id = excluded.id, made_ms = excluded.made_ms;
 
--- As trim() in core says.
+-- The same as trim() in core/queue/incarnation.py.
 -- name: trim_incarnations
 delete from inturn_incarnation where queue = $1
 and after < (select i.after from inturn_incarnation i where i.queue = $1 order by i.after desc limit 1 offset $3)

@@ -87,7 +87,7 @@ class PostgresInspection(PostgresStatements):
         return sessions.view(entry_of(row), depth, group_lock, own, holds, now_ms)
 
     def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
-        """Return the parked groups behind a time and a name, in the order in which they were parked."""
+        """Return the parked groups after a time and a name, in the order of parking."""
         rows = self._all("parked", queue.number, after[0], short(after[1]), limit)
         name = self._names.reader(row[0] for row in rows)
         return [ParkedGroup(name(group), *more) for group, *more in rows]

@@ -62,7 +62,7 @@ class PostgresKeys(PostgresStatements):
         return answer
 
     def _next_token(self, now_ms: int) -> int:
-        """Advance the sequence, to the server's time if it is behind, as after a restore from an older copy.
+        """Advance the sequence, at least to the server's time, since it may be behind after a restore of an older copy.
 
         Two transactions that advance it at once could set it back, so a lock admits one at a time. The rollback to the
         savepoint releases the lock in any transaction, but does not undo the change of the sequence.

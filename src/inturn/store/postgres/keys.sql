@@ -1,4 +1,4 @@
--- What idempotency keys ask; see keys.py.
+-- Statements of idempotency keys; see keys.py.
 
 -- name: key
 select record from inturn_key where space = $1 and key = $2;

@@ -26,7 +26,7 @@ class PostgresLog(SqlLog):
 
     Raises:
         StoreError: if the database does not exist, has no queues or cannot be read.
-        StoreMismatch: if another version of inturn has made its tables.
+        StoreMismatch: if another version of inturn created its tables.
     """
 
     def __init__(self, url: str, queue: str) -> None:

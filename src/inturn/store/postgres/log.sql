@@ -1,4 +1,4 @@
--- What is asked of the log by who only reads it; see log.py. Numbers may have any type.
+-- Statements of connections that only read the log; see log.py. Numbers may have any type.
 
 -- name: log_place
 select sequence_number from inturn_message

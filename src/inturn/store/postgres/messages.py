@@ -35,12 +35,12 @@ def entry_of(row: Row) -> StoredMessage:
 
 
 def hold_of(row: Row) -> DeliveryState | None:
-    """Return the hold from the columns behind the message."""
+    """Return the hold from the columns after the message."""
     return None if row[_ENTRY + 2] is None else DeliveryState._make(row[_ENTRY:])
 
 
 def hides(hold: DeliveryState | None) -> bool:
-    """Return whether a hold hides its message: whatever the time, until the hold is ended."""
+    """Return whether a hold hides its message: until the hold is ended, even after its deadline."""
     return hold is not None and hold.until_ms is not None
 
 
@@ -74,7 +74,7 @@ class PostgresMessages(PostgresStatements):
             self._do("remove_messages", list(numbers))
 
     def dead_letter(self, queue: QueueInfo, row: Row) -> tuple[QueueInfo, str] | None:
-        """Return the queue to which a message leaves before a receive, and the note; None: it stays."""
+        """Return the queue to which a message is moved before a receive, and the note; None: it is not moved."""
         hold = hold_of(row)
         return None if hides(hold) else delivery.dead_letter(hold, queue.settings, self._catalog.queues)
 
@@ -93,7 +93,7 @@ class PostgresMessages(PostgresStatements):
         return True
 
     def move(self, queue: QueueInfo, moves: Sequence[Move], to: QueueInfo, now_ms: int) -> None:
-        """Move messages to another queue, as :func:`inturn.core.queue.delivery.moved` says."""
+        """Move messages to another queue, as :func:`inturn.core.queue.delivery.moved` defines."""
         numbers = [move.number for move in moves]
         self._locks.news.add(to.number)
         if to.number == queue.number:

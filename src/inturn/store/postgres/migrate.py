@@ -1,14 +1,14 @@
 """Migration of the tables while servers of the previous version are using them.
 
 The number of a migration is that of its file. A migration only adds tables, columns that are nullable or have a
-default, and indices, so that older versions go on as before. One that removes something or changes a meaning has the
-first line
+default, and indexes, so that older versions continue to work. A migration that removes something or changes a meaning
+has the first line
 
     -- readable_from: 7
 
-with the number of the first migration that a version must know to use the tables. What it removes was last used by the
-version before that one. Such a migration waits until all open transactions have ended. An older version detects it
-in its next transaction.
+with the number of the first migration that a version must know to use the tables. The part that it removes was last
+used by the version before that one. Such a migration waits until all open transactions have ended. An older version
+detects it in its next transaction.
 """
 
 import re

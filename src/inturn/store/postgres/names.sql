@@ -3,7 +3,7 @@
 -- name: add_name
 with added as (
     insert into inturn_name (short, name) values ($1, $2) on conflict (short) do nothing
-), told as ( -- who would take the short form for the name is to stop: it does not know migration 11
+), told as ( -- stops workers that do not know migration 11, which would take the short form for the name
     insert into inturn_meta (name, value)
     select 'readable_from', 11 where not exists (
         select from inturn_meta where name = 'readable_from' and value >= 11

@@ -1,13 +1,13 @@
-"""Pipelines in PostgreSQL; store/sql/pipelines.py has what SQLite does alike.
+"""Pipelines in PostgreSQL; store/sql/pipelines.py has the part that SQLite shares.
 
 Workers on several machines seldom wait for each other. A worker that writes the results of turns locks the rows of
 their groups. Counts are added to one of several rows. Outputs are numbered by a sequence: in order within a group,
 roughly in order between groups, and with gaps.
 
-A worker that makes outputs writes a note to `inturn_posted` and does not touch the outbox, which only deliveries use.
-A claim of outputs, the last step of a worker's transaction, draws the notes first. A note about a group with a row in
-the outbox is removed only by a transaction that has locked that row. The row is removed only by a transaction that sees
-no output of the group. So, whatever runs concurrently, a group with an output has a note or a row.
+A worker that produces outputs writes a note to `inturn_posted`, and does not touch the outbox, which only deliveries
+use. A claim of outputs, the last step of a worker's transaction, draws the notes first. A note about a group with a row
+in the outbox is removed only by a transaction that has locked that row. The row is removed only by a transaction that
+sees no output of the group. So a group with an output always has a note or a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ _ENCODED: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "claim": ((6,), (9,)),
     **dict.fromkeys(("begun", "begin_free_turns"), ((0,), ())),
 }
-"""The columns of each statement's result that have names, see names.py, and those that have other encoded texts."""
+"""The columns of each statement's result that contain names, see names.py, and those with other encoded texts."""
 
 
 @dataclass
@@ -147,7 +147,7 @@ class PostgresPipelines(SqlPipelines):
         self._tally(info, 0)
 
     def _tally(self, info: PipelineInfo, made: int) -> None:
-        """Add the changes of the counts to those in the database."""
+        """Add the changes of the counts to the counts in the database."""
         seen = info.seen if isinstance(info, CountedPipelineInfo) else {}
         before, now = _flat(seen), _flat(info.counts)
         if made:

@@ -1,6 +1,6 @@
--- What pipelines ask; see pipelines.py. All that changes is asked in sets, whatever their size. A plan may be made when
--- the tables are empty, when to go through a pipeline looks as cheap as to look up a group: `any(array(…))`, `offset 0`
--- and `pipeline + 0` leave the server no choice.
+-- Statements of pipelines; see pipelines.py. Changes are made in sets, whatever their size. A statement may be planned
+-- while the tables are empty, when a scan of a pipeline looks as cheap as a look-up of a group: `any(array(…))`,
+-- `offset 0` and `pipeline + 0` force the look-up.
 
 -- name: pipelines
 select name from inturn_pipeline order by name;
@@ -45,14 +45,14 @@ select count(*), count(*) filter (where status = 'waiting'), count(*) filter (wh
     coalesce(sum(held), 0)::bigint, (select count(*) from inturn_output where pipeline = $1)
 from inturn_group where pipeline = $1;
 
--- It locks the groups in the order in which `keep` does.
+-- It locks the groups in the same order as `keep`.
 -- name: set_due
 with waiting as materialized (
     select ctid from inturn_group where pipeline = $1 and status <> 'open' and status = 'waiting' order by grp for update
 )
 update inturn_group set due_us = oldest_us + $2::bigint where ctid = any(array(select ctid from waiting));
 
--- It locks the groups in the order in which `keep` does.
+-- It locks the groups in the same order as `keep`.
 -- name: put_off
 with due as materialized (
     select ctid from inturn_group where pipeline = $1 and grp = any($2::text[]) and due_us <= $3 order by grp for update
@@ -90,7 +90,7 @@ where g.pipeline = $1 and g.grp = b.grp and g.grp = any(array(
     select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update
 ));
 
--- It waits for no other worker, whose groups it returns.
+-- It does not wait for other workers; it returns the groups that they hold.
 -- name: begin_free_turns
 with free as materialized (
     select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) order by grp for update skip locked
@@ -153,7 +153,7 @@ cross join lateral (
 -- name: add_marks
 insert into inturn_mark (pipeline, grp, mark, digest, turn)
 select $1, * from unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) m (grp, mark, digest, turn)
-order by m.grp, m.mark; -- so that no two transactions wait for each other
+order by m.grp, m.mark; -- so that transactions do not deadlock
 
 -- name: reject_messages
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms)

@@ -1,7 +1,7 @@
 """The last revisions, writers' leases and priorities of groups in PostgreSQL.
 
-A transaction that gives revisions, or takes a writer's lease, locks the numbering row of the queue first, as every send
-does. So it needs no lock of a group: the revisions of all groups of a queue are given in the order of the commits, and
+A transaction that assigns revisions, or takes a writer's lease, locks the numbering row of the queue first, as every
+send does. So it needs no lock of a group: the revisions of all groups of a queue are assigned in commit order, and
 groups cannot be locked in different orders.
 """
 
@@ -18,7 +18,7 @@ from inturn.store.postgres.texts import check_text
 
 @dataclass(eq=False)
 class PostgresProducers(PostgresStatements):
-    """Reads and writes of what is kept for producers."""
+    """Reads and writes of the state for producers."""
 
     _names: LongNames
 
@@ -30,14 +30,14 @@ class PostgresProducers(PostgresStatements):
         return int(rows[0][1]) if rows else None
 
     def begin_numbering(self, queue: QueueInfo, group: str, revision: int) -> None:
-        """Let the queue number a group, whose next message gets this revision."""
+        """Let the queue number a group; its next message gets this revision."""
         check_text("the group", group)
         self._do("lock_numbering", queue.number)
         last = numbering.begun(self.last_revision(queue, group), revision, group)
         self.save_revisions(queue, {self._names.kept(group): last})
 
     def look_up_revisions(self, queue: QueueInfo, drafts: Sequence[Draft]) -> QueuedStatement | None:
-        """Queue the look-up of the last revisions that decide about messages; None if there are none."""
+        """Queue the look-up of the last revisions on which messages depend; None if there are none."""
         groups = numbering.groups_to_look_up(drafts)
         return self._do("revisions", queue.number, groups) if groups else None
 
@@ -62,7 +62,7 @@ class PostgresProducers(PostgresStatements):
         return answer
 
     def check_writers(self, queue: QueueInfo, drafts: Sequence[Draft]) -> None:
-        """Lock the numbering, so that nobody takes a lease, and check that each message is from its group's writer."""
+        """Lock the numbering, so that no producer takes a lease; check that each message is from its group's writer."""
         groups = writers.groups_to_check(drafts)
         self._do("lock_numbering", queue.number)
         rows: Iterable[Sequence[int | str]] = self._all("writers", queue.number, groups) if groups else []

@@ -1,4 +1,4 @@
--- What is kept for producers, by name; see producers.py. None of it looks at more rows than it returns.
+-- Named statements for producers; see producers.py. Each reads only the rows that it returns.
 
 -- name: revisions
 select g.grp, r.last from unnest($2::text[]) g (grp) cross join lateral (

@@ -1,17 +1,16 @@
--- What queues ask, by name; see receiver_lock.py for who locks what. None of it looks at more rows than it returns, whatever
--- lies in the queue, but for `groups`, which is asked by people.
+-- Named statements of queues; receiver_lock.py describes the locks. Each reads only the rows that it returns, whatever
+-- the size of the queue, except `groups`, which only users call.
 --
--- A plan is made when a table may be empty, and is to be right when it is full. So what is looked up for each row is a
--- subquery with `offset 0`, `limit` or `for update`, which the planner leaves where it is; keys that were found are an
--- array; and `coalesce` or `+ 0` around what an index has as its condition keep it from that index where it is not meant.
--- (`until_ms + 0 > 5` would not: from it follows that until_ms is not null.) The messages and the holds of a group have
--- indices by `sequence_number + 0`: by sequence_number itself the server might as well go through those of all groups.
+-- A statement may be planned while a table is empty, and the plan must suit a full table. So a look-up for each row is a
+-- subquery with `offset 0`, `limit` or `for update`, which the planner does not move; keys that were found are an array;
+-- and `coalesce` or `+ 0` around the condition of a partial index keeps the planner from that index where it is not
+-- wanted. (`until_ms + 0 > 5` would not: it implies that until_ms is not null.) The messages and the holds of a group
+-- have indexes by `sequence_number + 0`: with sequence_number itself, the server might scan those of all groups.
 --
--- While some other transaction stays open no row that is dead is removed, and an index leads to all of them. So what is
--- looked up begins at a bound below which nothing can be; and of a row that is changed all the time the newest version
--- is the last one in its index.
+-- A long-running transaction keeps dead tuples, and index scans visit them. So scans start at a lower bound, and rows
+-- that change often carry a version column, so that the live tuple is the last one in the index.
 
--- Parts stand in statements as {name}.
+-- Statements include parts as {name}.
 
 -- part: message
 m.sequence_number, m.body, m.content, m.grp, m.revision, m.dedup_id, m.attributes,
@@ -225,7 +224,8 @@ with numbering as (
 select before from numbering;
 
 -- name: send_given
--- As send, unless a revision is given in a group that the queue numbers: rule 5 of core/queue/numbering.py.
+-- The same as send, unless a producer assigns a revision in a group that the queue numbers: rule 5 of
+-- core/queue/numbering.py.
 with numbering as (
     {numbering_row} and not exists (
         select from unnest($6::text[], $7::bigint[]) m (grp, revision) cross join lateral (
@@ -239,8 +239,8 @@ with numbering as (
 select before from numbering;
 
 -- name: send_next
--- As send, with the revisions of rules 1 and 2 of core/queue/numbering.py. The numbering row is locked before that of a
--- group, which comes from it.
+-- The same as send, with the revisions of rules 1 and 2 of core/queue/numbering.py. The numbering row is locked before
+-- the row of a group, which is derived from it.
 with numbering as (
     {numbering}
 ), given as materialized (
@@ -375,7 +375,7 @@ update inturn_desk set listed = (select max(sequence_number) from chunk)
 where queue = $1 and version = $5 and exists (select from chunk) returning listed, (select count(*) from chunk);
 
 -- name: list_by_priority
--- As list, with the places of `ahead` in core/queue/ready_groups.py.
+-- The same as list, with the places of `ahead` in core/queue/ready_groups.py.
 with {firsts}, added as (
     insert into inturn_ready (sequence_number, grp, place, turn)
     select f.sequence_number, f.grp, case when p.lead <> 0 then greatest(f.sequence_number - p.lead, $6::bigint + 1) end,
@@ -392,7 +392,7 @@ set listed = (select max(sequence_number) from chunk), line_place = $6, line_tur
 where queue = $1 and version = $5 and exists (select from chunk) returning listed, (select count(*) from chunk);
 
 -- name: refresh_fresh
--- As long as nothing of a queue was ever given back, each place is a sequence number.
+-- Until a message of the queue is returned for the first time, each place is a sequence number.
 with added as (
     insert into inturn_ready (sequence_number, grp)
     select m.sequence_number, t.grp
@@ -431,7 +431,7 @@ update inturn_desk set ready_from = least(ready_from, (select min(sequence_numbe
 where queue = $1 and version = $3 and exists (select from added);
 
 -- name: refresh
--- The rules are those of `joined` in core/queue/ready_groups.py: `behind` and `backs` say of each head what `back` is there.
+-- The rules are those of `joined` in core/queue/ready_groups.py: `behind` and `backs` are `back` for each head.
 with {ready_again}, placed as (
     select sequence_number, grp, listed, behind, turn as back_turn,
            case when is_back or sequence_number <= behind then behind end as place,
@@ -452,8 +452,8 @@ set ready_from = least(ready_from, (select min(sequence_number) from added where
 where queue = $1 and version = $6 and exists (select from added);
 
 -- name: refresh_by_priority
--- As refresh, with the places of `ahead` in core/queue/ready_groups.py. What goes ahead may come before what a receiver
--- has looked through, so the line is read from its beginning.
+-- The same as refresh, with the places of `ahead` in core/queue/ready_groups.py. A group that moves ahead may get a place
+-- that a receiver has already passed, so the ready queue is read from its beginning.
 with {ready_again}, placed as (
     select n.sequence_number, n.grp, n.listed, n.behind, n.turn as back_turn,
            case when n.is_back then n.behind
@@ -864,7 +864,7 @@ where queue = $1 and grp is null and done = 0 order by sequence_number limit $2;
 -- name: channel
 select 'inturn_' || ('inturn_meta'::regclass::oid)::text;
 
--- Not the tables' own identity: a copy by `createdb -T`, or of the server's files, has the same.
+-- Not the tables' own identity, which a copy by `createdb -T` or of the server's files shares.
 -- name: here
 select concat_ws('/', (select oid from pg_database where datname = current_database()),
                  coalesce(to_regclass('inturn_meta')::oid, 0), extract(epoch from pg_postmaster_start_time()));
@@ -875,15 +875,15 @@ select pg_current_xact_id()::text;
 -- name: transaction_status
 select pg_xact_status($1::text::xid8);
 
--- What numbers the transactions: the server's files, their timeline, which a failover or a restore changes, and the
--- start of the server. Its own processes are all other ones after a crash, after which numbers are given again.
+-- The scope of transaction numbers: the server's files, their timeline, which a failover or a restore changes, and the
+-- start of the server. After a crash all processes of the server are new, and numbers may be assigned again.
 -- name: server_run
 select concat_ws('/', (pg_control_system()).system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
                  extract(epoch from pg_postmaster_start_time())),
        (select string_agg(concat_ws('@', pid, backend_start), ' ') from pg_stat_activity
         where datid is null and usesysid is null);
 
--- The tables' own identity, which their copies have too: two numbers of 64 bits.
+-- The tables' own identity, which copies share: two numbers of 64 bits.
 -- name: lineage
 select value from inturn_meta where name in ('lineage_high', 'lineage_low') order by name;
 

@@ -39,7 +39,7 @@ class PostgresQueues:
 
     Args:
         wire: wire to the database.
-        ends_spans: whether to end holds and locks that are over by a clock that was set back.
+        ends_spans: whether to end holds and locks that have ended by a clock that was set back.
     """
 
     def __init__(self, wire: Wire, *, ends_spans: bool) -> None:

@@ -16,7 +16,7 @@ class PostgresRates(PostgresStatements):
     _locks: ReceiverLocks
 
     def read(self, queue: QueueInfo, keys: Sequence[str]) -> dict[str, int]:
-        """Return the stored points of those keys that have one."""
+        """Return the stored points of the keys that have one."""
         self._locks.take(queue)
         return dict(self._all("rates", queue.number, list(keys)))
 

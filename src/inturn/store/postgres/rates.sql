@@ -1,4 +1,4 @@
--- What rate limits ask; see rates.py. The receiver lock is held.
+-- Statements of rate limits; see rates.py. The receiver lock is held.
 
 -- name: rates
 select grp, next_us from inturn_rate where queue = $1 and grp = any($2::text[]);

@@ -2,7 +2,7 @@
 
 Only the holder of the receiver lock changes it; receiver_lock.py describes the locks. A send does not change it: the
 holder *lists* new messages from the log. The holder draws the notes of settlements, and *refreshes* their groups in the
-order of the notes. Their places in the line are defined in core/queue/ready_groups.py.
+order of the notes. core/queue/ready_groups.py defines their places in the ready queue.
 """
 
 from collections.abc import Iterable
@@ -32,10 +32,10 @@ class ReadyList(PostgresStatements):
     _spans: PostgresFutureSpans
     _producers: PostgresProducers
     _idle: set[int] = field(default_factory=set)  # the queues in which the last receive found nothing
-    _drawn: set[int] = field(default_factory=set)  # the queues whose notes this connection has scanned in full once
+    _drawn: set[int] = field(default_factory=set)  # queues whose notes this connection has once scanned in full
 
     def forget(self) -> None:
-        """Forget what was seen of the tables, as after a reconnect."""
+        """Forget all that was read from the tables, such as after a reconnect."""
         self._idle.clear()
         self._drawn.clear()
 
@@ -50,7 +50,7 @@ class ReadyList(PostgresStatements):
             RunAgain: if the queue was removed.
         """
         self._locks.take(queue)
-        is_known = queue.number in self._drawn  # if not, the transaction ids may be those of another server
+        is_known = queue.number in self._drawn  # if not, the transaction ids may be from another server
         rows = self._all("draw", queue.number, first_number(queue.number + 1), is_known)
         if not rows:
             raise self._catalog.removed(queue)
@@ -81,7 +81,7 @@ class ReadyList(PostgresStatements):
     def is_idle(self, queue: QueueInfo, now_ms: int) -> bool:
         """Return whether there is still nothing to receive, for a receiver that waits.
 
-        The check takes no lock and so writes nothing; a row lock is written to the server's disk.
+        The check takes no lock, since a row lock is written to the server's disk.
         """
         if queue.number not in self._idle or self._locks.has(queue):
             return False
@@ -93,14 +93,14 @@ class ReadyList(PostgresStatements):
         return False
 
     def close(self, queue: QueueInfo, lock: ReceiverLock, now_ms: int, *, has_found: bool) -> None:
-        """Write the row of the lock if it has changed; set the time of the next look if not all was found."""
+        """Write the row of the lock if it has changed; set the time of the next check if not all was found."""
         if not has_found:
             self._idle.add(queue.number)
             is_ahead = lock.due_ms is not None and lock.due_ms > now_ms  # if not, a settlement has it locked
             ends = (self._spans.skew.next_ms(queue.number), lock.due_ms if is_ahead else None)
             queue.due_ms = min((each for each in ends if each is not None), default=None)
         if lock.row != lock.kept or lock.is_changed or lock.line is not None or lock.has_ended:
-            # With priorities a group may join before what was looked through, so that is not remembered.
+            # With priorities a group may join before the part already read, so that part is not remembered.
             is_in_order = queue.settings.priority_lead is None
             line = (lock.line if is_in_order else None) or (None, None, None)
             has_ended = lock.has_ended and is_in_order
@@ -121,7 +121,7 @@ class ReadyList(PostgresStatements):
         lock.ran_out = listed < count
 
     def refresh(self, queue: QueueInfo, lock: ReceiverLock) -> None:
-        """Put the heads of the touched groups that are free now into the line."""
+        """Put the heads of the touched groups that are free now into the ready queue."""
         touched: dict[tuple[str | None, int | None], Touch] = {}
         for each in lock.touched:
             touched.pop(each[:2], None)  # its last position counts
@@ -145,7 +145,7 @@ class ReadyList(PostgresStatements):
         lock.touched = []
 
     def set_priority(self, queue: QueueInfo, group: str, priority: int, now_ms: int) -> None:
-        """Set the priority of a group, and its place if it is in the line and was not given back."""
+        """Set the priority of a group, and its place if it is ready and was not nacked."""
         lock = self.open(queue, now_ms)
         group = self._producers.save_priority(queue, group, priority)
         taken = self._one("take_off", queue.number, group, lock.floor)
@@ -156,7 +156,7 @@ class ReadyList(PostgresStatements):
         self.close(queue, lock, now_ms, has_found=True)
 
     def mark_back(self, queue: QueueInfo, lock: ReceiverLock) -> None:
-        """Record in the lock that a message of the queue was given back."""
+        """Record in the lock that a message of the queue was nacked."""
         if not lock.has_back:
             lock.has_back = lock.is_changed = True
             self._do("mark_back", queue.number, lock.version, first_number(queue.number))

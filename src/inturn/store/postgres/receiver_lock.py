@@ -1,16 +1,17 @@
-"""The locks of a queue, and the notes that transactions leave for those that take them next.
+"""The locks of a queue, and the notes that transactions leave for the next holders.
 
 Each queue has two rows that one transaction at a time locks, until it ends:
 
 - A transaction that sends, or moves messages in, locks the *numbering* row. So numbers become visible in order and
   without gaps.
-- A transaction that receives, or changes by hand what can be received, locks the *desk* row: it has the receiver lock.
+- A transaction that receives, or by which a user changes which groups can be received, locks the *desk* row: it has the
+  receiver lock.
 
 So a slow sender does not block receivers, nor a slow receiver senders. A settlement locks only the holds of its
 messages. It writes notes to `inturn_touched`, which the next holder of the receiver lock *draws*.
 
 The holder never waits for a settlement. It ends an expired hold only if no settlement has it locked. Until then the
-hold keeps its group closed, whatever the time.
+hold keeps its group closed, even after its deadline.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.store.postgres.statements import PostgresStatements, Wire
 
 InLine: TypeAlias = tuple[int, int, int]
-"""A place in the line, as (number, turn, head); with turn 0 the number is that of the head."""
+"""A place in the ready queue, as (number, turn, head); with turn 0 the number is the number of the head."""
 
 
 class Note(NamedTuple):
@@ -32,7 +33,7 @@ class Note(NamedTuple):
     number: int | None = None  # of a message without a group, to check again
     gone: int = 0  # number of messages that are gone
     due_ms: int | None = None  # when something is due
-    back_ms: int | None = None  # when the group or message was given back by hand, if it was
+    back_ms: int | None = None  # when a user returned the group or message, if so
 
 
 class Touch(NamedTuple):
@@ -40,8 +41,8 @@ class Touch(NamedTuple):
 
     group: str | None
     number: int | None  # of the message without a group
-    place: int | None = None  # last sequence number of the queue when it was given back by hand; None: it was not
-    at_ms: int | None = None  # when it was given back by hand; in `touch_over` the deadline that has passed
+    place: int | None = None  # last sequence number when a user returned it; None: not returned
+    at_ms: int | None = None  # when a user returned it; in `touch_over` the deadline that has passed
 
 
 @dataclass
@@ -56,13 +57,13 @@ class ReceiverLock:
     ran_out: bool
     due_ms: int | None
     oldest_ms: int | None  # when the first stored message was sent
-    drawn: tuple[int, list[int]]  # whose notes were drawn: transactions below a number, but those that had not ended
+    drawn: tuple[int, list[int]]  # notes were drawn of transactions below a number, except unfinished ones
     version: int  # of the row, by which it is found; `keep_desk` increments it
     kept: tuple[Any, ...]  # the row's values in the database
     ready_kept: int  # `ready_from` in the database
-    has_back: bool  # whether any message of the queue was ever given back; if not, simpler statements suffice
-    is_at_end: bool  # whether the row in the database says that no group with a place of its own is left
-    lead: int = 0  # number of messages by which a group may go ahead of its place at most; see ready_groups.py
+    has_back: bool  # whether any message of the queue was ever nacked; if not, simpler statements suffice
+    is_at_end: bool  # whether, by the row in the database, no group with its own place is left
+    lead: int = 0  # maximum number of messages by which a group may move ahead; see ready_groups.py
     has_ended: bool = False  # whether none is left now
     is_changed: bool = False  # whether another statement of the transaction has changed the row or the list
     left: int | None = None  # first head that was skipped and stays listed
@@ -80,7 +81,7 @@ class ReceiverLock:
         self.due_ms = until_ms if self.due_ms is None else min(self.due_ms, until_ms)
 
     def passed(self, place: InLine, *, is_left: bool) -> None:
-        """Record that the line was processed up to a place; ``is_left``: the group there stays listed."""
+        """Record that the ready queue was processed up to a place; ``is_left``: the group there stays listed."""
         number, turn, head = place
         if turn:
             self.is_line_left |= is_left
@@ -94,7 +95,7 @@ class ReceiverLock:
         return number > self.listed - self.lead and not self.ran_out
 
     def see_end(self) -> None:
-        """Record that only skipped groups are left in the line, so that dead rows are not scanned again."""
+        """Record that only skipped groups are left in the ready queue, so that dead rows are not scanned again."""
         if self.left is None and (self.ready_from or self.ready_kept) <= self.listed:
             self.ready_from = self.listed + 1
         if self.has_back and not self.is_line_left:
@@ -105,11 +106,11 @@ class ReceiverLock:
         self.touched.append(Touch(group, None if group is not None else number))
 
     def touch_over(self, touched: Sequence[Touch], *, before_nacks: bool) -> None:
-        """Add groups of which a hold or a lock has ended, in the order of the deadlines.
+        """Add groups with an ended hold or lock, in the order of the deadlines.
 
         Args:
             touched: the groups; ``at_ms`` is the deadline.
-            before_nacks: whether to put each before the groups that were given back by hand after its deadline.
+            before_nacks: whether to put each before the groups that a user returned after its deadline.
         """
         nacks = [(at, each) for at, each in enumerate(self.touched) if each.at_ms is not None] if before_nacks else []
         merged, begin, rest = [], 0, list(touched)
@@ -125,7 +126,7 @@ class ReceiverLocks(PostgresStatements):
     """The receiver locks that a transaction takes, and the notes that it leaves for the next holders.
 
     Attributes:
-        news: numbers of the queues in which others may find messages after the commit.
+        news: numbers of the queues in which other receivers may find messages after the commit.
     """
 
     def __init__(self, wire: Wire) -> None:

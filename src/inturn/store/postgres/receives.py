@@ -86,7 +86,7 @@ class PostgresReceives(PostgresStatements):
     def _take_next(
         self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, taking: Taking
     ) -> Iterator[_Taken]:
-        """Yield the messages for each of several receivers that take from any group."""
+        """Yield the messages for each of several receivers that accept any group."""
         groups = self._free(queue, lock, len(wants), max(want.limit for want in wants))
         waiting: tuple[InLine, str | None, list[Row]] | None = None  # before which a receiver has stopped
         for want in wants:
@@ -108,7 +108,7 @@ class PostgresReceives(PostgresStatements):
     def _free(
         self, queue: QueueInfo, lock: ReceiverLock, receivers: int, most: int
     ) -> Iterator[tuple[InLine, str | None, list[Row]]]:
-        """Yield the groups that can be received, in the order of the line: place, group, first messages."""
+        """Yield the groups that can be received, in ready-queue order: place, group, first messages."""
         end = first_number(queue.number + 1)
         chunk = max(receivers * most, store_limits.LIST_AT_ONCE)
         begin = (lock.ready_from or 0) if lock.left is None else lock.left + 1
@@ -143,7 +143,7 @@ class PostgresReceives(PostgresStatements):
     def _take_of_group(
         self, queue: QueueInfo, lock: ReceiverLock, wants: Sequence[ReceiveRequest], leases: _Leases, taking: Taking
     ) -> Iterator[_Taken]:
-        """Yield the messages for the receiver that takes from one group only."""
+        """Yield the messages for the receiver that accepts only one group."""
         (want,) = wants
         taking.begin(want)
         rows = self._all("next_of_group", queue.number, want.group, lock.floor, want.limit)
@@ -158,9 +158,9 @@ class PostgresReceives(PostgresStatements):
     def _take(
         self, queue: QueueInfo, lock: ReceiverLock, group: str | None, rows: list[Row], taking: Taking
     ) -> _Taken | None:
-        """Return messages of a free group; None if the group stays where it is in the line.
+        """Return messages of a free group; None if the group keeps its place in the ready queue.
 
-        It stays if its first message is lapsed, and not to be received now, or if it must leave first but cannot: an
+        It keeps its place if its first message is lapsed and cannot be received now, or must leave first but cannot: an
         exhausted message cannot be moved to a dead-letter queue that another transaction is sending to.
         """
         is_first = True

@@ -1,4 +1,4 @@
-"""Sends in PostgreSQL: appends messages, without the duplicates that core/queue/deduplication.py tells."""
+"""Sends in PostgreSQL: appends messages, except duplicates as defined in core/queue/deduplication.py."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,12 +35,12 @@ class PostgresSends(PostgresStatements):
         self._forgotten_ms, self._forgetting = 0, None
 
     def room(self, queue: QueueInfo) -> int | None:
-        """Return how many messages a queue has room for until the transaction ends; None: any number."""
+        """Return the number of messages for which a queue has room until the transaction ends; None: any number."""
         self._lock_depth(queue)
         return back_pressure.room(queue)
 
     def _lock_depth(self, queue: QueueInfo) -> None:
-        """Let nobody else send to a bounded queue: what is counted then can only become less."""
+        """Let no other transaction send to a bounded queue, so that its depth can only decrease."""
         if queue.settings.max_depth is not None:
             self._do("lock_numbering", queue.number)
 
@@ -96,7 +96,7 @@ class PostgresSends(PostgresStatements):
         return numbering.numbered(drafts, _sent(rows[0][0], drafts), lasts)[0]
 
     def _send_checked(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
-        """Append messages whose revisions have to be checked against the last ones of their groups."""
+        """Append messages whose revisions are checked against the last ones of their groups."""
         self._do("lock_numbering", queue.number)
         lasts = self._producers.look_up_revisions(queue, drafts)
         self.wire.flush()
@@ -167,7 +167,7 @@ class PostgresSends(PostgresStatements):
         outdated_ms = now_ms - limits.CLOCK_SLACK_MS
         if self._forgetting is not None and self._forgetting.is_done:
             self._forgotten_ms = self._forgetting.rows[0][0] or self._forgotten_ms
-        if outdated_ms < self._forgotten_ms:  # the clock went back
+        if outdated_ms < self._forgotten_ms:  # the clock was set back
             self._forgotten_ms = 0
         self._forgetting = self._do("forget", self._forgotten_ms, outdated_ms, 2 * new)
 

@@ -75,7 +75,7 @@ class PostgresServers(PostgresStatements):
     def remember(
         self, queue: QueueInfo, attempt_id: str, leases: Sequence[ReceivedLease], until_ms: int, now_ms: int
     ) -> None:
-        """Store the leases of a receive; remove those that can no longer be retried."""
+        """Store the leases of a receive; remove leases that can no longer be retried."""
         self._do("forget_attempts", now_ms, limits.FORGET_AT_ONCE)
         self._do("remember_attempt", queue.number, attempt_id, until_ms, msgspec.json.encode(leases).decode())
 

@@ -1,4 +1,4 @@
--- What servers ask, by name; see servers.py.
+-- Named statements of servers; see servers.py.
 
 -- name: figures
 select q.name,
@@ -18,7 +18,7 @@ left join lateral (
       and sequence_number <= ((q.number + 1) << $2::int) and done <> 1
     order by sequence_number limit 1
 ) m on true
--- Held messages are few; the head of each group of theirs is looked up.
+-- Held messages are few, so the head of each of their groups is looked up.
 left join lateral (
     select count(*) blocked
     from (

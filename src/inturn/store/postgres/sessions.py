@@ -107,7 +107,7 @@ class PostgresSessions(PostgresStatements):
         return SessionAnswer(verdict, group, group_lock)
 
     def _next_group(self, queue: QueueInfo, lock: ReceiverLock) -> str | None:
-        """Return the first free group in the line; skip one of which a deferred message is leased."""
+        """Return the first free group of the ready queue; skip groups with a leased deferred message."""
         after: InLine | None = None
         count = 1
         if lock.ran_out:

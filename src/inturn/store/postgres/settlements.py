@@ -1,4 +1,4 @@
-"""Settlements in PostgreSQL: acknowledge, extend, give back, move, defer and cancel messages.
+"""Settlements in PostgreSQL: acknowledge, extend, nack, move, defer and cancel messages.
 
 A receiver that settles its messages locks only their holds, so its transaction may be long. An operator's change of
 messages that are not leased takes the receiver lock.
@@ -19,12 +19,12 @@ from inturn.store.postgres.receiver_lock import Note, ReceiverLocks
 from inturn.store.postgres.statements import PostgresStatements
 
 _REMOVES: Final = (SettleAction.CANCEL, SettleAction.ERASE)
-"""What leaves nothing in the log."""
+"""Actions after which the log keeps nothing of the message."""
 
 
 @dataclass
 class _Message:
-    """A message to settle: its group, its first number if it was moved, its hold, and those before it in its group."""
+    """A message to settle: its group, its first number if it was moved, its hold, and its predecessors in its group."""
 
     group: str | None
     origin: int | None
@@ -49,7 +49,7 @@ class _Work:
     def note(
         self, number: int, message: _Message, gone: int = 0, due_ms: int | None = None, back_ms: int | None = None
     ) -> None:
-        """Add a note about the group or the message; ``back_ms`` is when it was given back, None if it was not."""
+        """Add a note about the group or the message; ``back_ms``: the time of its return, None: not returned."""
         own = None if message.group is not None or gone else number
         before = self.notes.pop((message.group, own), Note(message.group, own))  # its last position counts
         soonest = min((each for each in (before.due_ms, due_ms) if each is not None), default=None)
@@ -68,7 +68,7 @@ class PostgresSettlements(PostgresStatements):
     _spans: PostgresFutureSpans
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Acknowledge, extend, give back, move, defer or cancel messages, in order."""
+        """Acknowledge, extend, nack, move, defer or cancel messages, in order."""
         self._spans.end(now_ms)
         if not changes:
             return []
@@ -98,7 +98,7 @@ class PostgresSettlements(PostgresStatements):
         return [SettleResult.DONE if number in done else missed[number] for number in numbers]
 
     def _settle_each(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Apply changes of any kinds; each sees the effect of those before it."""
+        """Apply changes of any kinds; each sees the effect of the previous ones."""
         work = _Work(self._load(queue, changes))
         verdicts = []
         for change in changes:

@@ -142,7 +142,7 @@ class Wire:
     def note_transaction(self) -> None:
         """Queue a read of the transaction's id, before a write whose outcome must be known.
 
-        If the answer to the commit is lost, the server is asked by this id what became of the transaction.
+        If the answer to the commit is lost, the server is asked for the status of the transaction with this id.
         """
         if self.noted is None and self._is_own:
             self.noted = self.do("transaction_id")
@@ -179,7 +179,7 @@ class Wire:
         for each, result in zip(answered, results, strict=False):
             if result.status == _REFUSED:
                 refused = result
-            if refused is not None:  # the server skips all behind it
+            if refused is not None:  # the server skips all statements after it
                 if isinstance(each, tuple):
                     del self._prepared[each]
             elif isinstance(each, QueuedStatement):

@@ -94,7 +94,7 @@ class PostgresStore(PostgresQueues):
     def lasting(self) -> AbstractContextManager[None]:
         """Open a transaction of the caller, which may be long.
 
-        It waits for locks, since only the caller knows what else could be done meanwhile.
+        It waits for locks, since only the caller knows its other work.
         """
         self._lasts_next = True
         return self.transaction()
@@ -105,7 +105,7 @@ class PostgresStore(PostgresQueues):
         return ms + int((time.monotonic() - at) * 1000)
 
     def begin(self) -> None:
-        """Begin a transaction and read what others have changed."""
+        """Begin a transaction and read the changes of other processes."""
         self._is_lasting, self._lasts_next = self._lasts_next, False
         self.wire.noted = None
         try:
@@ -148,7 +148,7 @@ class PostgresStore(PostgresQueues):
         self.identity = str(self.wire.one("here")[0])
         # It differs after a reconnect if a dump has replaced the tables.
         self.lineage = b"".join(value.to_bytes(8, "big", signed=True) for (value,) in self.wire.all("lineage"))
-        self._run = _ServerRun("", frozenset())  # unknown on a server that does not tell it
+        self._run = _ServerRun("", frozenset())  # unknown on a server that does not report it
         with suppress(psycopg.Error):
             timeline, processes = self.wire.one("server_run")
             self._run = _ServerRun(str(timeline), frozenset(str(processes or "").split()))
@@ -274,7 +274,7 @@ class PostgresStore(PostgresQueues):
             raise told from because
 
     def _reset(self) -> None:
-        """Forget what the transaction has read and changed, and roll it back if there still is a connection."""
+        """Forget the reads and changes of the transaction, and roll it back if there is still a connection."""
         self.wire.forget()
         self.catalog.forget()
         self.kept.look()
@@ -330,10 +330,10 @@ class PostgresStore(PostgresQueues):
         raise InputError(BACKUP)
 
     def clean(self) -> None:
-        """Rewrite the tables with messages and results, so that what was removed is gone from their files.
+        """Rewrite the tables with messages and results, so that their files have no removed content.
 
         Raises:
-            StoreError: if others use a table for too long, or the role may not; nothing was lost.
+            StoreError: if another transaction uses a table for too long, or the role may not; nothing is lost then.
         """
         clean(self._url)
 
@@ -345,12 +345,12 @@ class PostgresStore(PostgresQueues):
 
 
 class _ServerRun(NamedTuple):
-    """A run of a server, in which no number of a transaction is given twice.
+    """A run of a server, in which no transaction number is assigned twice.
 
-    A crash ends it: the server gives numbers again of transactions of which nothing was on the disk.
+    A crash ends it: the server then reuses numbers of transactions that were not on the disk.
 
     Attributes:
-        timeline: what numbers the transactions; empty: unknown.
+        timeline: the scope of transaction numbers; empty: unknown.
         processes: the server's own processes, of which none outlives a crash.
     """
 

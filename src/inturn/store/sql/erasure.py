@@ -8,7 +8,7 @@ from inturn.store.erasure import ErasureStore
 
 
 class SqlErasure(ErasureStore):
-    """The rows of a group, to be removed for good.
+    """Permanent removal of the rows of a group.
 
     Args:
         read: runs a statement by its name, with its parameters; returns its rows.

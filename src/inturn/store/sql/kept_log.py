@@ -1,4 +1,4 @@
-"""The kept log of queues in a database: what both databases do alike. The rules are in core/queue/kept_log.py."""
+"""The kept log of queues: the part that both databases share. The rules are in core/queue/kept_log.py."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class _Trimmed(NamedTuple):
 
     settings: QueueSettings
     readers: dict[str, int]
-    until_ms: int | None  # look again then; None: when the settings or the readers have changed
+    until_ms: int | None  # time of the next check; None: when the settings or the readers have changed
 
     def still(self, queue: QueueInfo, now_ms: int) -> bool:
         """Return whether that is still so."""
@@ -30,13 +30,13 @@ class SqlKeptLog(ABC):
         self._trimmed: dict[int, _Trimmed] = {}
 
     def look(self) -> None:
-        """Forget which logs were trimmed: others have written, or a transaction was rolled back."""
+        """Forget which logs were trimmed, after a write of another process or a rollback."""
         self._trimmed.clear()
 
     def trim(self, queue: QueueInfo, now_ms: int) -> None:
         """Measure the next full block of a log, and remove acknowledged messages that may be removed.
 
-        Between two looks lie up to ``limits.LOG_LOOK_MS``, unless there is more to do.
+        Up to ``limits.LOG_LOOK_MS`` pass between two checks, unless there is more to do.
         """
         trimmed = self._trimmed.get(queue.number)
         if trimmed is not None and trimmed.still(queue, now_ms):  # the usual case

@@ -16,7 +16,7 @@ class LogRow(NamedTuple):
     group: str | None
     revision: int | None
     dedup_id: str | None
-    body: str | bytes  # on a server always bytes, those of a text in UTF-8
+    body: str | bytes  # on a server always bytes, for a text in UTF-8
     content: int
     attributes: str | None
     sent_ms: int
@@ -36,7 +36,7 @@ class SqlLog(ABC):
         """Return the current infos of all queues by name."""
 
     def info(self) -> QueueInfo:
-        """Return the current info of the queue; cheap as long as nobody changes it.
+        """Return the current info of the queue; cheap while it does not change.
 
         Raises:
             NoSuchQueue: if the queue does not exist or was removed.

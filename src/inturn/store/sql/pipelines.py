@@ -50,11 +50,11 @@ class SqlPipelines(PipelineStore):
         self._write = write
         self._list = as_list
 
-    # --- what a database adds ---
+    # --- implemented by each database ---
 
     @abstractmethod
     def _save_outputs(self, info: PipelineInfo, rows: Sequence[Row]) -> None:
-        """Write new outputs, whose rows lack their numbers, and the counts of the pipeline."""
+        """Write new outputs, whose rows have no numbers yet, and the counts of the pipeline."""
 
     def _text(self, text: str) -> str:
         """Return the stored form of a text."""
@@ -73,7 +73,7 @@ class SqlPipelines(PipelineStore):
         return name
 
     def _versions(self, pipeline: int, groups: Sequence[str]) -> dict[str, int]:
-        """Return the versions of those of the groups that exist, by the stored form of their names."""
+        """Return the versions of the groups that exist, by the stored form of their names."""
         return dict(self._read("versions", pipeline, self._list(groups)))
 
     def _save_lines(self, rows: Sequence[Row]) -> None:

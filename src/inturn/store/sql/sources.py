@@ -187,5 +187,5 @@ def _json(values: Sequence[Any]) -> str:
 
 
 def _pairs(positions: Mapping[str, str]) -> str:
-    """Return groups and positions as JSON, in order of the groups: two transactions take rows in one order."""
+    """Return groups and positions as JSON, in order of the groups, so that transactions lock rows in one order."""
     return msgspec.json.encode(sorted(positions.items())).decode()

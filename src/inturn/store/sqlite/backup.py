@@ -44,7 +44,7 @@ def backup(path: str, target: str) -> None:
 
 
 def restore(copy: str, target: str, *, replace: bool = False) -> tuple[dict[str, int], str | None]:
-    """Replace a database with a copy and begin a new incarnation: places given after the copy was made are refused.
+    """Replace a database with a copy and begin a new incarnation: places from after the copy are refused.
 
     Args:
         copy: the copy, left unchanged.

@@ -161,7 +161,7 @@ class _CallerQueues(SqliteQueues):
 
 @contextmanager
 def _savepoint(connection: sqlite3.Connection) -> Iterator[None]:
-    """Undo what the block has done if it raises."""
+    """Undo the changes of the block if it raises."""
     connection.execute("savepoint inturn")
     try:
         yield

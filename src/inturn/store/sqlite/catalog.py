@@ -1,6 +1,6 @@
 """Queue metadata, cached in memory and read again after another connection has written.
 
-The row of a queue holds its depth as of the last removal. Messages sent since then lie behind that point in the message
+The row of a queue holds its depth as of the last removal. Messages sent since then follow that point in the message
 table and can be counted there, so a send need not write the row.
 """
 
@@ -31,7 +31,7 @@ class SqliteCatalog(SqliteStatements):
 
     Attributes:
         queues: the queues by name, as of the open transaction.
-        has_lost: whether a queue's last sequence number went back because an older copy was restored in place.
+        has_lost: whether a queue's last sequence number decreased because an older copy was restored in place.
         indexed: by queue number, the last sequence number in the table of pending messages.
     """
 

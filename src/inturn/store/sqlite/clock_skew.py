@@ -17,7 +17,7 @@ _ENDING: Final[dict[Kind, tuple[str, ...]]] = {
 
 @dataclass(eq=False)
 class FutureSpans(SqliteStatements):
-    """Finder of spans that start in the future, which also ends those that are over."""
+    """Finder of spans that start in the future; it also ends spans that are past."""
 
     skew: ClockSkew = field(default_factory=ClockSkew)
 

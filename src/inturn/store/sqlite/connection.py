@@ -153,7 +153,7 @@ def _check_version(connection: sqlite3.Connection, path: str) -> None:
     version = _version(connection)
     if not version:
         is_empty = connection.execute("select count(*) from sqlite_master").fetchone() == (0,)
-        kind = NoSuchDatabase if is_empty else StoreError  # who makes it may be at it
+        kind = NoSuchDatabase if is_empty else StoreError  # another process may be creating it
         raise kind(f"database {path!r} has no queues; create one first")
     _refuse_newer(path, version, _NEWEST)
 
@@ -162,7 +162,7 @@ def check_not_newer(connection: sqlite3.Connection) -> None:
     """Check that no newer version has migrated the open file.
 
     Raises:
-        StoreMismatch: if one has: that version could not understand what this one writes.
+        StoreMismatch: if one has: this version might write data that the newer one cannot read.
     """
     version = _version(connection)
     if version > _NEWEST:
@@ -260,7 +260,7 @@ def is_to(connection: sqlite3.Connection, identity: str) -> tuple[bool, str]:
 
 @contextmanager
 def plain_rows(connection: sqlite3.Connection) -> Iterator[None]:
-    """Read rows as tuples and text as str within the block, whatever the caller's factories are."""
+    """Read rows as tuples and text as str within the block, regardless of the caller's factories."""
     rows, texts = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:

@@ -1,13 +1,13 @@
 """The files of a database: their creation, the detection of deleted or replaced ones, and a reserve for a full disk.
 
-SQLite keeps using a file that was deleted or replaced, and what it writes then is lost. On close it even removes the
-write-ahead log of whichever file has the name by then. So the connection to such a file is closed without a checkpoint,
+SQLite keeps using a file that was deleted or replaced, and its later writes are lost. On close it even removes the
+write-ahead log of the file that has the name then. So the connection to such a file is closed without a checkpoint,
 or left open.
 
-On a full disk messages can still be received and acknowledged, which makes room. An acknowledgement is written to the
-write-ahead log first, and a full log can be emptied only if the database can grow by what was sent. So a reserve file
-of that size lies beside the database. When the disk is full, the reserve is truncated. Sends are refused until it has
-its size again, unless there is free space within the database.
+On a full disk messages can still be received and acknowledged, which frees space. An acknowledgement is written to the
+write-ahead log first, and a full log can be emptied only if the database can grow by the size of the sent messages. So
+a reserve file of that size is kept next to the database. When the disk is full, the reserve is truncated. Sends are
+refused until it has its size again, unless there is free space within the database.
 """
 
 import ctypes
@@ -63,7 +63,7 @@ def make(path: str, mode: int) -> None:
         except OSError:
             return  # it exists, or SQLite will report why it cannot be created
         os.close(made)
-        Path(path).chmod(mode)  # whatever the umask says
+        Path(path).chmod(mode)  # regardless of the umask
 
 
 class Files:
@@ -147,7 +147,7 @@ def _is_past(changed_ns: int) -> bool:
 
 
 def let_go(connection: sqlite3.Connection, files: Files) -> None:
-    """Close a connection; if its files were lost, leave whatever has their names now untouched."""
+    """Close a connection; if its files were lost, do not touch the files that have their names now."""
     try:
         files.check()
     except StoreError:
@@ -179,7 +179,7 @@ class Reserve:
         self._until = 0.0
 
     def check(self, drafts: Sequence[Draft], connection: sqlite3.Connection, transaction: int) -> None:
-        """Raise NoRoom before a send whose acknowledgements may not have room.
+        """Raise NoRoom before a send if there may be no room for its acknowledgements.
 
         What was sent in transactions of other numbers is in the log, or was rolled back.
         """
@@ -191,11 +191,11 @@ class Reserve:
             self._look(self._sending, connection)
 
     def _look(self, sending: int, connection: sqlite3.Connection) -> None:
-        """Measure how much may be sent until the next look, and grow the reserve as needed."""
+        """Measure how much may be sent until the next check, and grow the reserve as needed."""
         self._allowed, self._until = 0, time.monotonic() + store_limits.RESERVE_LOOK_S
         grows, within = self._asked(connection)
         part, most = store_limits.RESERVE_BYTES, store_limits.RESERVE_MAX_BYTES
-        needed = max(0, grows) + 2 * sending + part // 2  # more than this send, so that looks are rare
+        needed = max(0, grows) + 2 * sending + part // 2  # more than this send, so that checks are rare
         wanted = part * (1 + min(needed, most) // part)
         is_whole = _size(self._name) >= wanted or self._grow(wanted)
         has_room = is_whole and (needed <= most or self._free() >= needed)
@@ -235,7 +235,7 @@ class Reserve:
         return found.f_bavail * found.f_frsize
 
     def _grow(self, size: int) -> bool:
-        """Grow the reserve if the disk has twice that much free: what was just released is not taken back at once."""
+        """Grow the reserve if the disk has twice that much free: space that was just freed is not used at once."""
         if self._free() < 2 * size:
             return False
         try:

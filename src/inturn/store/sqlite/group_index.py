@@ -1,10 +1,9 @@
 """The pending messages of each group, in order.
 
 An index by group writes to another place for every message: one page each once the queue is long, many times the cost
-of the message itself. So messages enter the table ``inturn_pending`` only after thousands of newer ones have come, in
+of the message itself. So messages enter the table ``inturn_pending`` only after thousands of newer ones were sent, in
 bulk and in the order of the table. Most are done by then. Newer messages are listed in memory, by group, from the end
-of the log. Other processes may have removed some of them meanwhile, so whatever that list yields is looked up before
-use.
+of the log. Other processes may have removed some of them meanwhile, so each listed message is looked up before use.
 """
 
 from bisect import bisect_right
@@ -36,7 +35,7 @@ class GroupIndex(SqliteStatements):
 
     Attributes:
         newest_messages: the minimum number of newest messages that are kept out of the table.
-        nonempty: some of the groups that have a pending message, so that a send need not look for one.
+        nonempty: some of the groups that have a pending message, so that a send need not search for one.
     """
 
     newest_messages = limits.NEWEST_MESSAGES
@@ -49,18 +48,18 @@ class GroupIndex(SqliteStatements):
     # --- transactions ---
 
     def look(self) -> None:
-        """Drop what others may have changed, and the lists of queues that they have removed or indexed further."""
+        """Drop data that other processes may have changed, and lists of queues that they removed or indexed."""
         self.nonempty.clear()
         indexed = self._catalog.indexed
         for number in [number for number, known in self._newest.items() if indexed.get(number) != known.after]:
             del self._newest[number]
 
     def commit(self) -> None:
-        """Keep what was noted in this transaction."""
+        """Keep the changes recorded in this transaction."""
         self._touched.clear()
 
     def roll_back(self) -> None:
-        """Drop what was noted in this transaction."""
+        """Drop the changes recorded in this transaction."""
         for number in self._touched:
             self._newest.pop(number, None)
         self._touched.clear()
@@ -118,7 +117,7 @@ class GroupIndex(SqliteStatements):
         return found
 
     def unindexed_of(self, queue: QueueInfo, group: str, after: int, limit: int) -> Sequence[int]:
-        """Return those of one group, after a sequence number."""
+        """Return the listed messages of one group, after a sequence number."""
         after = max(after, self._catalog.indexed[queue.number])
         return [number for (number,) in self._all("newest_of_group", queue.number, after, queue.last, group, limit)]
 
@@ -138,7 +137,7 @@ class GroupIndex(SqliteStatements):
     # --- changing ---
 
     def leave(self, queue: QueueInfo, groups: Mapping[str, set[int]]) -> None:
-        """Remove messages, by group, that are not pending any more."""
+        """Remove messages, by group, that are no longer pending."""
         indexed = self._catalog.indexed[queue.number]
         inside: dict[str, set[int]] = {}
         for group, numbers in groups.items():
@@ -160,8 +159,8 @@ class GroupIndex(SqliteStatements):
             self._do_each("not_pending", [(queue, group, number) for group, gone in groups.items() for number in gone])
 
     def come_back(self, queue: QueueInfo, number: int, group: str | None) -> None:
-        """Add a message that returned to its old place among others."""
-        self.index(queue, number)  # so that every listed message is behind it
+        """Add a message that returned to its old place between others."""
+        self.index(queue, number)  # so that every listed message is after it
         if group is not None:
             self._do("pending_again", queue.number, group, number)
 

@@ -13,7 +13,7 @@ from inturn.store.sqlite.statements import SqliteStatements, as_list, entry_of
 
 @dataclass(eq=False)
 class SqliteInspection(SqliteStatements):
-    """Reads that change nothing, so that a transaction for reading alone can run them."""
+    """Reads that change nothing, so that a read-only transaction can run them."""
 
     _index: GroupIndex
     _locks: SqliteGroupLocks
@@ -63,7 +63,7 @@ class SqliteInspection(SqliteStatements):
         found: dict[str, tuple[int, int]] = {group: (depth, head) for group, depth, head in listed if depth}
         for group, newest in self._index.unindexed(queue).items():
             if not wanted or group in wanted:
-                # A group that the limit has left out is behind those that it has let in, wherever its messages begin.
+                # A group beyond the limit is after the groups within it, wherever its messages begin.
                 depth, head = found.get(group, (0, newest[0]))
                 found[group] = depth + len(newest), head
         heads: list[tuple[int, str | None, int]] = [(head, group, depth) for group, (depth, head) in found.items()]

@@ -1,8 +1,8 @@
 """The kept log of queues in SQLite.
 
 An index by group writes to another place for every message, many times the cost of the message itself. So messages
-enter the table ``inturn_log_group`` a block at a time, in the order of the table; those behind the last block are
-looked through.
+enter the table ``inturn_log_group`` a block at a time, in the order of the table; messages after the last
+block are scanned.
 """
 
 import sqlite3

@@ -36,7 +36,7 @@ class SqliteKeys(SqliteStatements):
     def _clear(self, now_ms: int) -> None:
         """Delete a few keys that expired long ago.
 
-        A file has no clock but those of its processes. So that a process whose clock is far ahead cannot delete keys
+        A file has only the clocks of its processes. So that a process whose clock is far ahead cannot delete keys
         that still count for the others, the deletion time advances by at most the slack with each change. It goes back
         at once with a change by a clock that is behind it.
         """

@@ -1,9 +1,9 @@
 """Delivery states in SQLite: holds of single messages, and leases of several.
 
-A hold says that one message is leased, delayed, deferred or was tried before; it is little, so a message itself is
-written once and deleted once. A lease is one row for all messages of a group that were received together for the first
-time. It stands for the holds of all its messages while they share one fate. Acknowledged messages leave it, mostly all
-at once. Before any other change to one of them, the lease is split into one hold for each message.
+A hold records that one message is leased, delayed, deferred or was tried before. It is a small row of its own, so a
+message itself is written once and deleted once. A lease is one row for all messages of a group that were received
+together for the first time. It replaces per-message holds until one message is settled differently. Acknowledged
+messages leave it, mostly all at once. Before any other change to one of them, the lease is split into holds.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ class Leases(SqliteStatements):
     # --- holds ---
 
     def any_hold(self, queue: QueueInfo) -> bool:
-        """Return whether any message of a queue has a hold of its own; usually none has."""
+        """Return whether any message of a queue has its own hold; usually no message has one."""
         return self._run(SQL["any_hold"], queue.every).fetchone() is not None
 
     def hold(self, number: int) -> Hold:
@@ -74,7 +74,7 @@ class Leases(SqliteStatements):
     def end(
         self, queue: QueueInfo, number: int, group: str | None, hold: DeliveryState, now_ms: int
     ) -> DeliveryState | None:
-        """End a hold that is over; return what is left of it."""
+        """End an expired hold; return the remaining state."""
         is_head = self._is_head(queue, number, group, hold)
         left = redelivery.ended(hold, queue.settings, number, is_head=is_head, now_ms=now_ms)
         self.set_hold(queue, number, group, left)
@@ -98,7 +98,7 @@ class Leases(SqliteStatements):
         """Remove acknowledged messages from their leases, and split the leases that other changes concern.
 
         Returns:
-            For each lease that lost messages, its token, its group and the sequence numbers of those messages.
+            For each lease that lost messages, its token, its group and the sequence numbers of these messages.
         """
         acknowledged: defaultdict[int | None, set[int]] = defaultdict(set)
         others: set[int | None] = set()

@@ -23,7 +23,7 @@ class PackedTexts(NamedTuple):
 
 
 class PackedMessages(NamedTuple):
-    """Many messages, column by column: SQLite joins the columns for a third of what rows cost."""
+    """Many messages, column by column: joining the columns in SQLite costs a third of reading rows."""
 
     rows: int  # the number of messages
     sequence_number: bytes | range  # decimal numbers separated by commas, or a range without gaps

@@ -1,11 +1,11 @@
-"""Detection of a deadlock of a thread with itself: it waits for the write lock that a transaction of its own holds.
+"""Detection of a deadlock of a thread with itself: it waits for the write lock that its own transaction holds.
 
-A caller that has an open transaction on a connection of its own and calls a verb without ``tx=`` would wait until the
-time limit, and all other writers with it. SQLite does not tell who has the lock. So the connections of this process are
-examined, once a wait has lasted for ``limits.OWN_TRANSACTION_S``. It must never happen that a caller is refused that
-waits for another thread or process, or that a connection is touched that another thread may be using: whatever is not
-certain is waited for. Nor may a caller be refused whose command runs all the same: so only a transaction is examined
-that its caller's own thread begins, for this one command.
+A caller that has an open transaction on its own connection and calls a verb without ``tx=`` would wait until the
+time limit, and all other writers with it. SQLite does not report the holder of the lock. So the connections of this
+process are examined, once a wait has lasted for ``limits.OWN_TRANSACTION_S``. A caller that waits for another thread or
+process must never be refused, and a connection that another thread may be using must never be touched: in doubt, the
+caller waits. A caller whose command is run by another thread must not be refused either: so only a transaction that the
+caller's own thread begins, for this one command, is examined.
 """
 
 import gc
@@ -25,9 +25,9 @@ def opened_here(ours: sqlite3.Connection) -> Sequence[sqlite3.Connection]:
 
 
 def is_writing(connection: sqlite3.Connection, identity: str) -> bool:
-    """Return whether the transaction of a connection holds the write lock of the file, which somebody holds.
+    """Return whether the transaction of this connection is the one that holds the write lock of the file.
 
-    A statement that changes no row takes the lock, and cannot if another connection has it. So ask while that is known.
+    A statement that changes no row takes the lock, unless another connection holds it. So call this while it is held.
     """
     with suppress(sqlite3.Error), plain_rows(connection):
         (waits_ms,) = connection.execute("pragma busy_timeout").fetchone()
@@ -51,7 +51,7 @@ def _is_open_here(connection: sqlite3.Connection) -> bool:
 
 
 def _is_of_one_thread(connection: sqlite3.Connection) -> bool:
-    """Return whether a connection that this thread may use is refused to others (``check_same_thread``)."""
+    """Return whether a connection may be used only by this thread (``check_same_thread``)."""
     refused = []
 
     def use() -> None:

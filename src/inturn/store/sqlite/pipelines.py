@@ -1,4 +1,4 @@
-"""Pipelines in the file; store/sql/pipelines.py has what PostgreSQL does alike."""
+"""Pipelines in the file; store/sql/pipelines.py has the part that PostgreSQL shares."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence

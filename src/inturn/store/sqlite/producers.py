@@ -12,7 +12,7 @@ from inturn.store.sqlite.statements import SqliteStatements, as_list
 
 @dataclass(eq=False)
 class SqliteProducers(SqliteStatements):
-    """Reads and writes of what is kept for producers."""
+    """Reads and writes of the state for producers."""
 
     _known: dict[int, dict[str, int | None]] = field(default_factory=dict)  # last revisions, by queue and group
 
@@ -24,7 +24,7 @@ class SqliteProducers(SqliteStatements):
         return row[0] if row else None
 
     def begin_numbering(self, queue: QueueInfo, group: str, revision: int) -> None:
-        """Let the queue number a group, whose next message gets this revision."""
+        """Let the queue number a group; its next message gets this revision."""
         last = numbering.begun(self.last_revision(queue, group), revision, group)
         self.save_revisions(queue, {group: last})
 
@@ -51,7 +51,7 @@ class SqliteProducers(SqliteStatements):
         self._do_each("save_revision", [(number, group, each) for group, each in last.items()])
 
     def forget(self) -> None:
-        """Drop what is remembered, after another connection has written or a rollback."""
+        """Drop the cache, after a write of another connection or a rollback."""
         self._known.clear()
 
     # --- writers ---
@@ -78,7 +78,7 @@ class SqliteProducers(SqliteStatements):
         return self.priorities(queue, [group]).get(group, 0)
 
     def priorities(self, queue: QueueInfo, groups: Iterable[str | None]) -> dict[str | None, int]:
-        """Return the priorities of those groups that have one."""
+        """Return the priorities of the groups that have one."""
         return dict(self._all("priorities", queue.number, as_list(each for each in groups if each is not None)))
 
     def save_priority(self, queue: QueueInfo, group: str, priority: int) -> None:

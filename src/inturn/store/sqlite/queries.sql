@@ -1,6 +1,6 @@
--- What the store asks, by name. None of it looks at more rows than it returns, whatever lies in the queue,
--- but for `groups` and `ungrouped`, which are asked by people, `next_group`, which looks past ready messages without a group, and
--- `log_place`, which passes over what is then read.
+-- Named statements. Each reads only the rows that it returns, whatever the size of the queue, except `groups` and
+-- `ungrouped`, which only users call, `next_group`, which skips ready messages without a group, and `log_place`, which
+-- skips messages that are read next.
 
 -- name: queues
 select q.number, q.name, q.settings, q.readers, q.created_ms, q.tokens, q.last, q.indexed,
@@ -97,7 +97,7 @@ delete from inturn_dedup
 where (queue, scope, id) > (?, ?, ?) and (queue, scope, id) <= (?, ?, ?) and until_ms <= ?;
 
 -- name: ready_if_first
--- As is_ready() in core/queue/ready_groups.py, of a group whose only message that may be its first is not delayed.
+-- is_ready() in core/queue/ready_groups.py for a group whose only candidate for its first message is not delayed.
 insert into inturn_ready (sequence_number, grp)
 select ?1, ?3 where not exists (
     select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
@@ -106,7 +106,7 @@ select ?1, ?3 where not exists (
 );
 
 -- name: in_line_if_first
--- As ready_if_first, of a group that has a priority.
+-- ready_if_first for a group that has a priority.
 insert into inturn_line (place, turn, sequence_number, grp)
 select ?4, ?5, ?1, ?3 where not exists (
     select 1 from inturn_pending where queue = ?2 and grp = ?3 and sequence_number < ?1
@@ -155,8 +155,8 @@ select sequence_number from inturn_pending
 where queue = ? and grp = ? and sequence_number > ? order by sequence_number limit 1;
 
 -- name: group_head
--- What is_ready() in core/queue/ready_groups.py needs; a lease blocks its group, as a locked or parked gate does.
--- The third is the first message of the group that is not in the table, if there is any.
+-- The input of is_ready() in core/queue/ready_groups.py; a lease blocks its group, as a lock or a park does.
+-- ?3: the first message of the group that is not in the table, if any.
 with first (head) as (select coalesce((
     select sequence_number from inturn_pending where queue = ?1 and grp = ?2 order by sequence_number limit 1
 ), (
@@ -216,7 +216,7 @@ where sequence_number in (select value from json_each(?)) and done = 0 order by 
 delete from inturn_pending where queue = ? and grp = ? and sequence_number = ?;
 
 -- name: none_pending
--- All between two messages, if they are so many.
+-- All messages between two, if their number matches.
 delete from inturn_pending
 where queue = ?1 and grp = ?2 and sequence_number between ?3 and ?4 and ?5 = (
     select count(*) from inturn_pending where queue = ?1 and grp = ?2 and sequence_number between ?3 and ?4
@@ -335,7 +335,7 @@ select sequence_number, grp, until_ms, token, attempts, since_ms, first_ms, defe
 where queue = ? and until_ms <= ? order by until_ms, sequence_number limit ?;
 
 -- name: hidden
--- As is_hidden() in core/queue/delivery.py, counted.
+-- The number of messages for which is_hidden() in core/queue/delivery.py is true.
 select count(*) filter (where token is not null)
            + (select coalesce(sum(messages), 0) from inturn_lease where queue = ?1 and until_ms > ?2),
        count(*) filter (where token is null)
@@ -430,7 +430,7 @@ select grp, count(*), min(sequence_number) from inturn_pending where queue = ? g
 select count(*), min(sequence_number) from inturn_pending where queue = ? and grp = ?;
 
 -- name: ungrouped
--- Messages without a group, by what is known of them: they are free, or hidden.
+-- Messages without a group with their state: free or hidden.
 select sequence_number from inturn_ready where sequence_number > ?2 and sequence_number <= ?3 and grp is null
 union
 select sequence_number from inturn_line where place > ?2 and place <= ?3 and grp is null
@@ -788,7 +788,7 @@ on conflict (queue, after) do update
 set id = excluded.id, made_ms = excluded.made_ms, note = coalesce(excluded.note, note);
 
 -- name: trim_incarnations
--- As trim() in core/queue/incarnation.py.
+-- The same as trim() in core/queue/incarnation.py.
 delete from inturn_incarnation where queue = ?1
 and after < (select after from inturn_incarnation where queue = ?1 order by after desc limit 1 offset ?3)
 and after < (select max(after) from inturn_incarnation where queue = ?1 and after < ?2);

@@ -44,7 +44,7 @@ class SqliteQueues:
         catalog: the queues.
         pending: the pending messages of groups.
         incarnations: the incarnations of queues.
-        producers: what is kept for producers.
+        producers: the state for producers.
         kept: the logs of queues.
     """
 
@@ -85,11 +85,11 @@ class SqliteQueues:
         self.servers: Final = SqliteServers(self)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Return an empty context: whoever made this object has begun the transaction, and ends it."""
+        """Return an empty context: the creator of this object begins and ends the transaction."""
         return nullcontext()
 
     def refresh(self) -> bool:
-        """Read what others have changed, at the beginning of a transaction; return whether anything was."""
+        """Read the changes of other processes, at the beginning of a transaction; return whether there were any."""
         is_stale = self.catalog.look()
         if is_stale:
             self.pending.look()
@@ -122,7 +122,7 @@ class SqliteQueues:
         return self._sends.send(queue, drafts, now_ms, ahead)
 
     def room(self, queue: QueueInfo) -> int | None:
-        """Return how many messages a queue has room for; None: any number."""
+        """Return the number of messages for which a queue has room; None: any number."""
         return back_pressure.room(queue)
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
@@ -132,7 +132,7 @@ class SqliteQueues:
         return self._receives.receive(queue, wants, now_ms)
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Acknowledge, extend, give back, move, defer or cancel messages."""
+        """Acknowledge, extend, nack, move, defer or cancel messages."""
         self._look_at_clock(now_ms)
         return self._settlements.settle(queue, changes, now_ms)
 
@@ -142,4 +142,4 @@ class SqliteQueues:
         return self._sessions.session(queue, group, request, now_ms)
 
     def _look_at_clock(self, now_ms: int) -> None:
-        """End what a clock set back would keep open for too long; only the store does, which remembers the clock."""
+        """End spans that a clock set back would keep open for too long; only the store knows past times."""

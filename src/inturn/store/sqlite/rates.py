@@ -11,7 +11,7 @@ class SqliteRates(SqliteStatements):
     """The rate limits of one file."""
 
     def read(self, queue: QueueInfo, keys: Sequence[str]) -> dict[str, int]:
-        """Return the stored points of those keys that have one."""
+        """Return the stored points of the keys that have one."""
         return dict(self._all("rates", queue.number, as_list(keys)))
 
     def save(self, queue: QueueInfo, points: Mapping[str, int], now_us: int) -> None:

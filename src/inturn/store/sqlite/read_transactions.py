@@ -1,6 +1,6 @@
-"""Transactions for reading alone, each on a connection of its own.
+"""Read-only transactions, each on its own connection.
 
-They take no lock: SQLite's log keeps what each of them sees, while others write. Connections are kept for the next
+They take no lock: SQLite's log keeps the snapshot of each, while others write. Connections are kept for the next
 reads; what one remembers of the queues is refreshed as in another process.
 
 The log can begin anew only in a moment in which no transaction reads it. Where one read follows the other there is

@@ -1,10 +1,10 @@
-"""The line of ready groups in SQLite: it selects the rows that core/queue/ready_groups.py decides about.
+"""The ready queue in SQLite: it selects the rows that core/queue/ready_groups.py decides about.
 
-The line holds the head of every group that can be received. So the next message is the first row of an index, however
-long the backlog and however many groups are locked or parked. The head of a group that was never given back is in
-`inturn_ready`, by its sequence number alone. Heads that were given back, and those that became ready behind them, are
-in `inturn_line`. That table is not read as long as no message of the queue was ever given back. Every change of a group
-ends in :meth:`ReadyGroups.refresh`.
+It contains the head of every group that can be received. So the next message is the first row of an index, whatever the
+backlog and the number of locked or parked groups. The head of a group that was never nacked is in `inturn_ready`, by
+its sequence number only. Heads that were nacked, and heads that became ready after them, are in `inturn_line`. That
+table is not read until a message of the queue is nacked for the first time. Every change of a group ends in
+:meth:`ReadyGroups.refresh`.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class ReadyGroups(SqliteStatements):
     _producers: SqliteProducers
 
     def next(self, queue: QueueInfo, limit: int, *, grouped: bool = False) -> list[tuple[int, str | None]]:
-        """Return the first heads with their groups, in order; with ``grouped``, only those that have a group."""
+        """Return the first heads with their groups, in order; with ``grouped``, only heads that have a group."""
         first = SQL["next_group"] if grouped else SQL["next_ready"]
         heads: list[tuple[int, str | None]] = self._run(first, (*queue.every, limit)).fetchall()
         if not queue.back[1]:
@@ -53,20 +53,20 @@ class ReadyGroups(SqliteStatements):
         return [(at, group) for _, at, group in both[:limit]]
 
     def has(self, queue: QueueInfo, head: int) -> bool:
-        """Return whether a head is in the line."""
+        """Return whether a head is in the ready queue."""
         return self._one("is_ready", head) is not None or (
             queue.back[1] > 0 and self._one("is_in_line", head) is not None
         )
 
     def leave(self, queue: QueueInfo, heads: Sequence[int]) -> None:
-        """Remove heads from the line, if they are in it."""
+        """Remove heads from the ready queue, if they are in it."""
         numbers = [(head,) for head in heads]
         self.connection.executemany(SQL["not_ready"], numbers)
         if queue.back[1]:
             self.connection.executemany(SQL["not_in_line"], numbers)
 
     def _join(self, queue: QueueInfo, heads: Sequence[tuple[int, str | None, bool]]) -> None:
-        """Add heads, each with its group and whether it was given back, in this order, except those already there."""
+        """Add heads, each with its group and whether it was nacked, in this order; skip heads that are listed."""
         has_lead = queue.settings.priority_lead is not None
         if not queue.back[1] and not has_lead and not [head for head, _, is_back in heads if is_back]:  # the usual case
             if len(heads) == 1:
@@ -81,7 +81,7 @@ class ReadyGroups(SqliteStatements):
                 place, back = ready_groups.joined(back, head, queue.last, is_back=is_back)
                 if not is_back and (lead := ready_groups.lead_of(priorities.get(group, 0), queue.settings)):
                     place = ready_groups.ahead(place, lead, queue.number)
-                    back = back if back.turn else LinePlace(0, 2)  # so that the line is read
+                    back = back if back.turn else LinePlace(0, 2)  # so that inturn_line is read
                 if place.turn:
                     self._do("join_line", *place, head, group)
                 else:
@@ -90,10 +90,10 @@ class ReadyGroups(SqliteStatements):
             queue.back = back
             self._do("keep_back", *back, queue.number)
 
-    # --- what changes it ---
+    # --- changes ---
 
     def refresh(self, queue: QueueInfo, touched: Touched, now_ms: int, *, in_order: bool = True) -> None:
-        """Put the heads of those groups that are free into the line; unless ``in_order``, the oldest heads first."""
+        """Add the heads of the groups that are free to the ready queue; unless ``in_order``, oldest heads first."""
         ready: list[tuple[int, str | None, bool]] = []
         for number, group in touched if len(touched) == 1 else ready_groups.by_turn(touched):
             if group is None:
@@ -118,7 +118,7 @@ class ReadyGroups(SqliteStatements):
             self._join(queue, ready)
 
     def set_priority(self, queue: QueueInfo, group: str, priority: int, now_ms: int) -> None:
-        """Set the priority of a group, and its place if it is in the line and was not given back."""
+        """Set the priority of a group, and its place if it is ready and was not nacked."""
         self._producers.save_priority(queue, group, priority)
         head = self._index.head(queue, group)
         if head is not None and self.has(queue, head) and not ready_groups.was_tried(self._leases.hold(head)[0]):
@@ -136,7 +136,7 @@ class ReadyGroups(SqliteStatements):
         return row
 
     def tidy(self, queue: QueueInfo, now_ms: int, touched: Touched = ()) -> None:
-        """End what is over by itself, and refresh its groups behind those that are touched already."""
+        """End expired holds and locks, and refresh their groups after those that are already touched."""
         if self._run(SQL["anything_over"], (queue.number, now_ms)).fetchone():
             over = self.over(queue, now_ms)
             for _, number, group, hold in over:
@@ -151,7 +151,7 @@ class ReadyGroups(SqliteStatements):
     def over(
         self, queue: QueueInfo, now_ms: int
     ) -> list[tuple[tuple[int, str | None], int, str | None, DeliveryState | None]]:
-        """Unlock groups whose lock is over, and return what else is over, in the order of the deadlines.
+        """Unlock groups whose lock has expired, and return all that has expired, in the order of the deadlines.
 
         Each item has its key for `Touched`, the sequence number, the group, and the hold, which is None for a lock.
         """

@@ -1,6 +1,6 @@
 """Receives in SQLite: it selects the rows that core/queue/delivery.py and core/queue/sessions.py decide about.
 
-The next message is at the head of the line (ready_groups.py); the later messages of its group come from group_index.py.
+The next message is at the head of the ready queue (ready_groups.py); group_index.py yields later messages of its group.
 """
 
 from collections import defaultdict
@@ -52,7 +52,7 @@ class Receives(SqliteStatements):
     _removals: Removals
     _spans: FutureSpans
     _used: list[int] = field(default_factory=list)
-    _has_holds: bool = True  # whether any message has a hold of its own, as of the start of a receive
+    _has_holds: bool = True  # whether any message has its own hold, as of the start of a receive
 
     def receive(self, queue: QueueInfo, wants: Sequence[ReceiveRequest], now_ms: int) -> list[list[Delivery]]:
         """Lease messages."""
@@ -110,14 +110,14 @@ class Receives(SqliteStatements):
             taking.begin(want)
             for at, group, known in heads if want.group is None else self._head_of(queue, want.group):
                 some = self._take(queue, partial(self._first, queue, at, group, taking.left), taking, known)
-                if some is None:  # it waits at the head of the line
+                if some is None:  # it waits at the head of the ready queue
                     heads = chain([(at, group, known)], heads)
                     break
                 self._used.append(at)
                 taken += some
                 if not taking.left:
                     break
-            if want.group is not None:  # it may have taken a head that was listed ahead
+            if want.group is not None:  # it may have received a head that was listed ahead
                 self._take_off(queue)
                 heads = self._heads(queue, sizes)
             answers.append(self._lease(queue, taken, want, now_ms, leases) if taken else [])
@@ -129,7 +129,7 @@ class Receives(SqliteStatements):
         return answers
 
     def _heads(self, queue: QueueInfo, sizes: Sequence[int]) -> Iterator[Head]:
-        """Yield the heads of free groups, in the order of the line, for receivers that want so many messages each."""
+        """Yield the heads of free groups, in ready-queue order, for receivers that want these numbers of messages."""
         number = min(sum(sizes), limits.HEADS_AT_ONCE)
         while heads := self._line.next(queue, number):
             known = self._messages_at(queue, heads, sizes)
@@ -140,7 +140,7 @@ class Receives(SqliteStatements):
     def _messages_at(
         self, queue: QueueInfo, heads: Sequence[tuple[int, str | None]], sizes: Sequence[int]
     ) -> dict[int, list[Found]]:
-        """Return the messages at heads, as far as one query can read them, and as many as are wanted."""
+        """Return the messages at heads, at most the wanted number, and at most as many as one query can read."""
         most, number = max(sizes), sum(sizes)
         indexed = self._catalog.indexed[queue.number]
         wanted: dict[int, Sequence[int]] = {}
@@ -184,9 +184,9 @@ class Receives(SqliteStatements):
         taking: Taking,
         known: list[Found] | None = None,
     ) -> list[Found] | None:
-        """Return what can be received of a group; dead letters leave first. ``known`` is what ``read`` would return.
+        """Return a group's messages that can be received; dead letters leave first. ``known``: the result of ``read``.
 
-        None: the group stays where it is in the line.
+        None: the group keeps its place in the ready queue.
         """
         is_first = True
         while found := known or read():
@@ -247,7 +247,7 @@ class Receives(SqliteStatements):
         return [(entry, holds[entry[0]][0] if entry[0] in holds else None) for entry in entries]
 
     def _fetch(self, queue: QueueInfo, want: ReceiveRequest, number: int, now_ms: int) -> list[Delivery]:
-        """Lease a deferred message, if nobody has it."""
+        """Lease a deferred message, if it is not leased."""
         row = self._one("one_message", number) if queue.has_given(number) else None
         hold, group = self._leases.hold(number) if row else (None, None)
         if row is None or not delivery.is_deferred(hold) or delivery.is_hidden(hold, now_ms):

@@ -1,4 +1,4 @@
-"""Sends in SQLite: messages are appended, numbered and deduplicated; first messages of groups join the line."""
+"""Sends in SQLite: messages are appended, numbered and deduplicated; first messages of groups join the ready queue."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,7 +109,7 @@ class Sends(SqliteStatements):
         return self._go_ahead(queue, firsts)
 
     def _go_ahead(self, queue: QueueInfo, firsts: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-        """Put the first messages of groups with a priority into the line; return the others."""
+        """Put the first messages of groups with a priority into the ready queue; return the others."""
         priorities = self._producers.priorities(queue, [group for _, _, group in firsts])
         in_line = []
         for head, number, group in firsts:
@@ -124,10 +124,10 @@ class Sends(SqliteStatements):
     # --- deduplication ---
 
     def _numbers(self, queue: QueueInfo, drafts: Sequence[Draft], now_ms: int, ahead: int) -> list[Sent]:
-        """Return a sequence number for each draft: the next one, or that of the message it duplicates.
+        """Return a sequence number for each draft: the next one or, for a duplicate, the one of the first message.
 
         Raises:
-            QueueFull: if the queue has no room for those that are no duplicates.
+            QueueFull: if the queue has no room for the messages that are not duplicates.
         """
         settings, last = queue.settings, queue.last
         keys = [

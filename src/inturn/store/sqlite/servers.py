@@ -46,7 +46,7 @@ class SqliteServers(SqliteStatements):
         return found
 
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:
-        """Return how many groups have hidden messages and a head that cannot be received."""
+        """Return the number of groups with hidden messages whose head cannot be received."""
         hidden = [group for (group,) in self._all("hidden_groups", queue.number, now_ms)]
         return sum(not self._one("is_ready", self._queues.pending.head(queue, group)) for group in hidden)
 
@@ -61,7 +61,7 @@ class SqliteServers(SqliteStatements):
         self._do("written", now_ms)
         return sum(info.depth for info in self._queues.queues.values())
 
-    # --- what each server of a file has for itself ---
+    # --- the state of one server of a file ---
 
     def version(self) -> int:
         """Return a number that never changes, as there are no texts."""

@@ -66,7 +66,7 @@ class SqliteSessions(SqliteStatements):
         return SessionAnswer(verdict, group, gate, state)
 
     def _give_back(self, queue: QueueInfo, group: str, token: int, now_ms: int) -> None:
-        """Give back what was received under a lock."""
+        """Return the messages that were received under a lock."""
         for number, hold in self._leases.of_group(queue, group, fetched=True):
             if hold.token == token:
                 self._leases.give_back(queue, number, group, hold, None, now_ms)
@@ -85,5 +85,5 @@ class SqliteSessions(SqliteStatements):
         return any(delivery.is_leased(hold, now_ms) for _, hold in self._leases.of_group(queue, group, fetched=True))
 
     def parked(self, queue: QueueInfo, limit: int, after: tuple[int, str] = FIRST_PARKED) -> list[ParkedGroup]:
-        """Return the parked groups behind a time and a name, in the order in which they were parked."""
+        """Return the parked groups after a time and a name, in the order of parking."""
         return [ParkedGroup._make(row) for row in self._all("parked", queue.number, *after, limit)]

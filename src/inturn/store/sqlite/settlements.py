@@ -34,7 +34,7 @@ class Removals(SqliteStatements):
     _log: SqliteKeptLog
 
     def done(self, queue: QueueInfo, numbers: list[int], groups: Mapping[str, set[int]]) -> None:
-        """Remove messages that are done, also given by group; keep those that the log keeps."""
+        """Remove messages that are done, passed also by group; keep those that the log keeps."""
         self._index.leave(queue, groups)
         if queue.readers or queue.settings.keeps_log:
             read_to = queue.removed_to
@@ -119,7 +119,7 @@ class Settlements(SqliteStatements):
     _removals: Removals
 
     def settle(self, queue: QueueInfo, changes: Sequence[Settlement], now_ms: int) -> list[SettleResult]:
-        """Acknowledge, extend, give back, move, defer or cancel messages."""
+        """Acknowledge, extend, nack, move, defer or cancel messages."""
         is_ack = not [change for change in changes if change.act is not _ACK]
         if not is_ack and ready_groups.ended_go_first(changes, queue.settings):
             self._line.refresh(queue, [key for key, *_ in self._line.over(queue, now_ms)], now_ms)
@@ -163,7 +163,7 @@ class Settlements(SqliteStatements):
             else:
                 self._removals.leave(queue, acknowledged)
                 self._change(queue, change, hold, group, now_ms, known)
-            self._line.leave(queue, [number])  # a leased one is there if its lease was over before the clock went back
+            self._line.leave(queue, [number])  # leased, if its lease had ended before the clock was set back
             if group is not None:
                 touched.append((0, group))
             elif not is_ack:
@@ -193,7 +193,7 @@ class Settlements(SqliteStatements):
         now_ms: int,
         known: dict[int, Hold],
     ) -> None:
-        """Extend, give back, move, defer or cancel one message."""
+        """Extend, nack, move, defer or cancel one message."""
         number = change.sequence_number
         if change.act is SettleAction.EXTEND:
             gate = None if group is None else sessions.extended(self._locks.of(queue.number, group), change, now_ms)

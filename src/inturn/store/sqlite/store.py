@@ -1,4 +1,4 @@
-"""The store over SQLite: its transactions, and the parts that do what is asked in them."""
+"""The store over SQLite: its transactions, and the parts that run commands in them."""
 
 import re
 import sqlite3
@@ -40,7 +40,7 @@ class SqliteStore(SqliteQueues):
         busy_s: time for which a transaction waits for another process that holds the write lock.
 
     Raises:
-        StoreError: if the file cannot be used; the text says why.
+        StoreError: if the file cannot be used; the message states the reason.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SqliteStore(SqliteQueues):
         return self._transaction
 
     def lasting(self) -> "_SqliteTransaction":
-        """Return a transaction of the calling thread alone, which is refused if it would wait for the thread itself."""
+        """Return a transaction of the calling thread only, refused if it would deadlock with the thread's own."""
         return self._own
 
     def adopt(self, connection: Any, clock: Callable[[], int]) -> SqliteCallerTransaction:
@@ -160,7 +160,7 @@ class SqliteStore(SqliteQueues):
         """Roll back the transaction.
 
         Raises:
-            StoreError: if the cause is an error of the database; the text says what is wrong.
+            StoreError: if the cause is an error of the database; the message states it.
             RunAgain: if the disk was full and the reserve was released.
         """
         self.catalog.forget()
@@ -169,7 +169,7 @@ class SqliteStore(SqliteQueues):
         self._spans.skew.lost()
         self.incarnations.begun.clear()
         with suppress(sqlite3.Error):
-            if self.connection.in_transaction:  # SQLite rolls back by itself on a full disk
+            if self.connection.in_transaction:  # SQLite rolls back automatically on a full disk
                 self.connection.execute("rollback")
         if isinstance(because, sqlite3.Error):
             told = store_error(because, self._path)
@@ -180,7 +180,7 @@ class SqliteStore(SqliteQueues):
                 raise told from because
 
     def _empty_log(self, pages: int) -> None:
-        """Checkpoint now and whenever the log has so many pages; 0 restores the usual threshold."""
+        """Checkpoint now and whenever the log has this number of pages; 0 restores the usual threshold."""
         self._is_full = pages > 0
         with suppress(sqlite3.Error):
             self.connection.execute(f"pragma wal_autocheckpoint = {pages or store_limits.WAL_PAGES}").fetchone()

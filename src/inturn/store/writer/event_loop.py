@@ -1,9 +1,9 @@
 """Execution of commands in the event loop; only the commit, which waits for the disk, runs in the helper thread.
 
-Beside a busy loop, a thread that runs statements passes the GIL to and fro with each statement, which costs more than
-the statements. So a server, whose loop has no other work, runs them in the loop and reads requests while the helper
-commits. The helper still runs commands that may take longer, such as a query over all messages, and batches that find
-another process writing or that fail.
+Next to a busy loop, a thread that runs statements passes the GIL back and forth with each statement, which costs more
+than the statements. So a server, whose loop has no other work, runs them in the loop and reads requests while the
+helper commits. The helper still runs commands that may take longer, such as a query over all messages, and batches that
+find another process writing or that fail.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class EventLoopWriter:
             await self._writer.arun(Ask("", _nothing))  # runs after all that has begun
 
     def _call(self) -> None:
-        """Schedule the lead in the loop, behind the callbacks that are ready."""
+        """Schedule the lead in the loop, after the callbacks that are ready."""
         self._loop.call_soon_threadsafe(self._lead)
 
     def _lead(self) -> None:

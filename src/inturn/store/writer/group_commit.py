@@ -8,7 +8,7 @@ with the leader and followers of LevelDB's write path.
 Callers are threads or asyncio tasks. For tasks a helper thread leads, so that no event loop waits for a disk. It starts
 after the callbacks that are ready in the loop, so that their commands go into one transaction. A receive that finds
 nothing and may wait is parked, and so is a send that finds no room. It is retried with every batch, when a lease or a
-delay ends, and every ``limits.POLL_S`` for what other processes do.
+delay ends, and every ``limits.POLL_S`` to see the changes of other processes.
 """
 
 import asyncio
@@ -90,8 +90,8 @@ class Writer:
 
         Raises:
             StoreError: if the store cannot be written, or is closed.
-            QueueError: if a transaction of this thread has the lead, or SQLite's write lock, for whose end the command
-                would wait.
+            QueueError: if a transaction of this thread has the lead or SQLite's write lock, so that the command
+                would deadlock.
             Exception: an error of the command.
         """
         self._check_not_within()
@@ -145,7 +145,7 @@ class Writer:
 
         Returns:
             A function to call in that loop if the answer is no longer wanted. Messages that the command has received
-            are given back. ``done`` may still be called.
+            are returned. ``done`` may still be called.
         """
         caller = PostedWaiter(command, asyncio.get_running_loop(), done)
         self._come(caller)
@@ -188,7 +188,7 @@ class Writer:
             raise
 
     def give_up_lead(self) -> None:
-        """Give up the lead and retry the parked receives, which may find what was committed."""
+        """Give up the lead and retry the parked receives, which may find new messages."""
         self._leader = self._owner = None
         if self._parked:
             with self._mutex:
@@ -325,7 +325,7 @@ class Writer:
     def hand_out(
         self, batch: Batch, outcomes: Sequence[Outcome], here: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        """Give each caller its outcome, and park those that may wait for another one; ``here`` is this loop."""
+        """Give each caller its outcome, and park callers that may wait for another one; ``here`` is this loop."""
         now = time.monotonic()
         told, parked, unclaimed, put_back = [], [], [], []
         with self._mutex:
@@ -386,7 +386,7 @@ class Writer:
             self._give_back(caller, caller.outcome)
 
     def _give_back(self, caller: Waiter, outcome: Outcome) -> None:
-        """Give back the messages or the session of a caller that is gone, so that they need not expire."""
+        """Return the messages or the session of a caller that is gone, so that they need not expire."""
         undoing = caller.command.undoing(outcome[0]) if caller.command and outcome[0] else None
         with suppress(StoreError):
             if undoing is not None and self._enter(Retrigger(undoing)):

@@ -1,4 +1,4 @@
-"""Reads beside the writer: each in a transaction of its own, which waits for no writer, nor any writer for it."""
+"""Reads outside of the writer, each in its own transaction: it waits for no writer, and no writer waits for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ReadingWriter(Writer):
-    """A writer that leaves reads out of its transactions, if its database can be read beside them.
+    """A writer that runs reads outside of its transactions, if its database supports that.
 
     Args:
         store: the store.

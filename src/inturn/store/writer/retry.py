@@ -43,7 +43,7 @@ def outcomes_of(
 def _parts(
     store: Store, commands: Sequence[Command[Any]], clock: Callable[[], int], watch: Watch, error: Busy
 ) -> list[Outcome]:
-    """Run commands by type and queue, since those of one type for one queue wait for the same lock."""
+    """Run commands by type and queue, since commands of one type for one queue wait for the same lock."""
     parts: dict[tuple[type, str], list[int]] = {}
     for place, command in enumerate(commands):
         parts.setdefault((type(command), command.queue), []).append(place)

@@ -21,14 +21,14 @@ class WriterSettings:
     """The ways in which a writer depends on its database.
 
     Attributes:
-        is_own: returns whether an identity is that of this writer's database, whose transactions are valid as ``tx=``.
+        is_own: returns whether an identity belongs to this writer's database, whose transactions are valid as ``tx=``.
         identity: returns the identity of this writer's database; empty if the store is not a database.
         adopt: wraps a caller's connection so that commands run in its transaction; None: not supported by the store.
         poll: called with :meth:`Writer.wake` when receives are parked; returns after how many seconds to retry them if
             nothing calls that.
         busy_s: time for which a command waits for another process that holds a lock.
-        single: opens the transaction of one command in its caller's own thread; None: it is one as any other.
-        reading: opens a transaction for reading alone, beside those of the writer, in any thread; None: reads run in
+        single: opens the transaction of one command in its caller's own thread; None: as any other transaction.
+        reading: opens a read-only transaction, concurrent with the writer's, in any thread; None: reads run in
             the writer's transactions.
     """
 

@@ -35,7 +35,7 @@ class Timer:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Stop the thread; the callback is not called any more."""
+        """Stop the thread; the callback is no longer called."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()

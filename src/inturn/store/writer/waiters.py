@@ -86,7 +86,7 @@ class TaskWaiter(LoopWaiter):
 
 
 class PostedWaiter(LoopWaiter):
-    """A callback that takes the answer or the error."""
+    """A callback that is called with the answer or the error."""
 
     def __init__(
         self, command: Command[Any], loop: asyncio.AbstractEventLoop, done: Callable[[Any, BaseException | None], None]
@@ -140,7 +140,7 @@ class Leader(Protocol):
 
 
 def tell(callers: Sequence[Waiter], here: asyncio.AbstractEventLoop | None = None) -> None:
-    """Notify callers that have an outcome or the lead; those of one loop together, ``here`` at once."""
+    """Notify callers that have an outcome or the lead; callers of one loop together, callers of ``here`` at once."""
     loops: defaultdict[asyncio.AbstractEventLoop, list[LoopWaiter]] = defaultdict(list)
     for caller in callers:
         if isinstance(caller, LoopWaiter):

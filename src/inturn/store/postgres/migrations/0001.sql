@@ -1,6 +1,6 @@
 -- Queues: the first version.
 
--- What is counted for all queues: the version of these tables, how often a queue was changed, how many were made.
+-- Counters for all queues: the version of these tables, the number of changes of queues, the number of queues created.
 create table inturn_meta (name text primary key, value bigint) with (fillfactor = 50);
 insert into inturn_meta (name, value) values ('version', 1), ('catalog', 1), ('queues', 0);
 
@@ -12,26 +12,26 @@ create table inturn_queue (
     created_ms bigint not null
 );
 
--- The last sequence number. Who sends locks the row until its transaction has ended, so no number can be seen before
--- a smaller one. It is narrow, and has room, since every send writes it.
+-- The last sequence number. A sender locks the row until its transaction has ended, so no number is visible before a
+-- smaller one. The row is narrow, and its page has free space, since every send writes it.
 create table inturn_numbering (
     queue bigint primary key,
     last  bigint not null
 ) with (fillfactor = 10);
 
--- Who receives, or changes which groups can be received, locks the row.
+-- A transaction locks the row if it receives, or changes which groups can be received.
 create table inturn_desk (
     queue      bigint  primary key,
     tokens     bigint  not null, -- the last fencing token
-    gone       bigint  not null, -- how many of the numbers that were given belong to no pending message
-    listed     bigint  not null, -- up to there groups were looked at whether they can be received
+    gone       bigint  not null, -- how many of the assigned numbers belong to no pending message
+    listed     bigint  not null, -- up to here it was checked which groups can be received
     floor      bigint  not null, -- no message has a smaller number
     ready_from bigint  not null, -- no smaller number is in inturn_ready
-    ran_out    boolean not null, -- whether the last receive has looked at the whole log
-    due_ms     bigint            -- no lease, delay or lock is over before
+    ran_out    boolean not null, -- whether the last receive has read the whole log
+    due_ms     bigint            -- no lease, delay or lock ends earlier
 ) with (fillfactor = 10);
 
--- A queue's number is in the high bits of its sequence numbers, so its messages lie together in their order.
+-- A queue's number is in the high bits of its sequence numbers, so its messages are stored together, in order.
 create table inturn_message (
     sequence_number bigint   primary key,
     queue           bigint   not null,
@@ -52,14 +52,13 @@ create index inturn_done on inturn_message (sequence_number) where done = 1;
 create index inturn_deferred on inturn_message (queue, sequence_number) where done = 2;
 create index inturn_deferred_group on inturn_message (queue, grp, sequence_number) where done = 2;
 
--- The head of every group that can be received, as far as they are listed; a message without a group is the head of
--- its own.
+-- The head of every listed group that can be received; a message without a group is the head of its own group.
 create table inturn_ready (
     sequence_number bigint primary key,
     grp             text   collate "C"
 );
 
--- What is known of messages that were received or delayed; see DeliveryState in core/queue/delivery.py.
+-- The state of messages that were received or delayed; see DeliveryState in core/queue/delivery.py.
 create table inturn_hold (
     sequence_number bigint  primary key,
     queue           bigint  not null,
@@ -76,17 +75,17 @@ create index inturn_hold_group on inturn_hold (queue, grp) where grp is not null
 create index inturn_hold_fetched on inturn_hold (queue, grp) where deferred and token is not null;
 create index inturn_hold_due on inturn_hold (queue, until_ms) where until_ms is not null;
 
--- What was settled, and is to be looked at by the next who has the desk: a group, or a message without one.
+-- Settled groups, or messages without a group, that the next holder of the receiver lock checks.
 create table inturn_touched (
     queue  bigint not null,
     grp    text   collate "C",
     number bigint,
-    gone   bigint not null default 0, -- how many messages are not pending any more
-    due_ms bigint                     -- when a message is to be looked at
+    gone   bigint not null default 0, -- how many messages are no longer pending
+    due_ms bigint                     -- when a message is to be checked
 );
 create index inturn_touched_of on inturn_touched (queue);
 
--- Who has a group for itself, and why it is parked; see GroupLock in core/queue/sessions.py.
+-- The lock of a group, and the reason why it is parked; see GroupLock in core/queue/sessions.py.
 create table inturn_session (
     queue     bigint not null,
     grp       text   collate "C" not null,
@@ -100,8 +99,8 @@ create table inturn_session (
 create index inturn_session_due on inturn_session (queue, until_ms) where until_ms is not null;
 create index inturn_session_parked on inturn_session (queue, parked_ms, grp) where note is not null;
 
--- What sessions keep with a group. Who writes it only shares the group's row above, so that the lock can be renewed
--- meanwhile, and not be taken away.
+-- The state that sessions store for a group. A writer takes a shared lock on the group's row above, so that the group
+-- lock can be renewed meanwhile, but not taken over.
 create table inturn_state (
     queue bigint not null,
     grp   text   collate "C" not null,
@@ -109,7 +108,7 @@ create table inturn_state (
     primary key (queue, grp)
 );
 
--- What was sent, see core/queue/deduplication.py.
+-- Deduplication ids of sent messages; see core/queue/deduplication.py.
 create table inturn_dedup (
     queue           bigint not null,
     scope           text   collate "C" not null,
@@ -120,7 +119,7 @@ create table inturn_dedup (
 );
 create index inturn_dedup_due on inturn_dedup (until_ms) where until_ms is not null;
 
--- Rows live for moments, and dead ones are in the way of those behind them: they are swept up often, and at once.
+-- Rows live only for moments, and scans must pass dead ones: autovacuum runs often and without a cost delay.
 alter table inturn_message set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 alter table inturn_hold set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,

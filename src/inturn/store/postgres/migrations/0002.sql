@@ -1,4 +1,4 @@
--- Pipelines that run in processes, see store/records.py. Texts of the user's are written as texts.py says.
+-- Pipelines that run in processes; see store/records.py. texts.py defines how the user's texts are stored.
 
 create table inturn_pipeline (
     number bigint generated always as identity primary key,
@@ -6,8 +6,8 @@ create table inturn_pipeline (
     about  text   not null -- JSON
 );
 
--- Where messages went, and how many outputs were made: each count is the sum of several rows, so that those who count
--- at the same time seldom wait for each other.
+-- Counts of messages by result, and of outputs: each count is the sum of several rows, so that concurrent transactions
+-- seldom wait for each other.
 create table inturn_tally (
     pipeline bigint   not null,
     slot     smallint not null,
@@ -46,7 +46,7 @@ create table inturn_held (
 create index inturn_held_turn on inturn_held (pipeline, grp, turn);
 create index inturn_held_id on inturn_held (pipeline, grp, id) where id <> '';
 
--- Within a group outputs have their numbers in the order in which they were made: who makes them has the group's row.
+-- The numbers of a group's outputs follow the order of their production: the producing transaction locks the group's row.
 create sequence inturn_output_number;
 create table inturn_output (
     pipeline  bigint not null,
@@ -62,8 +62,8 @@ create table inturn_output (
 );
 create index inturn_output_group on inturn_output (pipeline, grp, number);
 
--- Groups with outputs that are not delivered. Only who delivers looks at these rows: who makes outputs leaves a note,
--- and waits for nobody.
+-- Groups with undelivered outputs. Only delivering transactions lock these rows; a transaction that produces outputs adds
+-- a note, and does not wait.
 create sequence inturn_claim_token;
 create table inturn_outbox (
     pipeline bigint not null,

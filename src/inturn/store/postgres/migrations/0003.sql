@@ -1,4 +1,4 @@
--- Idempotency keys, see core/idempotency_keys.py. Of all locks the later one has the greater token.
+-- Idempotency keys; see core/idempotency_keys.py. Each later lock has a greater token.
 
 create sequence inturn_key_token;
 create table inturn_key (

@@ -1,4 +1,4 @@
--- What servers over one database have in common.
+-- State that the servers of one database share.
 
 -- Access keys, with their secrets, and settings: JSON, by name.
 create table inturn_fact (
@@ -6,7 +6,7 @@ create table inturn_fact (
     value text not null
 );
 
--- Receives that can be asked for again.
+-- Receives that can be repeated by their attempt id.
 create table inturn_attempt (
     queue    bigint not null,
     id       text   collate "C" not null,
@@ -16,7 +16,7 @@ create table inturn_attempt (
 );
 create index inturn_attempt_due on inturn_attempt (until_ms);
 
--- Signatures that are not accepted again.
+-- Signatures that are not accepted a second time.
 create table inturn_signature (
     signature bytea  primary key,
     until_s   bigint not null

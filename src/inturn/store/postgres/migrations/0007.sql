@@ -1,4 +1,5 @@
--- Which database this is, and in which incarnation each number of a queue was given; see core/queue/incarnation.py.
+-- The identity of the database, and the incarnation in which each number of a queue was assigned; see
+-- core/queue/incarnation.py.
 
 create table inturn_identity (
     name  text collate "C" primary key,
@@ -12,6 +13,6 @@ create table inturn_incarnation (
     after   bigint not null, -- the last sequence number before it
     id      text   collate "C" not null,
     made_ms bigint not null,
-    note    text,            -- why a person made it
+    note    text,            -- the reason, if a user began it
     primary key (queue, after)
 );

@@ -1,7 +1,7 @@
--- Names of groups and ids that are too long for an index. Everywhere else their short form stands; see names.py. Until
--- there is such a name, who does not know of them goes on.
+-- Names of groups and ids that are too long for an index; other tables contain their short form, see names.py. A worker
+-- that does not know this table can continue until there is such a name.
 
 create table inturn_name (
     short text collate "C" primary key,
-    name  text not null -- as it would stand there
+    name  text not null -- the name itself
 );

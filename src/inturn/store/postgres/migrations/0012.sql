@@ -1,8 +1,8 @@
--- Views of what pipelines have made, for joins with other tables. A state is stored as MessagePack alone: a worker of an
--- older version, which knows of no JSON, leaves none behind that is out of date.
+-- Views of the results of pipelines, for joins with other tables. A state is stored only as MessagePack: so a worker of
+-- an older version, which does not write JSON, leaves no outdated JSON.
 
 -- Return the JSON form of MessagePack, as inturn/json_form.py does. In a text NUL, which jsonb lacks, becomes U+FFFD. It
--- is one function, so that it does not depend on the search_path of whoever asks.
+-- is one function, so that it does not depend on the search_path of the caller.
 create function inturn_json(packed bytea) returns jsonb language plpgsql immutable strict parallel safe as $$
 declare
     data constant bytea := packed || ''::bytea; -- decompressed once
@@ -129,7 +129,7 @@ create view inturn_states as
 select p.name as pipeline, g.grp as "group", g.status, g.held, inturn_json(g.state) as state
 from inturn_group g join inturn_pipeline p on p.number = g.pipeline;
 
--- As json, which unlike jsonb has NUL.
+-- As json, which unlike jsonb can contain NUL.
 create view inturn_outputs as
 select p.name as pipeline, o.number, o.grp as "group", o.epoch, o.revision, o.id, o.at as index, o.effect_id,
     o.output::json as output

@@ -1,4 +1,4 @@
--- Sources: where each partition goes on, who reads it, and what could not become a message.
+-- Sources: the position and the reader of each partition, and the rejected records.
 
 create table inturn_source_partition (
     source      text collate "C",

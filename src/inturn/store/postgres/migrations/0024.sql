@@ -1,4 +1,4 @@
--- Lag and age of sources, and the groups that came from another partition than before.
+-- Lag and age of sources, and the groups that moved to another partition.
 
 alter table inturn_source_partition add column lag bigint, add column record_ms bigint;
 create table inturn_source_group (

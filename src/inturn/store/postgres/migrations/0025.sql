@@ -1,9 +1,9 @@
--- What the queue keeps for producers, see core/queue: numbering.py, writers.py and ready_groups.py.
+-- State for producers; see core/queue: numbering.py, writers.py and ready_groups.py.
 
 create table inturn_revision (
     queue bigint not null,
     grp   text   collate "C" not null,
-    last  bigint not null, -- the last revision that the queue gave
+    last  bigint not null, -- the last revision that the queue assigned
     primary key (queue, grp)
 ) with (fillfactor = 70);
 create table inturn_writer (
@@ -21,6 +21,6 @@ create table inturn_priority (
     priority integer not null,
     primary key (queue, grp)
 );
--- This cannot stand in for the index by which one group is found.
+-- The planner cannot use this instead of the index by which one group is found.
 create index inturn_priority_highest on inturn_priority ((queue + 0), priority);
 alter table inturn_dedup add column revision bigint; -- of the first message

@@ -1,5 +1,5 @@
 -- Messages of the same turn have an order among themselves, which is not that of their ids; see tie() in
--- core/pipeline/order.py. Those that are held already keep the order of their ids, before new ones. Servers of the
+-- core/pipeline/order.py. Messages that are already held keep the order of their ids, before new ones. Servers of the
 -- previous version need the primary key; a later version makes this index that instead.
 
 alter table inturn_held add column tie text collate "C" not null default '';

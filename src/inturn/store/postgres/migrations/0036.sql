@@ -1,6 +1,6 @@
 -- Rejected records can be resent and purged; a source's bound is by count and size. See ingest/rejections.py.
 
-alter table inturn_source_rejection add column exact bytea; -- headers and time as they came, as MessagePack
+alter table inturn_source_rejection add column exact bytea; -- the original headers and time, as MessagePack
 alter table inturn_source_rejection add column size bigint not null generated always as (
     coalesce(octet_length(record_key), 0) + octet_length(headers) + coalesce(octet_length(body), 0)
 ) stored;

@@ -13,7 +13,7 @@ create table inturn_queue (
     tokens     integer not null  -- the last fencing token
 );
 
--- A queue's number is in the high bits of its sequence numbers, so its messages lie together in their order.
+-- A queue's number is in the high bits of its sequence numbers, so its messages are stored together, in order.
 create table inturn_message (
     sequence_number integer primary key,
     queue           integer not null,
@@ -38,7 +38,7 @@ create table inturn_ready (
     grp             text
 );
 
--- What is known of messages that were received or delayed; see DeliveryState in core/queue/delivery.py.
+-- The state of messages that were received or delayed; see DeliveryState in core/queue/delivery.py.
 create table inturn_hold (
     sequence_number integer primary key,
     queue           integer not null,
@@ -52,7 +52,7 @@ create table inturn_hold (
 create index inturn_hold_group on inturn_hold (queue, grp);
 create index inturn_hold_due on inturn_hold (queue, until_ms) where until_ms is not null;
 
--- What was sent, see core/queue/deduplication.py.
+-- Deduplication ids of sent messages; see core/queue/deduplication.py.
 create table inturn_dedup (
     queue           integer not null,
     scope           text    not null,

@@ -52,7 +52,7 @@ create table inturn_output (
 ) without rowid;
 create index inturn_output_group on inturn_output (pipeline, grp, number);
 
--- Groups with outputs that are not delivered.
+-- Groups with undelivered outputs.
 create table inturn_outbox (
     pipeline integer not null,
     grp      text    not null,

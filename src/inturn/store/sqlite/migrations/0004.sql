@@ -1,4 +1,4 @@
--- Who has a group for itself, why it is parked, and what a session keeps there; see GroupLock in core/queue/sessions.py.
+-- The lock of a group, the reason why it is parked, and its session state; see GroupLock in core/queue/sessions.py.
 
 create table inturn_session (
     queue     integer not null,
@@ -15,7 +15,7 @@ create index inturn_session_closed on inturn_session (queue, grp) where token is
 create index inturn_session_due on inturn_session (queue, until_ms) where until_ms is not null;
 create index inturn_session_parked on inturn_session (queue, parked_ms, grp) where note is not null;
 
--- A deferred message is out of the way of its group: its `done` is 2, and its hold is not among the group's.
+-- A deferred message does not block its group: its `done` is 2, and its hold does not count for the group.
 
 alter table inturn_hold add column deferred integer not null default 0;
 drop index inturn_hold_group;

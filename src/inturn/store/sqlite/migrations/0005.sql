@@ -1,5 +1,5 @@
--- Messages of one group that were received together for the first time: one row says of all of them what rows of
--- inturn_hold would say of each; see leases.py.
+-- Messages of one group that were received together for the first time: one row replaces the rows of inturn_hold for
+-- each of them; see leases.py.
 
 create table inturn_lease (
     queue    integer not null,

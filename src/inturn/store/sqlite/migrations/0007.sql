@@ -1,4 +1,4 @@
--- Which messages of a group are pending, in their order; the newest are not in it yet, see pending.py.
+-- The pending messages of a group, in order; the newest ones are not in it yet, see group_index.py.
 
 alter table inturn_queue add column indexed integer not null default 0; -- the last sequence number that is in it
 

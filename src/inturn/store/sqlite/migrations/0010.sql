@@ -1,4 +1,5 @@
--- Which database this is, and in which incarnation each number of a queue was given; see core/queue/incarnation.py.
+-- The identity of the database, and the incarnation in which each number of a queue was assigned; see
+-- core/queue/incarnation.py.
 
 insert into inturn_meta (name, value) values ('identity', lower(hex(randomblob(16))));
 

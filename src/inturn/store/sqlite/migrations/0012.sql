@@ -1,4 +1,4 @@
--- What is remembered for ever of groups with many messages, beside what is kept with the group.
+-- Marks of applied messages of groups with many messages, in addition to those in the group's record.
 
 create table inturn_mark (
     pipeline integer not null,
@@ -9,5 +9,5 @@ create table inturn_mark (
     primary key (pipeline, grp, mark)
 ) without rowid;
 
--- Of a group that holds much, the message that waits longest.
+-- Finds the longest-waiting message of a group with many held messages.
 create index inturn_held_since on inturn_held (pipeline, grp, since_us, epoch, turn, id);

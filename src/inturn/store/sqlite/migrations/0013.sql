@@ -1,4 +1,4 @@
--- Receives that can be repeated by their attempt id, whichever server of the file is asked.
+-- Receives that can be repeated by their attempt id, at any server of the file.
 
 create table inturn_attempt (
     queue    integer not null,

@@ -1,5 +1,5 @@
--- Views of what pipelines have made, for joins with other tables. State is stored as MessagePack, which is what is read
--- back, and as JSON for these views; inturn_json is json_form.of_message_pack.
+-- Views of the results of pipelines, for joins with other tables. A state is stored as MessagePack, from which it is
+-- read, and as JSON for these views; inturn_json is json_form.of_message_pack.
 
 alter table inturn_group add column state_json text;
 update inturn_group set state_json = inturn_json(state);

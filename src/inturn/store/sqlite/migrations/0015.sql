@@ -1,4 +1,4 @@
--- Rate limits: when the next message would be on time, by queue and group; see core/rate.py.
+-- Rate limits: the earliest time of the next message, by queue and group; see core/rate.py.
 
 create table inturn_rate (
     queue   integer not null,

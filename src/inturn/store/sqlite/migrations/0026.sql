@@ -1,4 +1,4 @@
--- What the queue keeps for producers, see core/queue: numbering.py, writers.py and ready_groups.py.
+-- State for producers; see core/queue: numbering.py, writers.py and ready_groups.py.
 
 create table inturn_revision (
     queue integer not null,

@@ -6,7 +6,7 @@ create table inturn_log_block (
     bytes integer not null,
     primary key (queue, last)
 ) without rowid;
--- The messages of measured blocks by group; some may be gone.
+-- The messages of measured blocks by group; some may have been removed.
 create table inturn_log_group (
     queue           integer not null,
     grp             text    not null,

@@ -1,4 +1,4 @@
--- Turns without messages, and deliveries, of which a process may have died; see store/pipeline_store.py.
+-- Turns without messages, and deliveries, that may have killed a process; see store/pipeline_store.py.
 
 alter table inturn_group add column begun integer not null default 0;
 alter table inturn_group add column begun_until_ms integer not null default 0;

@@ -1,4 +1,4 @@
--- Rejected records can be resent and purged: their numbers are never given again, and a source's bound is by count and
+-- Rejected records can be resent and purged: their numbers are never assigned again, and a source's bound is by count and
 -- size. See ingest/rejections.py.
 
 create table inturn_source_rejection_now (

@@ -1,3 +1,3 @@
--- A position is checked where a person gives it: each source says which form its positions have. See ingest/positions.py.
+-- A position is checked when a user enters it: each source stores the form of its positions. See ingest/positions.py.
 
 alter table inturn_source_partition add column position_form text not null default ''; -- empty: any
