@@ -239,7 +239,7 @@ class Database:
         return Read("", look)
 
     def backup(self, target: str | Path) -> None:
-        """Copy the file as of one moment, while it is in use; nobody is blocked.
+        """Copy the file as of one moment, while it is in use; no reader or writer is blocked.
 
         ``cp`` of an open file yields a state that never existed, without the latest commits. ``inturn restore``
         replaces a file with the copy.

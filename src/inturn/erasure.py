@@ -59,7 +59,7 @@ def forget(db: "Database", group: object, *, by: str, why: str = "") -> Forgotte
     Args:
         db: the database.
         group: the group.
-        by: who decided.
+        by: the person who decided.
         why: the reason; it is kept, so it should have no content.
 
     Raises:
@@ -92,7 +92,7 @@ def forget_in_store(store: str | os.PathLike[str], group: object, *, by: str, wh
     Args:
         store: the store.
         group: the group.
-        by: who decided.
+        by: the person who decided.
         why: the reason; it is kept, so it should have no content.
 
     Raises:
@@ -106,7 +106,7 @@ def forget_in_store(store: str | os.PathLike[str], group: object, *, by: str, wh
 
 
 def _run(db: "Database", function: Callable[["SqlStore", int], T]) -> T:
-    """Call a function with the store and the time, in a transaction of its own."""
+    """Call a function with the store and the time, in its own transaction."""
     return db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
 
 

@@ -30,7 +30,7 @@ def read_toml(path: Path, kind: type[T]) -> T:
 
 
 def _kinds(kind: type) -> set[str]:
-    """Return the values of ``kind`` by which the tables within a type are told apart."""
+    """Return the values of ``kind`` that distinguish the tables within a type."""
     found, left = set[str](), [inspect.type_info(kind)]
     while left:
         each: Any = left.pop()

@@ -39,7 +39,7 @@ class QueueBroker:
     Args:
         max_active: the number of slots.
         max_queued: the number that may wait for a slot; further ones are refused with ``QueueFull``.
-        fairness: ``oldest`` first, or ``ungrouped-first``: tasks without a group before those of groups.
+        fairness: ``oldest`` first, or ``ungrouped-first``: tasks without a group before tasks of groups.
         dedup_window_s: the time for which a ``dedup_id`` is known, in seconds; None: for ever.
 
     Raises:
@@ -61,7 +61,7 @@ class QueueBroker:
         self._deadlines = Deadlines(self._refuse)
         self._workers: dict[asyncio.Task[None], Place | Posted | None] = {}  # each with the task that has its slot
         self._latest: asyncio.Task[None] | None = None  # the worker that ran last
-        self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # who entered each turn, by its id
+        self._turn_tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}  # the entering task by id of the turn
         self._stuck = StuckCheck(self._workers, self._turn_tasks, self._turns)
         self._drainers: set[asyncio.Future[None]] = set()
 
@@ -201,7 +201,7 @@ class QueueBroker:
         return task
 
     async def drain(self) -> None:
-        """Wait until nothing is queued, running or unacknowledged, including what is added meanwhile.
+        """Wait until nothing is queued, running or unacknowledged, including tasks added meanwhile.
 
         Raises:
             RuntimeError: if called in a task or a turn of this broker, which would wait for its own end.
@@ -249,7 +249,7 @@ class QueueBroker:
             await self.stop(cancel=True)
 
     def _open(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop, which must be that of the first use; refuse if the broker is stopped."""
+        """Return the running loop, which must be the loop of the first use; refuse if the broker is stopped."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:

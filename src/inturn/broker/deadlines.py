@@ -157,7 +157,7 @@ class StuckCheck:
 
 
 def _awaited(task: asyncio.Task[Any]) -> Iterator[Any]:
-    """Yield what a task awaits: one future, or those of a ``gather``. asyncio has no public way before 3.14."""
+    """Yield the futures that a task awaits: one, or all of a ``gather``. asyncio has no public way before 3.14."""
     future = getattr(task, "_fut_waiter", None)
     yield future
     yield from getattr(future, "_children", ())

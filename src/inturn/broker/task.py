@@ -64,7 +64,7 @@ class Task(SlotWaiter[T]):
     """A task of a broker: await it for its result.
 
     It is an ``asyncio.Future``, for ``asyncio.gather``, ``wait`` and ``shield``. As with an asyncio task, cancelling a
-    caller that awaits it cancels it too. It raises what the task raises, and ``TurnTimeout`` or ``BrokerStopped`` if
+    caller that awaits it cancels it too. It raises the error of the task, and ``TurnTimeout`` or ``BrokerStopped`` if
     the task did not get its turn. Errors that are never retrieved are not logged.
     """
 
@@ -155,7 +155,7 @@ class Task(SlotWaiter[T]):
 
 
 class HeldTask(Task[T]):
-    """A task with ``hold=True``; a class of its own, since a finalizer would cost every task."""
+    """A task with ``hold=True``; a separate class, since a finalizer would cost every task."""
 
     __slots__ = ()
 

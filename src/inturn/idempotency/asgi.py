@@ -88,7 +88,7 @@ class IdempotencyMiddleware:
     ``app.add_middleware(IdempotencyMiddleware, keys=keys)``. If the application raises, the key is released and the
     next request runs. The body of a request is read before the application runs. While it runs, the lock is extended;
     if the process dies, the key is free after ``timeout_s`` and the request can run again. The response is stored, then
-    sent. A response that is streamed, or too long to be stored, is replaced by a 500 that says so.
+    sent. A response that is streamed, or too long to be stored, is replaced by a 500 that explains this.
 
     If the store fails before the request runs, the answer is 503. If it fails to store the response, the middleware
     tries again for half of ``timeout_s``; then the answer is a 500, and the key stays locked until ``timeout_s`` has

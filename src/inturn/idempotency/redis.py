@@ -28,8 +28,8 @@ _DIGITS = 18  # of the longest counter; a time in microseconds has 16
 class RedisKeys(IdempotencyKeys):
     """Keys in Redis 6 or newer, with the extra ``inturn[redis]``.
 
-    Each key is one string ``inturn:{name:n}:key`` that expires by itself. Its counter is ``inturn:{name:n}``, shared by
-    about a thousandth of the keys, and never expires.
+    Each key is one string ``inturn:{name:n}:key`` that expires automatically. Its counter ``inturn:{name:n}`` is shared
+    by about a thousandth of the keys, and never expires.
 
     Args:
         client: a ``redis.Redis``. Tasks use it in a thread, so that the event loop is not blocked.
@@ -129,7 +129,7 @@ class _Server:
 
 
 class _Call:
-    """A command in a thread, for a task: if the task is cancelled before the answer, a lock taken is released."""
+    """A command in a thread, for a task: if the task is cancelled before the answer, an acquired lock is released."""
 
     def __init__(self, server: _Server, command: Command[Any]) -> None:
         self._server: Any = server  # commands about keys use nothing else of a store
@@ -156,7 +156,7 @@ class _Call:
     def _undo(self) -> None:
         undoing = None if self._found is None else self._command.undoing(self._found)
         if undoing is not None:
-            with contextlib.suppress(StoreError):  # the lock expires by itself
+            with contextlib.suppress(StoreError):  # the lock expires automatically
                 undoing.run(self._server, 0)
 
 

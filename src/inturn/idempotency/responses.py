@@ -1,4 +1,4 @@
-"""Responses of an application behind the ``Idempotency-Key`` middleware: which are stored, how, and in which form."""
+"""Responses of an application behind the ``Idempotency-Key`` middleware: their selection, storage and form."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 
 def is_final(status: int) -> bool:
-    """Return whether a response is stored by default: it does not say "too many", "unavailable" or "bad gateway"."""
+    """Return whether a response is stored by default: its status is none of 429, 502, 503 and 504."""
     return status not in _PASSING
 
 

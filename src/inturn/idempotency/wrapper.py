@@ -83,7 +83,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
         timeout_s: the length of the lock in seconds. It must exceed the handler's longest run; after a crash the key
             stays locked for that long.
         keep_s: the seconds for which a completed key is kept; None: for ever.
-        hold_on: errors after which it is unknown what the handler has done, such as a time-out: the key is not
+        hold_on: errors after which the effects of the handler are unknown, such as a time-out: the key is not
             released, so no caller runs the handler until ``timeout_s`` has passed.
 
     Returns:

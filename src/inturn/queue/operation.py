@@ -36,7 +36,7 @@ class HasWriter(Protocol):
 
     @property
     def writer(self) -> Runner:
-        """The runner of its commands, each in a transaction of its own."""
+        """The runner of its commands, each in its own transaction."""
         ...
 
 

@@ -5,7 +5,7 @@
         writer.send({"paid": 5})
         writer.renew()
 
-core/queue/numbering.py, writers.py and ready_groups.py define what is allowed.
+core/queue/numbering.py, writers.py and ready_groups.py define the rules.
 """
 
 import datetime as dt
@@ -173,7 +173,7 @@ def single_writer(
     take_over: bool = False,
     tx: Transaction | None = None,
 ) -> Command[GroupWriter]:
-    """Become the only producer of a group, in a queue with ``single_writer``; the messages of others are refused.
+    """Become the only producer of a group, in a queue with ``single_writer``; messages of other producers are refused.
 
     Args:
         queue: the queue.

@@ -53,8 +53,8 @@ T = TypeVar("T")
 class Queue:
     """One queue of a database, as returned by ``db.queue(name)``.
 
-    The verbs about whole groups are in session.py, those for producers in producing.py, those about the log
-    in log.py and reader.py.
+    The verbs about whole groups are in session.py, verbs for producers in producing.py, verbs about the log in log.py
+    and reader.py.
     """
 
     session = session
@@ -98,7 +98,7 @@ class Queue:
         In a queue that has ``max_depth`` messages it waits for room, for at most ``wait_s`` seconds; not with ``tx``.
 
         Returns:
-            The sequence number and the revision; for a duplicate, those of the first message.
+            The sequence number and the revision; for a duplicate, of the first message.
 
         Raises:
             InputError: if an argument is invalid, or a revision is given in a group that the queue numbers.
@@ -187,7 +187,7 @@ class Queue:
         group: str | None = None,
         tx: Transaction | None = None,
     ) -> Command[list[Message]]:
-        """Lease the next messages: those of the oldest free group, then of the next free group.
+        """Lease the next messages: of the oldest free group, then of the next free group.
 
         Args:
             max_messages: the maximum number of messages.
@@ -268,7 +268,7 @@ class Queue:
 
     @operation
     def groups(self, *names: str, limit: int = 100, tx: Transaction | None = None) -> Command[list[GroupView]]:
-        """Return the status of groups: those with the oldest heads, or the named ones."""
+        """Return the status of groups: of the named ones, or else of the groups with the oldest heads."""
         check_limit(limit)
         wanted = [group_name(each) for each in names]
 

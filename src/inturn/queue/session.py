@@ -96,7 +96,7 @@ class Session:
     def receive(
         self, max_messages: int = 1, *, wait_s: float = 0, tx: Transaction | None = None
     ) -> Command[list[Message]]:
-        """Lease the next messages of the group, in order, after those already received in this session.
+        """Lease the next messages of the group, in order, after the messages already received in this session.
 
         Args:
             max_messages: the maximum number of messages.
@@ -214,7 +214,7 @@ def session(
 
     Args:
         queue: the queue.
-        group: the group, which may be empty; None: the oldest group that an ordinary receive could take from.
+        group: the group, which may be empty; None: the oldest group that can be received.
         wait_s: the time to wait for the group to become free, in seconds.
         lock_s: the length of the lock unless renewed, in seconds.
         tx: the caller's transaction; in one, the call does not wait.
@@ -270,7 +270,7 @@ def resume(queue: NamedQueue, group: object, tx: Transaction | None = None) -> C
 
 @operation
 def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transaction | None = None) -> Command[list[str]]:
-    """Resume parked groups as :meth:`parked` listed them, in one transaction; return the names of those resumed.
+    """Resume parked groups as :meth:`parked` listed them, in one transaction; return the names of the resumed groups.
 
     A group that was resumed, or parked again, since it was listed is not changed.
     """

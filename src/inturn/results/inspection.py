@@ -156,7 +156,7 @@ class DatabaseInspector(Decider):
         return self._change(lambda kept, info: kept.redeliver(info.number, names))
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
-        """Yield what ``read`` returns page by page, each after the key of the last one."""
+        """Yield the items that ``read`` returns page by page, each page after the key of the last item."""
         while found := self._ask(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
             yield from found
             after = key(found[-1])
@@ -229,7 +229,7 @@ class DatabaseInspector(Decider):
         return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Next attempt: {again}."]
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:
-        """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
+        """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""
         return self._ask(lambda kept, info: function(kept, info.number))
 
     def about(self) -> PipelineInfo:

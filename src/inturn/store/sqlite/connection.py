@@ -114,7 +114,7 @@ def check_there(path: str) -> None:
     """Check that a file has queues, without touching it: ``connect`` would create it, or add tables to any database.
 
     Raises:
-        StoreError: if the file has no queues or is no database.
+        StoreError: if the file has no queues or is not a database.
     """
     connect_to_look(path).close()
 
@@ -124,7 +124,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
 
     Raises:
         NoSuchDatabase: if there is no such file.
-        StoreError: if the file has no queues or is no database.
+        StoreError: if the file has no queues or is not a database.
         StoreMismatch: if a newer version of inturn wrote it.
     """
     if not Path(path).is_file():

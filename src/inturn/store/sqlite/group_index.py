@@ -86,7 +86,7 @@ class GroupIndex(SqliteStatements):
         return row[0] if row else self.first_of_newest(queue, group, after)
 
     def are_gone(self, queue: QueueInfo, group: str, gone: set[int]) -> None:
-        """Remove messages from the list, because they left or a look-up did not find them."""
+        """Remove messages from the list, because they left the queue or a look-up did not find them."""
         known = self._newest.get(queue.number)
         numbers = known.groups.get(group) if known else None
         if not known or not numbers:

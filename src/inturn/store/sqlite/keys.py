@@ -38,7 +38,7 @@ class SqliteKeys(SqliteStatements):
 
         A file has only the clocks of its processes. So that a process whose clock is far ahead cannot delete keys
         that still count for the others, the deletion time advances by at most the slack with each change. It goes back
-        at once with a change by a clock that is behind it.
+        at once with a change by a clock that shows an earlier time.
         """
         (cleared_ms,) = self._one("keys_cleared_ms") or (None,)
         until_ms = now_ms if cleared_ms is None else min(now_ms, cleared_ms + limits.CLOCK_SLACK_MS)

@@ -1,4 +1,4 @@
-"""The queues of a file, put together from their parts: what commands use, in whichever transaction they run."""
+"""The queues of a file, composed of their parts; commands use them in every kind of transaction."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Read-only transactions, each on its own connection.
 
 They take no lock: SQLite's log keeps the snapshot of each, while others write. Connections are kept for the next
-reads; what one remembers of the queues is refreshed as in another process.
+reads; the cache of each is refreshed as in another process.
 
 The log can begin anew only in a moment in which no transaction reads it. Where one read follows the other there is
 none, so reads make way while the log is long.
@@ -80,7 +80,7 @@ class ReadTransactions:
         while (size := self._log_bytes()) > self._tolerated:
             until = until or time.monotonic() + store_limits.MAKE_WAY_S
             if time.monotonic() > until:
-                self._tolerated = size + store_limits.WAL_BYTES  # nobody writes, or another program reads for long
+                self._tolerated = size + store_limits.WAL_BYTES  # there is no writer, or another program reads for long
                 return
             time.sleep(store_limits.MAKE_WAY_S / 50)
         if size <= store_limits.WAL_BYTES:

@@ -156,7 +156,7 @@ class Receives(SqliteStatements):
             return {}
         rows = self._run(SQL["messages"], (str(list(chain.from_iterable(wanted.values()))),)).fetchall()
         found = {each[0].sequence_number: each for each in self._with_holds(rows)}
-        # A group with a missing message is left out: it needs another look-up.
+        # A group with a missing message is omitted: it needs another look-up.
         return {
             head: [found[each] for each in numbers]
             for head, numbers in wanted.items()

@@ -73,7 +73,7 @@ class EventLoopWriter:
         try:
             self._store.begin(wait=False)
             outcomes = self._outcomes(batch.commands)
-        except Exception:  # noqa: BLE001 - the helper finds out whose fault it is, and tells them
+        except Exception:  # noqa: BLE001 - the helper finds the command that failed, and notifies its caller
             self._leave_to_helper(batch)
             return
         self._writer.by_helper(partial(self._commit, batch, outcomes))
@@ -93,7 +93,7 @@ class EventLoopWriter:
         """Commit, in the helper thread."""
         try:
             self._store.commit()
-        except Exception:  # noqa: BLE001 - nothing was kept, so it is done once more
+        except Exception:  # noqa: BLE001 - nothing was stored, so the helper runs it again
             self._writer.put_back(batch)
             self._writer.serve()
             return

@@ -1,7 +1,7 @@
 """Group commit: the commands of many concurrent callers run in one transaction with one fsync.
 
 There is no writer thread. A caller that finds no leader takes the lead: it runs all queued commands and its own in one
-transaction, gives each caller its outcome, and passes the lead to the first caller that has arrived meanwhile. So a
+transaction, hands each caller its outcome, and passes the lead to the first caller that has arrived meanwhile. So a
 single caller needs no thread switch, and sixty-four callers share one fsync. This is the group commit of databases,
 with the leader and followers of LevelDB's write path.
 
@@ -335,7 +335,7 @@ class Writer:
                     if not caller.is_gone and now <= caller.busy_until:
                         put_back.append(caller)
                         continue
-                    outcome = (None, outcome[1])  # noqa: PLW2901 - that is what becomes of it
+                    outcome = (None, outcome[1])  # noqa: PLW2901 - the final outcome
                 if caller.is_gone:
                     unclaimed.append((caller, outcome))
                 elif caller.until > now and caller.command is not None and caller.command.is_to_wait(outcome):

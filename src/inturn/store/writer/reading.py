@@ -55,7 +55,7 @@ class ReadingWriter(Writer):
             return await super().arun(command)
 
     def _read(self, command: Command[T]) -> T:
-        assert self._reading is not None  # noqa: S101 - the callers have looked
+        assert self._reading is not None  # noqa: S101 - the callers have checked
         with self._reading() as store:
             found = command.run(store, self.clock())
         return command.answer(found)

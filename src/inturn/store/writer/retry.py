@@ -30,7 +30,7 @@ def outcomes_of(
         outcomes = until_no_conflict(partial(execute, store, commands, clock))
     except Busy as error:
         return _parts(store, commands, clock, watch, error)
-    except Exception as error:  # noqa: BLE001 - it is the caller's, who is told
+    except Exception as error:  # noqa: BLE001 - the error is passed to the caller
         if isinstance(error, StoreError) and not isinstance(error, NoRoom):
             return [(None, error)] * len(commands)  # the store cannot be written: all others would fail too
         if len(commands) == 1:

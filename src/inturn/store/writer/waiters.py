@@ -100,11 +100,11 @@ class PostedWaiter(LoopWaiter):
         value, error = None, None
         try:
             value = self._answer(self.value())
-        except Exception as refused:  # noqa: BLE001 - it is the caller's, who is told
+        except Exception as refused:  # noqa: BLE001 - the error is passed to the caller
             error = refused
         try:
             self._done(value, error)
-        except Exception as failed:  # noqa: BLE001 - so that the others are told
+        except Exception as failed:  # noqa: BLE001 - other callers are still notified
             self.loop.call_exception_handler({"message": f"{self._done!r} failed", "exception": failed})
 
 
