@@ -140,7 +140,7 @@ def test_plain_dicts_have_the_columns_that_the_file_has(spark: SparkSession, com
 
 NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
     "no such file": (["{here}/none.py:orders"], 1, "PipelineError: file {here}/none.py does not exist"),
-    "no name": (["{here}/orders.py"], 1, "write ledger.py:ledger or package.module:name"),
+    "no name": (["{here}/orders.py"], 1, "expected ledger.py:ledger or package.module:name"),
     "no such module": (["no_such_module:orders"], 1, "no module 'no_such_module'"),
     "no pipeline": (["{here}/orders.py:not_one"], 1, "orders.py; existing pipelines: orders, plain"),
     "no messages": (["{here}/orders.py:orders", "--from", "{here}/none.json"], 1, "InputError: there is no file or"),
