@@ -147,21 +147,21 @@ def places(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no database")
 
 
-WRITE_LEDGER = "InputError: w.db is a database, and names no pipeline: write w.db#ledger; its pipelines: ledger"
+WRITE_LEDGER = "InputError: w.db is a database; name a pipeline of it, such as w.db#ledger; existing pipelines: ledger"
 WRONG: dict[str, tuple[list[str], str]] = {
     "a database": (["w.db"], WRITE_LEDGER),
     "a database and nothing behind the #": (["w.db#"], WRITE_LEDGER),
-    "a database without pipelines": (["empty.db"], "write empty.db#PIPELINE; it has no pipelines yet"),
-    "a pipeline that is not there": (["w.db#legder"], "no pipeline 'legder'; existing pipelines: ledger"),
+    "a database without pipelines": (["empty.db"], "such as empty.db#PIPELINE; existing pipelines: none"),
+    "a pipeline that is not there": (["w.db#legder"], "there is no pipeline 'legder'; there are: ledger"),
     "a database that is not there": (
         ["none.db#ledger"],
-        "no database 'none.db'; in its directory there are: empty.db, w.db",
+        "no database 'none.db'; databases in its directory: empty.db, w.db",
     ),
-    "nothing": (["none"], "there is no store 'none': write the directory of one, or DATABASE#PIPELINE, such as shop"),
-    "a file of text": (["notes.txt"], "notes.txt is a file, and neither a store, which is a directory, nor a database"),
-    "a file of text as a database": (["notes.txt#ledger"], "notes.txt: the file is not an SQLite database"),
+    "nothing": (["none"], "no store 'none'; expected the directory of a store, or DATABASE#PIPELINE, such as shop"),
+    "a file of text": (["notes.txt"], "notes.txt is a file; expected a store, which is a directory, or a database"),
+    "a file of text as a database": (["notes.txt#ledger"], "notes.txt: this is no SQLite database"),
     "a directory that is no store": (["folder"], "folder is not a store"),
-    "a directory as a database": (["folder#ledger"], "'folder' is a directory, and no database"),
+    "a directory as a database": (["folder#ledger"], "'folder' is a directory, not a database"),
 }
 ON_STORES = {
     "parked list": [],
@@ -187,21 +187,21 @@ def test_what_is_no_store_is_named_as_what_it_is(places: None, command: str, giv
 def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None) -> None:
     for words, says in {
         ("vacuum", "w.db"): "w.db is a database",
-        ("vacuum", "none"): "there is no store 'none'",
+        ("vacuum", "none"): "no store 'none'",
         ("publish", "w.db"): "w.db is a database",
-        ("publish", "none"): "there is no store 'none'",
+        ("publish", "none"): "no store 'none'",
         ("run", "ledger.py:ledger", "--from", "in.jsonl", "--store", "w.db"): "w.db is a database",
-        ("run", "ledger.py:ledger", "--from", "in.jsonl", "--store", "notes.txt"): "notes.txt is a file, and neither",
-        ("run", "ledger.py:ledger", "--from", "w.db", "--store", "s"): "write DATABASE#QUEUE, such as w.db#payments",
-        ("check", "ledger.py:ledger", "--from", "w.db"): "write DATABASE#QUEUE, such as w.db#payments",
+        ("run", "ledger.py:ledger", "--from", "in.jsonl", "--store", "notes.txt"): "notes.txt is a file",
+        ("run", "ledger.py:ledger", "--from", "w.db", "--store", "s"): "expected DATABASE#QUEUE, such as w.db#payments",
+        ("check", "ledger.py:ledger", "--from", "w.db"): "expected DATABASE#QUEUE, such as w.db#payments",
         (
             "peek",
             "w.db",
-        ): "'w.db' names no queue: write DATABASE#QUEUE, such as w.db#payments; there are in it: payments",
-        ("peek", "w.db#payment"): "no queue 'payment'; existing queues: ",
-        ("peek", "folder#q"): "'folder' is a directory, and no database",
-        ("queue", "list", "folder"): "'folder' is a directory, and no database",
-        ("queue", "list", "notes.txt"): "the file is not an SQLite database",
+        ): "'w.db' names no queue; expected DATABASE#QUEUE, such as w.db#payments; existing queues: paym",
+        ("peek", "w.db#payment"): "no queue 'payment'",
+        ("peek", "folder#q"): "'folder' is a directory, not a database",
+        ("queue", "list", "folder"): "'folder' is a directory, not a database",
+        ("queue", "list", "notes.txt"): "this is no SQLite database",
     }.items():
         done = run(*words)
         assert (done.exit_code, done.stdout) == (1, "")
@@ -260,7 +260,7 @@ def test_the_whole_of_an_error_is_shown_when_asked_for(
     with pytest.raises(typer.Exit), reported_errors():
         raise RuntimeError(FOREIGN)
     said = capsys.readouterr().err
-    hint = f"{LOG}=info before the command shows the whole, with Spark's log."
+    hint = f"Set {LOG}=info to see the traceback and Spark's log."
     assert said == f"RuntimeError: ImportError: no such thing. {hint}\n"
     monkeypatch.setenv(LOG, "info")
     for error in (RuntimeError(FOREIGN), InputError("of ours")):

@@ -97,7 +97,7 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
         (("path", '"nowhere"'), "is no folder; make it, or name another"),
         (("group", '"account"'), "group is 'account'; it is a path that begins with key, headers, body"),
         (("revision", "7"), "Expected `str | null`, got `int`"),
-        (("queue", '"shop.db"'), "names no queue: write DATABASE#QUEUE, such as shop.db#payments"),
+        (("queue", '"shop.db"'), "names no queue; expected DATABASE#QUEUE, such as shop.db#payments"),
         (("gruop", '"x"'), "Object contains unknown field `gruop`"),
     ],
 )
@@ -161,7 +161,7 @@ def test_check_of_a_servers_file_checks_its_webhooks() -> None:
     assert wrong.exit_code == 1
     assert "group is 'order'; it is a path that begins with" in wrong.stderr
     Path("server.toml").write_text('[[queues]]\nname = "orders"\n')
-    assert "server.toml has no webhooks" in run("ingest", "check", "server.toml").stdout
+    assert "server.toml contains no webhooks" in run("ingest", "check", "server.toml").stdout
 
 
 def test_a_servers_file_is_no_file_of_sources_and_the_error_says_what_runs_it() -> None:
@@ -229,7 +229,7 @@ def test_a_database_that_is_down_at_the_start_is_waited_for() -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            for pause in ("again in 0.2 s", "again in 0.4 s"):
+            for pause in ("retry in 0.2 s", "retry in 0.4 s"):
                 until(lambda pause=pause: pause in process.stderr.readline(), process=process)  # type: ignore[misc, union-attr]
         finally:
             process.kill()
@@ -257,7 +257,7 @@ def test_the_file_has_the_settings_of_health_and_log() -> None:
     table.execute("create table outbox (id integer primary key autoincrement, account text)")
     assert run("ingest", "check", "ingest.toml").exit_code == 0
     told = run("ingest", "run", "ingest.toml", "--log-level", "loud").stderr
-    assert "--log-level is 'loud'; it is one of debug" in told
+    assert "--log-level is 'loud'; expected one of debug" in told
 
     def answer() -> tuple[int, Any]:
         try:
@@ -342,7 +342,7 @@ def test_a_run_whose_databases_are_all_down_can_be_stopped(thread: int) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            until(lambda: "again in 0.4 s" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
+            until(lambda: "retry in 0.4 s" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
             tasks = Path(f"/proc/{process.pid}/task")
             threads = sorted(int(each.name) for each in tasks.iterdir())  # the main one is the first
             assert ctypes.CDLL(None).tgkill(process.pid, threads[thread], signal.SIGTERM) == 0

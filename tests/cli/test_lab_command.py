@@ -150,7 +150,7 @@ def test_a_queue_is_peeked_at_and_stays_as_it_is() -> None:
         assert db.queue("payments").depth() == before
     assert "Files" not in refused("shop.db", *FEW)
     assert "shop.db#payments" in refused("shop.db", *FEW)
-    assert "--group is for files" in refused("shop.db#payments", "--group", "account")
+    assert "--group is only for files" in refused("shop.db#payments", "--group", "account")
 
 
 @pytest.mark.parametrize("name", ["transfers", "auctions", "hotel", "webhooks", "hot-group"])
@@ -242,7 +242,7 @@ def test_rows_that_do_not_fit_are_left_out_and_counted() -> None:
     found = said("log.jsonl", "--group", "g", "--order", "r", *FEW)
     assert found["result"]["input"]["messages"] == 2
     assert found["left_out"]["rows"] == 2
-    assert "log.jsonl, line 2: it has no group" in found["left_out"]["reasons"][0]
+    assert "log.jsonl, line 2: the group is missing" in found["left_out"]["reasons"][0]
     assert "log.jsonl, line 3: the revision is" in found["left_out"]["reasons"][1]
     assert "2 rows left out: log.jsonl, line 2" in lab("log.jsonl", "--group", "g", "--order", "r", *FEW).stdout
 
@@ -271,27 +271,27 @@ def test_hostile_names_of_groups_stay_text_in_the_table_the_json_and_the_page() 
 
 
 ERRORS: dict[str, tuple[tuple[object, ...], str]] = {
-    "nothing": ((), "name a log or a scenario"),
-    "both": (("log.jsonl", "--scenario", "hotel"), "name a log or a scenario"),
-    "no such scenario": (("--scenario", "hotels"), "no scenario 'hotels'; expected one of transfers"),
-    "a log's option": (("--scenario", "hotel", "--group", "g"), "a scenario brings its messages"),
+    "nothing": ((), "expected either a log or a scenario"),
+    "both": (("log.jsonl", "--scenario", "hotel"), "expected either a log or a scenario"),
+    "no such scenario": (("--scenario", "hotels"), "there is no scenario 'hotels'; expected one of transfers"),
+    "a log's option": (("--scenario", "hotel", "--group", "g"), "omit the options of a log"),
     "no group": (("log.jsonl", "--order", "r"), "--group is missing"),
     "no order": (("log.jsonl", "--group", "g"), "--order is missing"),
-    "no such file": (("nothing.jsonl", *COLUMNS), "there is no file or folder nothing.jsonl"),
+    "no such file": (("nothing.jsonl", *COLUMNS), "no file or folder nothing.jsonl"),
     "an unknown ending": (("ledger.py", *COLUMNS), "add --format parquet, json or csv"),
-    "an unknown form": (("log.jsonl", *COLUMNS, "--format", "xml"), "--format 'xml' is not known; expected parquet"),
+    "an unknown form": (("log.jsonl", *COLUMNS, "--format", "xml"), "--format is 'xml'; expected parquet"),
     "an empty log": (("empty.jsonl", *COLUMNS), "empty.jsonl has no message for the lab: it is empty"),
     "an empty table": (("empty.csv", *COLUMNS), "empty.csv has no message for the lab: it is empty"),
     "no such column": (
         ("log.csv", "--group", "acount", "--order", "revision"),
-        "--group 'acount': log.csv has no such",
+        "--group is 'acount'; the columns of log.csv are 'account'",
     ),
-    "no such field": (("log.jsonl", "--group", "acount", "--order", "revision"), "line 1: it has no group"),
+    "no such field": (("log.jsonl", "--group", "acount", "--order", "revision"), "line 1: the group is missing"),
     "not JSON": (("broken.jsonl", *COLUMNS), "broken.jsonl, line 2 is not JSON"),
     "no object": (("list.jsonl", *COLUMNS), "list.jsonl, line 1 is '[1]'; expected a JSON object on each line"),
     "no Parquet": (("log.csv", *COLUMNS, "--format", "parquet"), "cannot read log.csv as parquet"),
-    "a dialect of JSON": (("log.jsonl", *COLUMNS, "--delimiter", ";"), "--delimiter is for CSV files"),
-    "no such design": (("--scenario", "hotel", "--design", "kafka"), "no design 'kafka'; expected one of"),
+    "a dialect of JSON": (("log.jsonl", *COLUMNS, "--delimiter", ";"), "--delimiter is only for CSV files"),
+    "no such design": (("--scenario", "hotel", "--design", "kafka"), "there is no design 'kafka'; expected one of"),
     "a share": (("--scenario", "hotel", "--failures", "200%"), "--failures is '200%'; expected a share"),
     "a time": (("--scenario", "hotel", "--visibility", "30"), "--visibility is '30'; expected a time with its unit"),
     "a handler": (("--scenario", "hotel", "--handler", "9ms-1ms"), "expected the shorter time first"),

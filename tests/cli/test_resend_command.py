@@ -107,7 +107,7 @@ def test_purge_asks_and_removes_what_was_selected() -> None:
     assert dry.stdout == "purge, dry run: 1 rejected record of bank, 9 bytes, would be removed. Nothing was written.\n"
     refused = run("ingest", "purge", "shop.db#bank", "--all", answer="n\n")
     assert refused.exit_code == 1
-    assert "Remove 4 rejected records of bank, for good?" in refused.stdout
+    assert "Remove 4 rejected records of bank permanently?" in refused.stdout
     assert numbers() == [1, 2, 3, 4]
     assert run("ingest", "purge", "shop.db#bank", "--number", 2, "--yes").exit_code == 0
     assert numbers() == [1, 3, 4]
@@ -149,10 +149,16 @@ def test_a_partition_without_a_record_of_the_selected_numbers_is_known() -> None
         (("purge", "shop.db#bank", "--yes"), "--all"),
         (("purge", "shop.db#bank", "--yes", "--all", "--number", 1), "--all"),
         (("purge", "shop.db#typo", "--yes", "--all"), "no source 'typo'"),
-        (("rejected", "shop.db#typo"), "it has: bank"),
-        (("purge", "shop.db#bank", "--yes", "--partition", "2.jsonl"), "no partition '2.jsonl'; there are: 1.jsonl"),
-        (("resend", "shop.db#bank", "ingest.toml", "--partition", "%"), "no partition '%'; there are: 1.jsonl"),
-        (("resend", "shop.db#other", "ingest.toml", "--all"), "it has: bank"),
+        (("rejected", "shop.db#typo"), "existing: bank"),
+        (
+            ("purge", "shop.db#bank", "--yes", "--partition", "2.jsonl"),
+            "no partition '2.jsonl'; existing partitions: 1.jsonl",
+        ),
+        (
+            ("resend", "shop.db#bank", "ingest.toml", "--partition", "%"),
+            "no partition '%'; existing partitions: 1.jsonl",
+        ),
+        (("resend", "shop.db#other", "ingest.toml", "--all"), "existing sources: bank"),
         (("resend", "other.db#bank", "ingest.toml", "--all"), "another database"),
         (("resend", "shop.db", "ingest.toml", "--all"), "shop.db#bank"),
         (("resend", "shop.db#bank", "none.toml", "--all"), "none.toml"),
@@ -217,7 +223,7 @@ def test_of_two_databases_with_a_source_of_that_name_the_equal_address_is_meant(
     refused = run("ingest", "resend", f"{other}#bank", "two.toml", "--all")
     assert refused.exit_code == 1
     schemas = [each.rpartition("%3D")[2] for each in (first, second)]
-    assert all(each in refused.stderr for each in [*schemas, "write the one that is meant as it is there"])
+    assert all(each in refused.stderr for each in [*schemas, "write the address as there"])
     assert said("ingest", "resend", f"{second}#bank", "two.toml", "--all")[0]["sent"] == 2
     with inturn.open(second) as db:
         assert [each.revision for each in db.queue("orders").peek()] == [1, 2]

@@ -77,7 +77,7 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queue(folder: Path) -
     (folder / "shop.db").unlink()
     process = start(folder, "--until-empty")
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "shop.db had no queues yet; made payments.\n")
+    assert (process.returncode, said) == (0, "shop.db had no queues; created payments.\n")
     assert left(folder) == (0, 0)
 
 
@@ -92,7 +92,7 @@ def test_it_ends_when_the_queue_is_empty_and_says_what_it_did(folder: Path) -> N
     assert left(folder) == (1, 0)
     assert process.returncode == 1
     assert "shop.db#payments is not empty" in said
-    assert "1 parked group ('inturn queue show shop.db#payments'" in said
+    assert "1 parked group (reasons: 'inturn queue show shop.db#payments'" in said
     assert "'inturn queue resume shop.db#payments --all'" in said
 
 
@@ -104,7 +104,7 @@ def ran(*words: object) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("group", "says"), [("a", "1 parked group ("), (None, "1 deferred message ('inturn peek shop.db#payments'")]
+    ("group", "says"), [("a", "1 parked group ("), (None, "1 deferred message (show: 'inturn peek shop.db#payments'")]
 )
 def test_what_is_left_for_a_person_is_no_success(
     folder: Path, monkeypatch: pytest.MonkeyPatch, group: str | None, says: str

@@ -250,7 +250,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
     [
         ([], "nothing to consume: name a handler and a queue"),
         (["app.py:handle"], "--queue DATABASE#QUEUE"),
-        (["--retries", "3"], "--retries belongs to a handler; name it first"),
+        (["--retries", "3"], "--retries without a handler"),
         ([*ONE, "--processes", "0"], "processes is 0"),
         ([*ONE, "--processes", "2", "--retries", "-1"], "-1"),
         ([*ONE, "--log-level", "loud"], "debug, info, warning, error"),

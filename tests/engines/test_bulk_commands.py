@@ -61,7 +61,7 @@ def test_groups_are_listed_by_patterns(store: StoredLedger) -> None:
 def test_many_groups_are_resumed_and_those_that_failed_again_are_told(store: StoredLedger) -> None:
     said = run("resume", store.at, "--group", "eu-*", "--error", "ValueError*", *NOW)
     assert f"resume: 3 groups in {store.at}." in said
-    assert "resume: 3 done, 0 void, 0 not taken yet.\n  eu-2: parked, KeyError: 'eu-2 again'" in said
+    assert "resume: 3 done, 0 void, 0 not applied yet.\n  eu-2: parked, KeyError: 'eu-2 again'" in said
     assert sorted(each.group for each in store.look().parked(error="*")) == ["eu-2", "us-1"]
 
 
@@ -82,7 +82,7 @@ def test_a_report_is_whole_in_json(store: StoredLedger) -> None:
 def test_decisions_wait_for_who_runs_the_pipeline(store: StoredLedger) -> None:
     found = document("drop", store.at, "--all", "--by", "ann", "--wait-s", "0")
     assert sorted(found["pending"]) == ["eu-1", "eu-2", "eu-3", "us-1"]
-    assert "not taken yet; " in run("resume", store.at, "--all", "--wait-s", "0")
+    assert "not applied yet; " in run("resume", store.at, "--all", "--wait-s", "0")
     store.settle(ledger())
     assert [each.group for each in store.look().parked()] == ["eu-early"]
 

@@ -201,7 +201,7 @@ def test_the_list_begins_with_the_longest_wait_and_ends_at_its_limit(bench: Benc
     bench.step([row(2, account="early")], now=DAWN + dt.timedelta(minutes=4))
     code, said = command("parked", "list", bench.root, "--limit", 2)
     assert (code, [name in said for name in ("│ c │", "│ b │", "│ a │", "early")]) == (0, [True, True, False, False])
-    assert said.endswith("These are the first 2 of 4 groups; --limit shows more, --json all.")
+    assert said.endswith("Shown: the first 2 of 4 groups; use --limit for more, or --json for all.")
     code, said = command("parked", "list", bench.root, "--limit", 3, "--error", "Value*", "--json")
     assert [each["group"] for each in json.loads(said)] == ["c", "b", "a"]
     code, said = command("parked", "list", bench.root, "--error", "KeyError*", "--json")
@@ -317,13 +317,13 @@ def test_a_stray_file_among_the_decisions_stops_nothing(
     assert caplog.messages[0].startswith(f"{stray} is no decision and is passed over: ")
 
     _, said = command("parked", "list", parked)
-    assert f"decisions/new/{name} is passed over: " in said
+    assert f"decisions/new/{name} is ignored: " in said
     assert SparkInspector(parked).explain("a")
     _, said = command("parked", "tidy", parked, "--json")
     assert [each["path"] for each in json.loads(said)] == [f"decisions/new/{name}"]
     assert (parked / "decisions" / "aside" / stray.name).read_bytes() == STRAYS[name]
     assert not stray.exists()
-    assert command("parked", "tidy", parked) == (0, "All that lies among the decisions is one.")
+    assert command("parked", "tidy", parked) == (0, "Nothing to move: all files in the folder are decisions.")
 
 
 def test_a_decision_under_its_name_is_taken_whoever_wrote_it(parked: Path, bench: Bench) -> None:

@@ -248,11 +248,11 @@ def test_the_command(tmp_path: Path) -> None:
     assert places(path, SECRET)
     done = run.invoke(app, ["forget", path, GROUP, "--yes", "--by", "officer", "--why", "asked for it"])
     assert done.exit_code == 0, done.stderr
-    assert "Pipeline ledger has given the group up." in done.stdout
+    assert "Pipeline ledger gave the group up." in done.stdout
     assert places(path, SECRET) == []
     refused = run.invoke(app, ["forget", f"{path}#ledger", GROUP, "--yes"])
     assert refused.exit_code == 1
-    assert "forgotten in all of them" in " ".join(refused.stderr.split())
+    assert "removed from all of them" in " ".join(refused.stderr.split())
 
 
 def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:

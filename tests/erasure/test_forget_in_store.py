@@ -127,7 +127,7 @@ def test_the_command(store: Path) -> None:
     done = run.invoke(app, ["forget", str(store), GROUP, "--yes", "--why", "asked for it"])
     assert done.exit_code == 0, done.stderr
     assert "Removed: 4 outputs, 1 rejected message, 3 held messages." in done.stdout
-    assert "The store has given the group up." in done.stdout
+    assert "The store gave the group up." in done.stdout
     assert places(store) == []
     assert "does not know" in run.invoke(app, ["forget", str(store), "nobody", "--yes"]).stdout
 

@@ -151,7 +151,7 @@ def test_from_the_shell(tmp_path: Path) -> None:
         db.queue("q").send("a")
         done = run.invoke(app, ["backup", path, copy])
         assert done.exit_code == 0, done.output
-        assert "has all of" in done.output
+        assert "was copied to" in done.output
     told = run.invoke(app, ["restore", copy, path])
     assert told.exit_code == 1
     assert "--replace" in told.output

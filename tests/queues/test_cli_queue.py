@@ -60,7 +60,7 @@ def lines(text: str) -> list[Any]:
 
 
 def test_create_list_show() -> None:
-    assert out("queue", "create", "shop.db#dead") == "shop.db#dead was made."
+    assert out("queue", "create", "shop.db#dead") == "shop.db#dead was created."
     made = json.loads(
         out("queue", "create", Q, "--dead-letter", "dead", "--max-receives", 5, "--dedup-for-ever", "--json")
     )
@@ -95,14 +95,16 @@ def test_show_says_which_resources_of_a_policy_match_nothing() -> None:
     with inturn.open("shop.db", durable=False) as db:
         db.queue("payments", QueueSettings(extra={"policy": json.dumps(policy)}))
         db.queue("other", QueueSettings(extra={"policy": "nonsense"}))
-    assert "  policy: the resource 'pay\\nments' is no ARN and matches nothing" in out("queue", "show", Q)
+    assert "  policy: the resource 'pay\\nments' is not a valid ARN" in out("queue", "show", Q)
     assert json.loads(out("queue", "show", Q, "--json"))["unmatched_resources"] == ["pay\nments"]
-    assert "matches nothing" not in out("queue", "show", "shop.db#other")
+    assert "not a valid ARN" not in out("queue", "show", "shop.db#other")
     assert json.loads(out("queue", "show", "shop.db#other", "--json"))["unmatched_resources"] == []
 
 
 def test_settings_that_cannot_be_make_nothing() -> None:
-    assert "give one" in told("queue", "create", Q, "--dedup-for-ever", "--dedup-window-s", 5)
+    assert "--dedup-for-ever exclude each other" in told(
+        "queue", "create", Q, "--dedup-for-ever", "--dedup-window-s", 5
+    )
     assert "go together" in told("queue", "create", Q, "--dead-letter", "dead")
     assert "visibility_timeout_s is -1.0" in told("queue", "create", Q, "--visibility-timeout-s", -1)
     told("queue", "create", Q, "--dedup-scope", "world", code=2)
@@ -118,7 +120,7 @@ def test_purge_and_delete_ask(payments: Queue) -> None:
     assert payments.depth().messages == 2
     assert "Remove 2 messages from shop.db#payments" in out("queue", "purge", Q, typed="y\n")
     assert out("queue", "purge", Q, "--yes") == "0 messages removed from shop.db#payments."
-    assert "What fails in payments has nowhere to go then." in run("queue", "delete", "shop.db#dead").stdout
+    assert "It is the dead-letter queue of payments." in run("queue", "delete", "shop.db#dead").stdout
     out("queue", "delete", Q, "-y")
     assert "no queue 'payments'; existing queues: dead" in told("queue", "show", Q)
 
@@ -136,11 +138,11 @@ def test_a_slip_makes_nothing_and_names_what_is_there(payments: Queue, command: 
     at, rest = (2, words[2:]) if words[0] == "queue" else (1, words[1:])
     name = "shpo.db" if command == "queue list" else "shpo.db#payments"
     said = told(*words[:at], name, *rest)
-    assert "no database 'shpo.db'; in its directory there are: shop.db" in said
+    assert "no database 'shpo.db'; databases in its directory: shop.db" in said
     if command != "queue list":
         assert "no queue 'x'; existing queues: dead, payments" in told(*words[:at], "shop.db#x", *rest)
         assert "names no queue" in told(*words[:at], "shop.db", *rest)
-        assert "there are in it: dead, payments" in told(*words[:at], "shop.db", *rest)
+        assert "existing queues: dead, payments" in told(*words[:at], "shop.db", *rest)
     assert {path.name for path in Path().iterdir()} <= {"shop.db", "shop.db-wal", "shop.db-shm"}
     Path("empty.db").touch()
     assert "has no queues" in told(*words[:at], name.replace("shpo", "empty"), *rest)
@@ -191,19 +193,19 @@ def test_all_parts_of_a_message(payments: Queue) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "say what to send"),
-        (["x", "--file", "y"], "say what to send"),
+        ([], "pass one BODY, - for standard input, --file"),
+        (["x", "--file", "y"], "pass one BODY, - for standard input, --file"),
         (["--file", "nowhere"], "nowhere: No such file"),
-        (["{bad"], "begins as JSON does: mend it, or say --content text"),
+        (["{bad"], "correct it, or pass --content text"),
         (["x", "--content", "json"], "the body is not JSON"),
-        (["x", "--attributes", "[1]"], "--attributes '[1]' is no JSON object"),
+        (["x", "--attributes", "[1]"], "--attributes '[1]' is not a JSON object"),
         (["x", "--attributes", "{"], "--attributes is not JSON"),
         (["x", "--delay-s", "-1"], "delay_s is -1.0"),
-        (["x", "--group-field", "a"], "belong to --from"),
-        (["x", "--start-line", "2"], "belong to --from"),
+        (["x", "--group-field", "a"], "--start-line need --from"),
+        (["x", "--start-line", "2"], "--start-line need --from"),
         (["--from", "nowhere"], "nowhere: No such file"),
-        (["--from", "nowhere", "--group", "a"], "leave --group out"),
-        (["x", "--from", "nowhere"], "leave a body out"),
+        (["--from", "nowhere", "--group", "a"], "omit --group"),
+        (["x", "--from", "nowhere"], "omit the body"),
     ],
 )
 def test_what_cannot_be_sent(payments: Queue, arguments: list[str], words: str) -> None:
@@ -242,7 +244,7 @@ def test_lines_that_are_bodies(payments: Queue) -> None:
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     fields = ["--group-field", "account.id", "--revision-field", "rev", "--dedup-field", "tx.id"]
     assert out("send", Q, "--from", "rows.jsonl", *fields).startswith("2 sent as ")
-    assert out("send", Q, "--from", "rows.jsonl", *fields) == "0 sent, 2 known already."
+    assert out("send", Q, "--from", "rows.jsonl", *fields) == "0 sent, 2 duplicates."
     found = payments.peek()
     assert [(each.group, each.revision, each.dedup_id) for each in found] == [("1", 1, "10"), ("2", 2, "20")]
     assert [each.body for each in found] == rows
@@ -251,17 +253,17 @@ def test_lines_that_are_bodies(payments: Queue) -> None:
 @pytest.mark.parametrize(
     ("line", "fields", "words"),
     [
-        ('{"body": 1', [], "it is not JSON"),
-        ('{"body": NaN}', [], "begins with '{\"body\": NaN}'. Expected is one JSON value on each line"),
-        ("5", [], "it is no JSON object; a line is {"),
-        ('{"group": "a"}', [], "it has no body; a line is {"),
-        ('{"body": 1, "grup": "a"}', [], "'grup' is no field of a message: is 'group' meant?"),
-        ('{"body": 1, "revision": "2"}', [], "revision is '2'; expected a whole number"),
+        ('{"body": 1', [], "line 4: not JSON: "),
+        ('{"body": NaN}', [], "begins with '{\"body\": NaN}'. Expected one JSON value per line"),
+        ("5", [], 'not a JSON object; expected {"body": …'),
+        ('{"group": "a"}', [], 'no body; expected {"body": …'),
+        ('{"body": 1, "grup": "a"}', [], "unknown field 'grup'; did you mean 'group'?"),
+        ('{"body": 1, "revision": "2"}', [], "revision is '2'; it is a whole number"),
         ('{"body": 1, "group": 1.5}', [], "a group must be"),
-        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; expected a dict"),
-        ('{"id": 1}', ["--group-field", "account"], "it has no field 'account' for the group; it has 'id'"),
-        ('{"account": null}', ["--group-field", "account"], "its 'account' is null, where the group is expected"),
-        ("[1]", ["--group-field", "account"], "it is no JSON object"),
+        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; it is a dict"),
+        ('{"id": 1}', ["--group-field", "account"], "no field 'account' for the group; existing fields: 'id'"),
+        ('{"account": null}', ["--group-field", "account"], "'account' is null; expected the group"),
+        ("[1]", ["--group-field", "account"], "no field 'account' for the group; not a JSON object"),
     ],
 )
 def test_a_bad_line_stops_it_and_says_where_to_go_on(payments: Queue, line: str, fields: list[str], words: str) -> None:
@@ -270,11 +272,11 @@ def test_a_bad_line_stops_it_and_says_where_to_go_on(payments: Queue, line: str,
     said = told("send", Q, "--from", "m.jsonl", *fields)
     assert "m.jsonl, line 4: " in said
     assert words in said
-    assert "Lines 1 to 3 were sent before that (3 new); --start-line 4 goes on there." in said
+    assert "Lines 1 to 3 were sent (3 new); continue with --start-line 4." in said
     assert payments.depth().messages == 3
     said = told("send", Q, "--from", "m.jsonl", *fields, "--start-line", 4)
     assert "line 4: " in said
-    assert "Nothing was sent before that." in said
+    assert "No message was sent." in said
     out("send", Q, "--from", "m.jsonl", *fields, "--start-line", 5)
     assert payments.depth().messages == 5
 
@@ -298,7 +300,7 @@ def test_a_store_that_fails_in_the_middle_of_many(payments: Queue, monkeypatch: 
 
     monkeypatch.setattr(Queue, "send_many", Failing())
     said = told("send", Q, "--from", "-", typed='{"body": 1}\n' * 7)
-    assert "StoreError: -, the disk is full. Lines 1 to 4 were sent before that (4 new); --start-line 5" in said
+    assert "StoreError: -, the disk is full. Lines 1 to 4 were sent (4 new); continue with --start-line 5" in said
     assert payments.depth().messages == 4
 
 
@@ -327,8 +329,8 @@ def test_receive_and_acknowledge(payments: Queue) -> None:
     (message,) = lines(out("receive", Q, "--ack", "--json", "--wait-s", 5))
     assert message["body"] == "b"
     assert payments.depth().messages == 0
-    assert "the queue is empty" in run("receive", Q).stderr
-    assert "give one" in told("receive", Q, "--ack", "--keep")
+    assert "queue is empty" in run("receive", Q).stderr
+    assert "--ack and --keep exclude each other" in told("receive", Q, "--ack", "--keep")
 
 
 def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
@@ -336,8 +338,8 @@ def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
     payments.send("b", group="g")
     ran = run("receive", Q, "--keep", "--visibility-timeout-s", 60, "--json")
     (message,) = lines(ran.stdout)
-    assert f"inturn ack {Q} {message['receipt']} (or nack" in ran.stderr
-    assert "'inturn groups shop.db#payments' says why" in run("receive", Q).stderr
+    assert f"inturn ack {Q} {message['receipt']} (or inturn nack" in ran.stderr
+    assert "run 'inturn groups shop.db#payments'" in run("receive", Q).stderr
     out("nack", Q, message["receipt"])
     assert "its lease has expired" in told("ack", Q, message["receipt"])
     receipt, rest = out("receive", Q, "--keep").split(", ", 1)
@@ -345,7 +347,7 @@ def test_a_lease_is_kept_and_ended_by_another_command(payments: Queue) -> None:
     out("ack", Q, receipt)
     assert out("peek", Q).endswith(": b")
     for wrong in ("", "7", "7:", "a:b", "-1:2", "9" * 30 + ":1"):
-        assert "is no receipt" in told("ack", Q, "--", wrong)
+        assert "is not a valid receipt" in told("ack", Q, "--", wrong)
 
 
 def test_what_could_not_be_printed_is_given_back(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,9 +367,9 @@ def test_peek_by_pages(payments: Queue) -> None:
     payments.receive(5)
     ran = run("peek", Q, "--limit", 3)
     last = payments.peek(3)[-1].sequence_number
-    assert ran.stderr == f"There may be more: --after {last}\n"
+    assert ran.stderr == f"There may be more; continue with --after {last}\n"
     assert [each["body"] for each in lines(out("peek", Q, "--after", last, "--json"))] == ["3", "4"]
-    assert "Nothing is in shop.db#payments behind" in run("peek", Q, "--after", 2**63 - 1).stderr
+    assert "No messages in shop.db#payments after" in run("peek", Q, "--after", 2**63 - 1).stderr
     assert all("leased_until" not in each for each in lines(out("peek", Q, "--json")))
 
 
@@ -394,8 +396,8 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
         payments.send("x", group=group)
     session = payments.session("a", lock_s=600)
     assert session is not None
-    assert out("queue", "park", Q, "b", "no\nsuch").startswith("b is parked; to let it go on: inturn queue resume")
-    assert "group 'a' was not parked: it is locked or" in told("queue", "park", Q, "a", "x")
+    assert out("queue", "park", Q, "b", "no\nsuch").startswith("b is parked; resume it with: inturn queue resume")
+    assert "group 'a' was not parked: somebody has it" in told("queue", "park", Q, "a", "x")
     table = out("groups", Q)
     assert "locked until" in table
     assert "parked: no\\nsuch" in table
@@ -403,7 +405,7 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
     assert why == [("a", "locked", None), ("b", "parked", "no\nsuch")]
     assert "parked b since" in out("queue", "show", Q)
     assert [each["note"] for each in json.loads(out("queue", "show", Q, "--json"))["parked"]] == ["no\nsuch"]
-    assert out("queue", "resume", Q, "b") == "b goes on."
+    assert out("queue", "resume", Q, "b") == "b was resumed."
     assert out("queue", "resume", Q, "b") == "b is not parked."
     assert [message.body for message in payments.receive(10)] == ["x"]
 
@@ -418,9 +420,9 @@ def test_the_list_of_queues_counts_parked_groups(payments: Queue) -> None:
     head, first, second = out("queue", "list", "shop.db").splitlines()
     assert "parked groups" in head
     assert (first.split(), second.split()[:3]) == (["dead", "0", "0"], ["payments", "0", "100"])
-    assert "These are the first" not in out("queue", "show", Q)
+    assert "Shown: the first" not in out("queue", "show", Q)
     payments.park("g7", "again")
-    assert "  These are the first 100 of 101 parked groups." in out("queue", "show", Q)
+    assert "  Shown: the first 100 of 101 parked groups." in out("queue", "show", Q)
     shown = json.loads(out("queue", "show", Q, "--json"))
     assert (shown["parked_groups"], len(shown["parked"])) == (101, 100)
 
@@ -437,7 +439,7 @@ def test_many_parked_groups_are_resumed(payments: Queue) -> None:
     )
     assert parked(payments) == ["eu-2", "us-1"]
     report = json.loads(run("queue", "resume", Q, "eu-1", "us-1", "--json").stdout)
-    assert report == {"action": "resume", "done": ["us-1"], "void": {"eu-1": "it is not parked"}}
+    assert report == {"action": "resume", "done": ["us-1"], "void": {"eu-1": "not parked"}}
     payments.park("us-1", "x")
     assert json.loads(out("queue", "resume", Q, "--all", "--json"))["done"] == ["eu-2", "us-1"]
     assert parked(payments) == []
@@ -448,8 +450,8 @@ def test_a_resume_of_groups_by_name_tells_which_are_not_parked(payments: Queue) 
     payments.park("a", "x")
     ran = run("queue", "resume", Q, "a", "b", *(f"c{number:02}" for number in range(20)))
     assert ran.exit_code == 1
-    assert ran.stdout.splitlines()[1:3] == ["resume: 1 done, 21 void.", "  b: void, it is not parked"]
-    assert ran.stdout.splitlines()[-1] == "  … and 1 more void; --json has all of them."
+    assert ran.stdout.splitlines()[1:3] == ["resume: 1 done, 21 void.", "  b: void, not parked"]
+    assert ran.stdout.splitlines()[-1] == "  … and 1 more void; use --json for all."
 
 
 def test_more_parked_groups_than_a_transaction_or_a_page_has(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +468,7 @@ def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, mon
         payments.park(name, "x")
 
     def asked(question: str, **_: object) -> bool:
-        assert question == f"resume: 2 groups of {Q}; go on?"
+        assert question == f"resume: 2 groups of {Q}; continue?"
         payments.resume("b")
         payments.park("new", "y")
         return True
@@ -475,7 +477,7 @@ def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, mon
     monkeypatch.setattr("inturn.cli.groups.typer.confirm", asked)
     ran = run("queue", "resume", Q, "--all")
     assert (ran.exit_code, parked(payments)) == (1, ["new"])
-    assert "  b: void, somebody has resumed it, or parked it again" in ran.stdout
+    assert "  b: void, resumed or parked again by another process meanwhile" in ran.stdout
 
 
 def test_a_terminal_is_asked_before_many_groups_are_resumed(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,7 +485,7 @@ def test_a_terminal_is_asked_before_many_groups_are_resumed(payments: Queue, mon
         payments.park(name, "x")
     monkeypatch.setattr("inturn.cli.texts.is_asked", lambda: True)
     ran = run("queue", "resume", Q, "--all", typed="n\n")
-    assert (ran.exit_code, f"resume: 3 groups of {Q}; go on?" in ran.output, len(parked(payments))) == (1, True, 3)
+    assert (ran.exit_code, f"resume: 3 groups of {Q}; continue?" in ran.output, len(parked(payments))) == (1, True, 3)
     ran = run("queue", "resume", Q, "--all", "--json", typed="y\n")
     assert sorted(json.loads(ran.stdout.splitlines()[-1])["done"]) == ["a", "b", "c"]
     payments.park("a", "x")
@@ -518,7 +520,7 @@ def test_groups(payments: Queue) -> None:
     assert "in flight until" in table[1]
     assert "ready" in table[2]
     ran = run("groups", Q, "--limit", 1)
-    assert "The first 1; --limit shows more." in ran.stderr
+    assert "the first 1 groups; use --limit for more" in ran.stderr
     ran = run("groups", Q, "a", "x")
     assert (len(ran.stdout.splitlines()), ran.stderr) == (2, "x: no messages\n")
     assert out("groups", "shop.db#dead") == "No group has messages."
@@ -582,7 +584,7 @@ def test_a_bound_is_set_changed_and_respected() -> None:
         small = db.queue("small")
         said = told("send", "shop.db#small", "--from", "-", typed='{"body": 1}\n' * 7, code=1)
         assert "the queue 'small' has 3 messages and max_depth=3, so it has no room for 3 more" in said
-        assert "Lines 1 to 3 were sent before that (3 new); --start-line 4 goes on there." in said
+        assert "Lines 1 to 3 were sent (3 new); continue with --start-line 4." in said
         said = told("send", "shop.db#small", "x", "--wait-s", 0.01)
         assert "QueueFull" in said
         assert "max_depth             4" in out("queue", "configure", "shop.db#small", "max_depth=4", "retention_s=9.5")
@@ -594,7 +596,7 @@ def test_a_bound_is_set_changed_and_respected() -> None:
     assert "max_depth is 0; it is a whole number" in told("queue", "configure", "shop.db#small", "max_depth=0")
     assert "max_depth is 'x': " in told("queue", "configure", "shop.db#small", "max_depth=x")
     for wrong in ("max_depth", "max-depth=3", "extra={}"):
-        expected = f"'{wrong}' is no setting; expected is SETTING=VALUE, where SETTING is one of visibility_timeout_s"
+        expected = f"'{wrong}' is not a setting; expected SETTING=VALUE with one of the settings visibility_timeout_s"
         assert expected in told("queue", "configure", "shop.db#small", wrong)
 
 
@@ -605,7 +607,7 @@ def test_send_with_the_next_revision(payments: Queue) -> None:
     assert (sent["revision"], sent["duplicate"]) == (2, False)
     refused = told("send", Q, "three", "--group", "a", "--revision", "next", "--expected-revision", 1)
     assert "expected_revision is 1, and the last revision of the group 'a' is 2" in refused
-    assert "--revision is 'nxt'; it is a whole number, or next" in told("send", Q, "x", "--revision", "nxt")
+    assert "--revision is 'nxt'; expected a whole number, or next" in told("send", Q, "x", "--revision", "nxt")
     line = '{"body": "four", "group": "a", "revision": "next"}\n'
     out("send", Q, "--from", "-", typed=line)
     assert [(each.body, each.revision) for each in payments.peek(group="a")] == [("one", 1), ("two", 2), ("four", 3)]

@@ -184,16 +184,18 @@ def test_every_format_has_the_same_rows(at: str) -> None:
     assert len(Path("rows").read_text().splitlines()) == 2
     shown = command("states", at, "--group", "well")
     assert [line.split() for line in shown.stdout.splitlines()][1][:3] == ["well", "open", "3"]
-    assert command("states", at, "--limit", 1).stderr == "These are the first 1; --limit shows more, --json all.\n"
-    assert command("outputs", at, "--group", "early").stdout == "There are none.\n"
+    assert (
+        command("states", at, "--limit", 1).stderr == "Shown: the first 1; use --limit for more, or --json for all.\n"
+    )
+    assert command("outputs", at, "--group", "early").stdout == "No results.\n"
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--format", "csv"), "csv is for a file: name it, --to states.csv"),
-        (("--json", "--format", "csv"), "--json and --format csv are two formats"),
-        (("--to", "states.txt"), "--to states.txt: name the format"),
+        (("--format", "csv"), "csv needs a file; pass --to, such as --to states.csv"),
+        (("--json", "--format", "csv"), "--json and --format csv exclude each other"),
+        (("--to", "states.txt"), "--to states.txt: unknown format"),
         (("--to", "none/states.csv"), "No such file or directory"),
         (("--group", "nobody"), "has no group 'nobody'"),
     ],

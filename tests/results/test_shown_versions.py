@@ -17,7 +17,7 @@ from inturn.worker import Worker
 from kernel_harness import Bench
 
 SCHEMA = pa.schema({"account": pa.string(), "n": pa.int64(), "amount": pa.int64()})
-OLDER = "ome states are of an older version: 1 group of version 1, 1 group of version 2; the pipeline is of version 2."
+OLDER = "ome states have an older version: 1 group with version 1, 1 group with version 2; the pipeline has version 2."
 
 
 def post(state: dict[str, int], message: dict[str, Any]) -> tuple[dict[str, int], list[Any]]:
@@ -120,21 +120,21 @@ def test_the_rest_is_upgraded_once_upgrade_is_mended(at: str, tmp_path: Path) ->
     tried = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger", "--dry-run")
     assert 'Group old would be open: its state would become {"sum": 500}, from {"sum": 5}' in tried
 
-    assert "upgrade: 0 done, 0 void, 1 not taken yet" in command("upgrade", at, "--wait-s", "0")
+    assert "upgrade: 0 done, 0 void, 1 not applied yet" in command("upgrade", at, "--wait-s", "0")
     take(at, load(f"{tmp_path}/mended.py:ledger"))
     rows = map(json.loads, command("states", at, "--json").splitlines())
     assert {each["group"]: (each["state"], each["old_version"]) for each in rows} == {
         "old": ({"sum": 500}, None),
         "new": ({"sum": 2}, None),
     }
-    assert command("upgrade", at) == f"upgrade: all states of {at} are of version 2.\n"
+    assert command("upgrade", at) == f"upgrade: all states of {at} already have version 2.\n"
 
 
 @pytest.mark.parametrize("at", ["database"], indirect=True)
 def test_the_command_upgrades_by_itself_with_the_pipeline(at: str, tmp_path: Path) -> None:
     (tmp_path / "mended.py").write_text(MENDED)
     told = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger")
-    assert "upgrade: 1 done, 0 void, 0 not taken yet." in told
+    assert "upgrade: 1 done, 0 void, 0 not applied yet." in told
     assert command("states", at, "--older", "--json") == ""
 
 

@@ -113,7 +113,7 @@ def test_a_stream_that_fails_with_an_error_of_ours_says_that_alone(tmp_path: Pat
 def test_an_error_of_spark_is_one_paragraph_that_says_how_to_see_the_whole() -> None:
     done = run("run", "lines.py:lost", *STORE)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "RuntimeError: not on a worker. INTURN_LOG=info before the command shows the whole" in done.stderr
+    assert "RuntimeError: not on a worker. Set INTURN_LOG=info to see the traceback" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

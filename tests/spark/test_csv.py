@@ -158,7 +158,7 @@ def test_the_commands_take_the_dialect(kept: SparkSession, tmp_path: Path) -> No
         (["--delimiter", ""], "expected what separates values"),
         (["--quote", "''"], "expected one character"),
         (["--encoding", "klingon"], "is not known"),
-        (["--format", "json", "--null", "NA"], "--null is for CSV files"),
+        (["--format", "json", "--null", "NA"], "--null is only for CSV files"),
     ],
 )
 def test_a_dialect_that_cannot_be_is_told(kept: SparkSession, tmp_path: Path, words: list[str], says: str) -> None:

@@ -61,7 +61,7 @@ def test_a_stream_that_died_after_a_commit_is_caught_up_with(
     assert done.returncode == 0, done.stderr
     assert_followed(spark, store, empty_postgres_url)
     told = run("-m", "inturn.cli", "publish", store, "--states")
-    assert "has all steps already, up to 3" in told.stdout.replace("\n", " ")
+    assert "is up to date: step 3" in told.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

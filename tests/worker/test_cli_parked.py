@@ -101,7 +101,7 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
 
 def test_what_is_not_there_is_told(db: Database, at: str) -> None:
     target = at.removesuffix("#ledger")
-    assert "no pipeline 'legder'; existing pipelines: ledger" in command("parked", "list", f"{target}#legder")[1]
+    assert "there is no pipeline 'legder'; there are: ledger" in command("parked", "list", f"{target}#legder")[1]
     assert "no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
     assert not Path("shup.db").exists()
     with pytest.raises(StoreError, match="existing pipelines: ledger"):
@@ -216,7 +216,7 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
         raise DeliveryRefused("no account of this name")
 
     work(db, [row(2, 7, "well")], deliver=refuse)
-    assert "not tried again: see redeliver" in command("parked", "list", at)[1]
+    assert "no further attempts: see inturn parked redeliver" in command("parked", "list", at)[1]
     listed = {each["group"]: each for each in json.loads(command("parked", "list", at, "--json")[1])}
     assert (listed["well"]["status"], listed["well"]["next_try"]) == ("refused", None)
     assert "The first was refused: " in (said := command("explain", at, "well")[1])
@@ -224,10 +224,13 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert [each.status for each in db.pipeline("ledger").failing()] == ["refused"] * 2
     assert command("parked", "list", at, "--limit", "9" * 20)[0] == 2
     said = command("parked", "list", at, "--limit", "1")[1]
-    assert "These are the first 1 of 2 groups and the first 1 of 2 failing deliveries; --limit shows more" in said
-    assert command("parked", "redeliver", at) == (1, "InputError: name groups, or give --all")
+    assert "Shown: the first 1 of 2 groups and the first 1 of 2 failing deliveries; use --limit for more" in said
+    assert command("parked", "redeliver", at) == (
+        1,
+        "InputError: no group is selected; name groups, or pass --all alone",
+    )
     assert command("parked", "redeliver", at, "early", "--json") == (0, '{"groups": 0}')
-    assert command("parked", "redeliver", at, "well")[1].startswith("1 group will be delivered as soon as a worker")
+    assert command("parked", "redeliver", at, "well")[1].startswith("1 group will be delivered again")
     assert db.pipeline("ledger").redeliver() == 1
     work(db, [], deliver=lambda output, effect_id: told.append(output))
     assert sorted(told) == [1, 1, 7]

@@ -101,7 +101,7 @@ def test_a_database_that_is_not_there_yet_is_made_with_the_queues(folder: Path, 
     done = ran(folder, "app.py:ledger", *options, "--health", f"127.0.0.1:{free_port()}")
     assert done.returncode == 0
     assert done.stdout == "ledger over payments: 0 received, 0 applied, 0 duplicate, 0 rejected\n"
-    assert done.stderr == "new.db had no queues yet; made payments, credits.\n"
+    assert done.stderr == "new.db had no queues; created payments, credits.\n"
     with inturn.open(folder / "new.db") as db:
         assert sorted(db.queues()) == ["credits", "payments"]
     done = ran(folder, "app.py:ledger", "--queue", "other.db#payments", "--until-empty", "--log-json")
@@ -324,7 +324,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
         ([*ONE, "--concurrency", "0"], "concurrency"),
         ([*ONE, "--processes", "0"], "processes is 0"),
         ([*ONE, "--health", "nowhere"], "HOST:PORT"),
-        (["--concurrency", "3"], "belong to a pipeline"),
+        (["--concurrency", "3"], "need a pipeline"),
         ([*ONE, "--log-level", "loud"], "debug, info, warning, error"),
         (["--config", "none.toml"], "none.toml: No such file"),
         (["--config", "app.py"], "app.py: invalid TOML"),
@@ -525,9 +525,9 @@ queue = "shop.db#others"
     ("deliver", "why"),
     [
         ("other.db#others", "'others' is of another database than 'payments'"),
-        ("#absent", "no queue 'absent'; existing queues: others, payments"),
-        ("app.py:absent", "no function or inturn.To 'absent'"),
-        ("shop.db#", "names no queue: write DATABASE#QUEUE"),
+        ("#absent", "there is no queue 'absent'; there are: others, payments"),
+        ("app.py:absent", "no function 'absent', and no inturn.To"),
+        ("shop.db#", "names no queue; expected DATABASE#QUEUE"),
     ],
 )
 def test_a_queue_that_cannot_take_outputs_is_refused_at_the_start(folder: Path, deliver: str, why: str) -> None:

@@ -17,55 +17,67 @@ if TYPE_CHECKING:
 
 
 def audit(
-    path: Annotated[str, typer.Argument(help="The log: a file, a folder, a Delta table, or a URI that Spark reads.")],
-    group: Annotated[str, typer.Option(help="The column that names the group; payload.account_id looks inside.")],
+    path: Annotated[str, typer.Argument(help="Log: a file, a folder, a Delta table, or a URI that Spark reads.")],
+    group: Annotated[
+        str, typer.Option(help="Column with the group; a nested field is a path, such as payload.account_id.")
+    ],
     order: Annotated[
-        str | None, typer.Option(help="The column with the revision, a count. Without an order, columns are rated.")
+        str | None,
+        typer.Option(help="Column with the revision, a count; without an order, candidate columns are rated."),
     ] = None,
     order_by: Annotated[
-        str | None, typer.Option(help="Instead: a column that orders without counting, a time or a number with holes.")
+        str | None,
+        typer.Option(help="Column that orders without counting: a time, or a number with holes (instead of --order)."),
     ] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="The column with the deduplication id.")] = None,
-    epoch: Annotated[str | None, typer.Option(help="The column whose higher value starts a group again.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="Column with the deduplication id.")] = None,
+    epoch: Annotated[str | None, typer.Option(help="Column with the epoch: a higher value restarts the group.")] = None,
     arrival: Annotated[
-        str | None, typer.Option(help="The column with the order of arrival; default: as the rows stand in the files.")
+        str | None, typer.Option(help="Column with the order of arrival (default: the order of the rows in the files).")
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="The column with the clock; default: the likeliest of times.")
+        str | None, typer.Option(help="Column with the time of each message (default: the most likely time column).")
     ] = None,
-    start: Annotated[int | None, typer.Option(help="The first revision of a group; default: as most groups.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not content; may be given again.")] = None,
+    start: Annotated[
+        int | None,
+        typer.Option(help="First revision of each group (default: the value with which most groups start)."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="Column that does not belong to the content (repeatable).")
+    ] = None,
     patience: Annotated[
         str | None,
-        typer.Option(help="'10 minutes': an older open gap is a loss; default: as late as messages have been."),
+        typer.Option(help="Age at which an open gap counts as lost, '10 minutes' (default: the maximum lateness)."),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="A folder for the page, the JSON and the offending messages as Parquet.")
+        str | None, typer.Option(help="Folder for the page, the JSON report, and the faulty messages as Parquet.")
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", help="parquet, json (JSON lines), csv or delta; default: by the names.")
+        str | None,
+        typer.Option(
+            "--format", help="Format of the files: parquet, json (JSON lines), csv or delta (default: by their names)."
+        ),
     ] = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
     encoding: Encoding = None,
     null: Null = None,
     master: Annotated[
-        str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
+        str, typer.Option(help="Spark master: local[*], spark://…, or sc://… for Spark Connect.")
     ] = "local[*]",
     with_lab: Annotated[
-        bool, typer.Option("--lab", help="Run the lab on messages like these: what each design would do with them.")
+        bool, typer.Option("--lab", help="Also run the lab on similar messages, to compare messaging designs.")
     ] = False,
     duration: Annotated[
-        str | None, typer.Option(help="With --lab: the column with the handler times, in milliseconds.")
+        str | None, typer.Option(help="With --lab: column with the handler times, in milliseconds.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if anything is wrong.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if the log has faults.")] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="With --strict: a fault that is none here, such as late; may be given again."),
+        typer.Option(help="With --strict: kind of fault to accept, such as late (repeatable)."),
     ] = None,
 ) -> None:
-    """Say what is true of a log's order: copies, conflicts, gaps, late messages, and which grade of order it has."""
+    """Report copies, conflicts, gaps and late messages of a log, and its grade of order."""
     from inturn.cli.lab_study import MOST_READ, document, rendered, study_like
     from inturn.cli.lab_study import show as show_study
     from inturn.lab.page.audit_link import AuditLink
@@ -81,7 +93,7 @@ def audit(
 
     allowed(allow or ())
     if duration is not None and not with_lab:
-        raise InputError("--duration belongs to --lab; add it, or leave the column out")
+        raise InputError("--duration needs --lab; add --lab, or omit --duration")
     if out is not None:
         check_installed(EXTRA)
     with running(master) as spark, watching(spark, f"audit: {path}", quiet=as_json):
@@ -137,7 +149,7 @@ def show(report: "AuditReport", console: Console) -> None:
     for sentence in report.texts:
         print_line(console, sentence, style="yellow")
     if report.found:
-        table = Table("found", "messages", "groups", "what it is", "such as", box=None, pad_edge=False)
+        table = Table("found", "messages", "groups", "meaning", "examples", box=None, pad_edge=False)
         table.columns[1].justify = table.columns[2].justify = "right"
         for kind, found in report.found.items():
             groups = f"{found.groups:,}" if found.groups else ""
@@ -147,7 +159,7 @@ def show(report: "AuditReport", console: Console) -> None:
             )
         console.print(table)
     elif report.messages:
-        print_line(console, "Nothing is wrong with it.", style="green")
+        print_line(console, "No faults found.", style="green")
     for line in filter(None, (_gaps(report.gaps), _late(report.late), _epochs(report), _sizes(report.sizes))):
         print_line(console, line)
     _grade(report.grade, console)
@@ -157,7 +169,7 @@ def show(report: "AuditReport", console: Console) -> None:
 
 def _grade(grade: "Grade | None", console: Console) -> None:
     if grade is None:
-        print_line(console, "Nothing can be said of its order: there are no messages that have a place.")
+        print_line(console, "The order cannot be assessed: no message has a place in it.")
         return
     print_line(console, f"Order: {grade.name}", style="bold")
     for sentence in grade.evidence:
@@ -181,8 +193,8 @@ def _gaps(gaps: "Gaps | None") -> str:
     words = f"Gaps: {gaps.lost:,} lost ({gaps.lost_revisions:,} revisions)"
     if gaps.open:
         age = "" if gaps.oldest_open_s is None else f", the oldest for {duration(gaps.oldest_open_s)}"
-        words += f", {gaps.open:,} open ({gaps.open_revisions:,} revisions that may still come{age})"
-    return f"{words}: {named}. A gap counts as open for {gaps.patience}."
+        words += f", {gaps.open:,} open ({gaps.open_revisions:,} revisions that may still arrive{age})"
+    return f"{words}: {named}. A gap counts as lost after {gaps.patience}."
 
 
 def _late(late: "Late | None") -> str:
@@ -191,7 +203,7 @@ def _late(late: "Late | None") -> str:
     if late is None:
         return ""
     by = late.positions
-    words = f"Late by, in messages of the group: half at most {by.median:,.0f}, 99% {by.p99:,.0f}, all {by.most:,.0f}"
+    words = f"Lateness in messages of the group: median {by.median:,.0f}, 99% {by.p99:,.0f}, maximum {by.most:,.0f}"
     if late.seconds is not None:
         took = late.seconds
         words += f"; in time: {duration(took.median)}, {duration(took.p99)}, {duration(took.most)}"
@@ -199,7 +211,7 @@ def _late(late: "Late | None") -> str:
 
 
 def _epochs(report: "AuditReport") -> str:
-    return f"Epochs: {report.epochs:,} groups start again, as {report.keys.epoch} says." if report.epochs else ""
+    return f"Epochs: {report.epochs:,} groups restart, according to {report.keys.epoch}." if report.epochs else ""
 
 
 def _sizes(sizes: "Sizes | None") -> str:
@@ -207,15 +219,15 @@ def _sizes(sizes: "Sizes | None") -> str:
         return ""
     name, count = sizes.largest[0]
     cost = next(each for each in sizes.consumers if each.consumers == 16)
-    half = f"half have at most {sizes.median:,.0f} messages"
+    half = f"median {sizes.median:,.0f} messages"
     return (
-        f"Groups: {half}, the largest, {name}, has {count:,} ({sizes.share:.1%}). "
-        f"With 16 consumers, order costs {cost.free:.1f}x an equal share, {cost.hashed:.1f}x if a hash deals them out."
+        f"Groups: {half}, largest {count:,} ({name}, {sizes.share:.1%}). With 16 consumers, order costs "
+        f"{cost.free:.1f}x the time of an equal share, {cost.hashed:.1f}x if a hash assigns the groups."
     )
 
 
 def _columns(report: "AuditReport") -> Table:
-    table = Table("could carry the order", "grade", "why", box=None, pad_edge=False)
+    table = Table("order candidate", "grade", "reason", box=None, pad_edge=False)
     for column in report.columns:
         chosen = column.name == report.keys.place
         table.add_row(

@@ -1,4 +1,4 @@
-"""The commands that copy a database while it is in use, and restore a copy."""
+"""Commands that copy a database while it is in use, and restore a copy."""
 
 from typing import Annotated
 
@@ -12,37 +12,37 @@ from inturn.core.errors import InputError
 from inturn.core.words import counted
 
 _SERVER = (
-    "a database of PostgreSQL is put back by pg_restore, or by the server's own backups; who opens it then is a new "
-    "incarnation by itself, so what was remembered of messages after the copy is refused"
+    "restore a PostgreSQL database with pg_restore or the server's own backups; it then automatically becomes a new "
+    "incarnation, and positions after the backup are refused"
 )
 
 
 def backup(
-    database: Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db.")],
-    copy: Annotated[str, typer.Argument(metavar="COPY", help="The file that is to be made.")],
+    database: Annotated[str, typer.Argument(metavar="DATABASE", help="Database file, such as shop.db.")],
+    copy: Annotated[str, typer.Argument(metavar="COPY", help="Backup file to create.")],
     as_json: AsJson = False,
 ) -> None:
-    """Copy a database while it is in use, as it is at one moment; cp of an open file loses data."""
+    """Copy a database consistently while it is in use (cp of an open file loses data)."""
     with opened(database) as db:
         db.backup(copy)
         there = db.queues()
     if as_json:
         say_json({"copy": copy, "queues": there})
     else:
-        say(f"{line(copy)} has all of {line(database)}: {counted(len(there), 'queue')}")
+        say(f"{line(database)} was copied to {line(copy)}: {counted(len(there), 'queue')}")
 
 
 def restore(
-    copy: Annotated[str, typer.Argument(metavar="COPY", help="The copy, which stays as it is.")],
-    database: Annotated[str, typer.Argument(metavar="DATABASE", help="The file that it becomes.")],
+    copy: Annotated[str, typer.Argument(metavar="COPY", help="Backup file (not modified).")],
+    database: Annotated[str, typer.Argument(metavar="DATABASE", help="Database file to restore.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a file that is there; it is kept beside.")
+        bool, typer.Option("--replace", help="Replace an existing file; the old one is kept under another name.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a copy in the place of a database that nobody has open, as a new incarnation.
+    """Restore a database from a copy, as a new incarnation; no process may have the database open.
 
-    Checkpoints and readers that remember messages after the copy are refused from then on, whatever comes.
+    Checkpoints and readers whose position is after the copy are refused from then on.
     """
     if is_address(copy) or is_address(database):
         raise InputError(_SERVER)
@@ -54,7 +54,7 @@ def restore(
     if as_json:
         say_json({"database": database, "queues": numbers, "replaced": aside})
         return
-    say(f"{line(database)} is {line(copy)} again, as a new incarnation: {len(numbers)} queues")
+    say(f"{line(database)} was restored from {line(copy)}, as a new incarnation: {counted(len(numbers), 'queue')}")
     if aside:
-        say(f"what was there is {line(aside)}")
-    say("A checkpoint that has read more than the copy has is refused; start its query with a new one.")
+        say(f"the previous database is kept as {line(aside)}")
+    say("A checkpoint whose position is after the copy is refused; start its query with a new checkpoint.")

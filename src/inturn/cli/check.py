@@ -1,4 +1,4 @@
-"""``inturn check``: the differential test for your own pipeline and your own messages."""
+"""``inturn check``: a differential test of the engines with the user's pipeline and messages."""
 
 import contextlib
 import re
@@ -27,41 +27,51 @@ if TYPE_CHECKING:
     from inturn.testing import Comparison, Difference, EngineResult
 
 _MOST_SHOWN: Final = 5
-"""The number of an engine's differences that are printed; the JSON has all."""
+"""The number of differences of an engine that are printed; JSON contains all of them."""
 _REASONS: Final = 3
-"""The number of reasons for rejections that are told."""
+"""The number of reasons for rejections that are printed."""
 
 
 def check(
     pipeline: PipelineAt,
     source: Annotated[
-        str, typer.Option("--from", help="The messages: a file, a folder, a URI that Spark reads, or shop.db#payments.")
+        str,
+        typer.Option(
+            "--from",
+            help="Messages: a file, a folder, a URI that Spark reads, or a queue, shop.db#payments or postgresql://…#….",
+        ),
     ],
     engines: Annotated[
-        str, typer.Option(help="Which: worker needs no Spark; the pure timeline, replay, is always there.")
+        str, typer.Option(help="Engines to compare: worker, batch, stream (replay always runs; worker needs no Spark).")
     ] = "replay,worker,batch,stream",
-    seed: Annotated[int, typer.Option(help="Decides where the engines are cut and stopped.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many messages, the first.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed for batch boundaries and restarts.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N messages.")] = None,
     disorder: Annotated[
-        bool, typer.Option("--disorder", help="Deliver them badly first: late, out of order, some twice or more.")
+        bool, typer.Option("--disorder", help="First make some messages late, out of order and duplicated.")
     ] = False,
-    format_: Annotated[str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv.")] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="Format of the files: parquet, json (JSON lines) or csv (default: by their names)."
+        ),
+    ] = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
     encoding: Encoding = None,
     null: Null = None,
     max_rejected: Annotated[
-        str, typer.Option(metavar="SHARE", help="Fail if a larger share of the messages is rejected.")
+        str, typer.Option(metavar="SHARE", help="Fail if a larger share of the messages is rejected or unreadable.")
     ] = "10%",
     master: Annotated[
-        str, typer.Option(help="Where Spark runs: local[*], or a cluster that sees this machine's temporary files.")
+        str,
+        typer.Option(help="Spark master: local[*], or a cluster with access to the temporary files of this machine."),
     ] = "local[*]",
     as_json: AsDocument = False,
 ) -> None:
-    """Put messages through the pure timeline, the worker, the batch and the stream, and see that the same comes of it.
+    """Run your pipeline on your messages with each engine, and compare the results.
 
-    A handler that is not deterministic is named. Exit code 1 if anything differs, or if too many messages are rejected:
-    then it is the pipeline that does not fit them.
+    Also reports a handler that is not deterministic. The exit code is 1 if engines differ, if the handler is not
+    deterministic, or if too many messages are rejected, since the pipeline does not fit the messages then.
     """
     most = part(max_rejected, "--max-rejected")
     with contextlib.ExitStack() as stack:
@@ -83,7 +93,7 @@ def check(
             if files is not None:
                 sample = from_lines(definition, files, limit)
             else:
-                assert spark is not None  # noqa: S101 - begun for this
+                assert spark is not None  # noqa: S101 - started above
                 sample = from_spark(spark, definition, source, format_, limit, dialect)
         messages = _disordered(definition, sample.messages, seed) if disorder else sample.messages
         try:
@@ -123,7 +133,7 @@ def _rejections(found: "Comparison", sample: "Sample", pipeline: "Pipeline", mes
     if rejected:
         try:
             reasons.update(f"{each.reason}: {_in_general(each.detail)}" for each in pipeline.replay(messages).rejected)
-        except InturnError:  # a policy that ends a run, without which the engines were compared
+        except InturnError:  # raised by a policy that the comparison leaves out
             reasons.update(counts.rejected)
     total = counts.received + left_out
     return _Rejections(left_out + rejected, (left_out + rejected) / max(total, 1), reasons.most_common(_REASONS))
@@ -138,16 +148,14 @@ def _show_rejections(rejected: _Rejections, most: float) -> None:
     if rejected.share <= most:
         return
     console = plain_console()
-    said = (
-        f"{counted(rejected.messages, 'message')} ({rejected.share:.0%}) were rejected; --max-rejected is {most:.0%}:"
-    )
+    said = f"{counted(rejected.messages, 'message')} ({rejected.share:.0%}) rejected; --max-rejected is {most:.0%}:"
     print_line(console, said, "bold red")
     for reason, count in rejected.commonest:
         print_line(console, f"  {counted(count, 'time')}: {reason}")
 
 
 def _name(fault: str, *, as_json: bool) -> None:
-    """Print that the handler is not pure."""
+    """Print that the handler is not deterministic."""
     if as_json:
         say_json({"agree": False, "not_deterministic": fault})
     else:
@@ -176,7 +184,7 @@ def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[An
     given = {type(value_of(each, name)) for each in messages} if name else set()
     if not given <= {int, type(None)}:
         kinds = ", ".join(sorted(kind.__name__ for kind in given))
-        raise InputError(f"--disorder numbers the order of arrival anew, and {name!r} is {kinds}; leave --disorder out")
+        raise InputError(f"--disorder renumbers {name!r}, the order of arrival, which is {kinds}; omit --disorder")
     return disorder(messages, seed=seed, arrival=name if int in given else None)
 
 
@@ -189,7 +197,7 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
     failed = [each.other for each in found.differences if each.other not in found.stories]
     for name in (*found.stories, *failed):
         good = found.agrees(name)
-        word = "rule" if name == "replay" else "yes" if good else "NO"
+        word = "reference" if name == "replay" else "yes" if good else "NO"
         cells = _cells(found.stories[name]) if name in found.stories else [""] * 8
         table.add_row(name, *cells, Text(word, "" if name == "replay" else "green" if good else "bold red"))
     console.print(table)
@@ -201,7 +209,7 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
         rule = found.stories["replay"]
         outputs = sum(map(len, rule.outputs.values()))
         said = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
-        print_line(console, f"All engines gave the same result: {said}. The handler is deterministic.", "green")
+        print_line(console, f"All engines agree: {said}. The handler is deterministic.", "green")
     for name in dict.fromkeys(each.other for each in found.differences):
         _tell(console, name, [each for each in found.differences if each.other == name])
 
@@ -230,7 +238,7 @@ def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
     if sample.left_out:
         count = counted(len(sample.left_out), "message")
         kind = f" as {pipeline.message.__name__}" if pipeline.message else ""
-        yield f"Left out: {count} that cannot be read{kind}, such as {sample.left_out[0]}"
+        yield f"Unreadable{kind}: {count}, such as {sample.left_out[0]}"
 
 
 def _tell(console: Console, engine: str, differences: "list[Difference]") -> None:
@@ -241,7 +249,7 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
     for each in differences[:_MOST_SHOWN]:
         print_line(console, f"  {each}")
     if len(differences) > _MOST_SHOWN:
-        print_line(console, f"  … and {len(differences) - _MOST_SHOWN:,} more; --json has all")
+        print_line(console, f"  … and {len(differences) - _MOST_SHOWN:,} more; use --json for all")
 
 
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:

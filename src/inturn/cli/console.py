@@ -1,4 +1,4 @@
-"""``inturn console``: pages that show what waits in stores and why, and take decisions."""
+"""``inturn console``: web pages that show waiting groups and queues of stores, and accept decisions."""
 
 import signal
 from pathlib import Path
@@ -13,26 +13,30 @@ from inturn.core.errors import InputError
 
 Definitions = Annotated[
     list[str] | None,
-    typer.Option("--pipeline", help="ledger.py:ledger; run this handler dry, apart, when asked. Can be repeated."),
+    typer.Option(
+        "--pipeline", help="Pipeline, such as ledger.py:ledger, whose handler is used for dry runs (repeatable)."
+    ),
 ]
-ConfigFile = Annotated[Path | None, typer.Option(help="A TOML file: people and roles, masks, the log of actions.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="Configuration file (TOML): users, roles, masks, action log.")]
 
 
 def console(
-    stores: Annotated[list[str], typer.Argument(help="Databases, DATABASE#PIPELINE, or stores on Spark.")],
+    stores: Annotated[
+        list[str], typer.Argument(help="Stores: databases, DATABASE#PIPELINE, or directories of stores on Spark.")
+    ],
     pipeline: Definitions = None,
     take: Annotated[
-        bool, typer.Option("--take", help="Take decisions at once with the handlers of --pipeline.")
+        bool, typer.Option("--take", help="Apply decisions at once with the handlers of --pipeline.")
     ] = False,
     config: ConfigFile = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; a loopback one unless people log in.")
+        str, typer.Option(help="Address to listen on; one that is not loopback requires log-in.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 9325,
-    tls_cert: Annotated[Path | None, typer.Option(help="The certificate, PEM: speak HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 selects a free one.")] = 9325,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate for HTTPS (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
 ) -> None:
-    """Show what waits in stores and why, and take decisions, on pages; until Ctrl-C."""
+    """Serve web pages that show waiting groups and queues, and accept decisions, until Ctrl-C."""
     with needed("inturn console needs", "console"):
         from inturn.console import ConsoleConfig, read_config
         from inturn.console import console as application
@@ -40,9 +44,9 @@ def console(
     settings = ConsoleConfig() if config is None else read_config(config)
     check_exposure(host, has_log_in=settings.has_log_in)
     if (tls_cert is None) != (tls_key is None):
-        raise InputError("HTTPS needs both --tls-cert and --tls-key")
+        raise InputError("HTTPS needs both --tls-cert and --tls-key; only one is set")
     if take and not pipeline:
-        raise InputError("--take takes decisions with the handlers of --pipeline; name it, or leave --take out")
+        raise InputError("--take needs the handlers of --pipeline; pass --pipeline, or omit --take")
     app = application(
         *stores,
         by=user_name(),
@@ -54,7 +58,7 @@ def console(
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops in order and then raises the signal again
         signal.signal(number, _stop)
     server = ConsoleServer(app, host, port, tls_cert, tls_key)
-    say(f"The console of {line(', '.join(map(shown, stores)))} is at {server.url}")
+    say(f"Serving the console of {line(', '.join(map(shown, stores)))} at {server.url}")
     server.run()
 
 

@@ -1,4 +1,4 @@
-"""``inturn consume``: handlers with side effects over durable queues, in one or several processes, until stopped."""
+"""``inturn consume``: handlers with side effects on durable queues, in one or several processes, until stopped."""
 
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -50,14 +50,13 @@ class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         handler: ``app.py:handle`` or ``package.module:name``.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
-        transaction: the function that opens the user's own transaction for each message, named as the handler is;
-            None: none.
+        transaction: location of the function that opens the user's own transaction for each message; None: none.
         concurrency: the number of messages handled at once, in each process.
         retries: the number of further attempts after a failure.
-        backoff: the longest pause before the first of them; it doubles.
+        backoff: the maximum pause before the first further attempt; it doubles with each one.
         dead_letter: whether a failing message is moved to the queue's dead-letter queue; otherwise its group is parked.
         rate_limit: the maximum rate of all messages, such as ``10/second``; None: none.
-        group_rate_limit: the same for each group.
+        group_rate_limit: the maximum rate of the messages of each group.
         burst: the number of messages of ``rate_limit`` that may begin at once.
     """
 
@@ -73,11 +72,11 @@ class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     burst: int = 1
 
     def options(self, modules: "dict[str, ModuleType]") -> dict[str, Any]:
-        """Return what :class:`inturn.consumer.Consumer` takes after the queue.
+        """Return the arguments of :class:`inturn.consumer.Consumer` that follow the queue.
 
         Raises:
             InputError: if a value is invalid.
-            PipelineError: if there is no such function.
+            PipelineError: if a function does not exist.
         """
         return {
             "handler": load_function(self.handler, modules),
@@ -94,7 +93,7 @@ class ConsumeConfig(ServiceConfig, frozen=True, kw_only=True):
     """A configuration of ``inturn consume``, one TOML file.
 
     Attributes:
-        consumers: what to consume.
+        consumers: the queues and their handlers.
     """
 
     consumers: tuple[ConsumedQueue, ...] = ()
@@ -112,36 +111,42 @@ class ConsumeConfig(ServiceConfig, frozen=True, kw_only=True):
 
 def consume(
     handler: Annotated[
-        str | None, typer.Argument(help="Where the handler is: app.py:handle or package.module:name.")
+        str | None, typer.Argument(help="Location of the handler: app.py:handle or package.module:name.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Where its messages are: DATABASE#QUEUE.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue of its messages: DATABASE#QUEUE.")] = None,
     transaction: Annotated[
-        str | None, typer.Option(help="What opens your own transaction for each message: app.py:open_tx.")
+        str | None, typer.Option(help="Function that opens your own transaction for each message: app.py:open_tx.")
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Messages handled at once; default: 8.")] = None,
-    retries: Annotated[int | None, typer.Option(help="Further attempts after a failure; default: 5.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Number of messages handled at once (default: 8).")] = None,
+    retries: Annotated[int | None, typer.Option(help="Further attempts after a failure (default: 5).")] = None,
     backoff: Annotated[
-        str | None, typer.Option(help="The longest pause before the first; it doubles; default: 1 second.")
+        str | None,
+        typer.Option(help="Maximum pause before the first further attempt; doubles each time (default: 1 second)."),
     ] = None,
     dead_letter: Annotated[
-        bool, typer.Option("--dead-letter", help="Move a failing message to the dead-letter queue; default: park.")
+        bool,
+        typer.Option(
+            "--dead-letter", help="Move a failing message to the dead-letter queue instead of parking its group."
+        ),
     ] = False,
-    rate_limit: Annotated[str | None, typer.Option(help="Messages begun in a time, at most: 10/second.")] = None,
-    group_rate_limit: Annotated[str | None, typer.Option(help="The same for each group.")] = None,
+    rate_limit: Annotated[str | None, typer.Option(help="Maximum rate of messages: 10/second.")] = None,
+    group_rate_limit: Annotated[
+        str | None, typer.Option(help="Maximum rate of messages of each group: 10/second.")
+    ] = None,
     burst: Annotated[
-        int | None, typer.Option(help="Messages of --rate-limit that may begin at once; default: 1.")
+        int | None, typer.Option(help="With --rate-limit: number of messages that may start at once (default: 1).")
     ] = None,
     processes: Processes = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with several handlers.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file (TOML) with several handlers.")] = None,
     grace_s: GraceS = None,
     health: Health = None,
     log_level: LogLevel = None,
     log_json: LogJson = False,
     telemetry: Telemetry = False,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once nothing is left to handle.")] = False,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once no message is left to handle.")] = False,
     as_json: CountsAsJson = False,
 ) -> None:
-    """Call handlers with each message of their queues until SIGTERM or Ctrl-C, which finish running handlers."""
+    """Call handlers with the messages of queues until SIGTERM or Ctrl-C; running handlers finish first."""
     chosen = adapted(
         read(config) if config is not None else ConsumeConfig(),
         processes=processes,
@@ -187,15 +192,14 @@ def read(path: Path) -> ConsumeConfig:
 
 
 def _with_one(config: ConsumeConfig, handler: str | None, given: dict[str, Any]) -> ConsumeConfig:
-    """Return the settings with the handler that options describe, if one is named."""
+    """Return the settings with the handler that the options describe, if any."""
     if handler is None:
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            verb = "belongs" if len(given) == 1 else "belong"
-            raise InputError(f"{names} {verb} to a handler; name it first, or write them into the file")
+            raise InputError(f"{names} without a handler; name the handler first, or set the values in the file")
         return config
     if "queue" not in given:
-        raise InputError(f"say where the messages of {handler} are: --queue DATABASE#QUEUE")
+        raise InputError(f"no queue for {handler}; pass --queue DATABASE#QUEUE")
     return msgspec.structs.replace(config, consumers=(*config.consumers, ConsumedQueue(handler, **given)))
 
 
@@ -225,7 +229,7 @@ def _service(config: ConsumeConfig) -> "Iterator[LoopService]":
 
 
 def _left(config: ConsumeConfig) -> "Iterator[str]":
-    """Yield what was left in each queue for a person, and the commands about it."""
+    """Yield for each queue the parked and deferred messages that are left, with the commands for them."""
     for each in config.consumers:
         path, name = split(each.queue)
         with opened(path) as db:
@@ -235,19 +239,16 @@ def _left(config: ConsumeConfig) -> "Iterator[str]":
 
 
 def _left_in(at: str, depth: "Depth") -> str:
-    """Return what was left in a queue for a person; empty: nothing."""
+    """Return a text about the parked and deferred messages in a queue; empty if there are none."""
     parts = []
     if depth.parked and depth.messages > depth.deferred:  # a parked group may have no messages
         parts.append(
-            f"{counted(depth.parked, 'parked group')} ('inturn queue show {at}' says why, "
-            f"'inturn queue resume {at} --all' lets all go on)"
+            f"{counted(depth.parked, 'parked group')} (reasons: 'inturn queue show {at}'; "
+            f"resume: 'inturn queue resume {at} --all')"
         )
     if depth.deferred:
-        parts.append(
-            f"{counted(depth.deferred, 'deferred message')} ('inturn peek {at}' shows messages, "
-            "Queue.fetch receives a deferred one)"
-        )
-    return f"{at} is not empty, and what is left waits for a person: {', and '.join(parts)}." if parts else ""
+        parts.append(f"{counted(depth.deferred, 'deferred message')} (show: 'inturn peek {at}'; receive: Queue.fetch)")
+    return f"{at} is not empty; an operator has to decide about {' and '.join(parts)}." if parts else ""
 
 
 def _rate(name: str, text: str | None, burst: int = 1) -> Rate | None:
@@ -256,6 +257,6 @@ def _rate(name: str, text: str | None, burst: int = 1) -> Rate | None:
         return None
     times, _, per = text.partition("/")
     if not times.strip().isdecimal() or not per:
-        raise InputError(f"{name} is {text!r}; write 10/second or 100/5 minutes")
+        raise InputError(f"{name} is {text!r}; expected a rate such as 10/second or 100/5 minutes")
     per = per.strip()
     return Rate(int(times), per if per[:1].isdecimal() else f"1 {per}", burst=burst)

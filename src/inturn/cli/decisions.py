@@ -1,4 +1,4 @@
-"""Decisions from the command line: which groups, dry runs, waiting until they are taken, and the report."""
+"""Decisions from the command line: selection, dry runs, waiting for their application, and the report."""
 
 import getpass
 import time
@@ -34,10 +34,10 @@ class DecisionOptions:
     """Options for making and reporting decisions.
 
     Attributes:
-        by: name of the person who decides; empty for the user who is logged in.
-        pipeline: location of the definition, to take decisions at once; None leaves them to the running process.
+        by: name of the user who decides; empty for the login name.
+        pipeline: location of the definition, to apply decisions here; None leaves them to the running process.
         wait_s: time to wait for the running process.
-        is_dry: whether to show the effect only.
+        is_dry: whether to show only the result, without recording decisions.
         sample: number of groups of each outcome that a dry run shows.
         yes: whether to ask no question.
     """
@@ -53,14 +53,14 @@ class DecisionOptions:
 
     @property
     def author(self) -> str:
-        """The name of the person who decides."""
+        """The name of the user who decides."""
         return self.by or getpass.getuser()
 
 
 def decide_many(
     store: str, action: "DecisionAction", names: Iterable[str], how: DecisionOptions, **selected: Any
 ) -> None:
-    """Decide about several groups, those named or those that patterns select, and report what became of it."""
+    """Decide about several groups, selected by name or by patterns, and report the results."""
     with look_into(store) as look:
         draft = look.draft(action, *names, by=how.author, why=how.why, **selected)
         if how.is_dry:
@@ -81,7 +81,7 @@ def decide_many(
 
 
 def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
-    """Return those of the groups whose decision was carried out that are parked now, with their errors."""
+    """Return the groups that are parked again after their decision was applied, with their errors."""
     done = set(report.done)
     with look_into(store) as look:
         return {
@@ -90,8 +90,8 @@ def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
 
 
 def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> None:
-    counts = f"{len(report.done):,} done, {len(report.void):,} void, {len(report.pending):,} not taken yet"
-    say(f"{report.action}: {counts}" + (f"; {takes} (or give --pipeline to take it now)." if report.pending else "."))
+    counts = f"{len(report.done):,} done, {len(report.void):,} void, {len(report.pending):,} not applied yet"
+    say(f"{report.action}: {counts}" + (f"; {takes} (or pass --pipeline to apply it now)." if report.pending else "."))
     say_each("parked", again)
     say_each("void", report.void)
 
@@ -100,9 +100,9 @@ def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> 
 
 
 def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) -> None:
-    """Show what decisions would do with the handler of the given definition, and record none."""
+    """Show the results of decisions with the handler of the given definition, without recording them."""
     if how.pipeline is None:
-        raise InputError("--dry-run runs the handler; name its pipeline: --pipeline ledger.py:ledger")
+        raise InputError("--dry-run needs the handler; pass --pipeline, such as --pipeline ledger.py:ledger")
     total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(how.sample)
     with progress(f"{draft.action}, dry run", total, quiet=how.as_json) as advance:
         for each in run(load(how.pipeline), look, draft):
@@ -125,8 +125,8 @@ def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) 
 
 
 def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store: str) -> "DecisionReport":
-    """Return a report once the running process has taken its decisions, or take them with the given definition."""
-    is_beside = how.pipeline is not None and look.unit == "turn"  # beside workers it can be taken without conflict
+    """Return a report once the running process has applied its decisions, or apply them with the given definition."""
+    is_beside = how.pipeline is not None and look.unit == "turn"  # workers tolerate a second one
     with progress(str(report.action), len(report.pending), quiet=how.as_json) as advance:
         if look.is_followed() and not is_beside:
             report = _waited(look, report, how.wait_s, advance)
@@ -139,7 +139,7 @@ def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store
 def _waited(
     look: "Decider", report: "DecisionReport", wait_s: float, advance: "Callable[[int], None]"
 ) -> "DecisionReport":
-    """Return a report after all of its decisions are taken, or none was for some time."""
+    """Return a report after all of its decisions are applied, or no further one was for ``wait_s``."""
     until = time.monotonic() + wait_s
     while True:
         began, before = time.monotonic(), len(report.pending)

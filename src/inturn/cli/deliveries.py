@@ -11,7 +11,7 @@ from inturn.core.address import is_address
 
 
 class DeliveryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
-    """A ``[pipelines.deliver]``; its ``kind`` is a function of :mod:`inturn.deliver`, the rest its arguments."""
+    """A ``[pipelines.deliver]``: ``kind`` names a function of :mod:`inturn.deliver`, the other keys its arguments."""
 
     def function(self) -> Callable[..., Any]:
         """Return the function that delivers.
@@ -28,7 +28,7 @@ class DeliveryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         return make(**given, **options)  # type: ignore[no-any-return]
 
     def beside(self, folder: Path) -> "DeliveryTable":  # noqa: ARG002 - a hook
-        """Return the same with relative files in the folder."""
+        """Return the table with relative files resolved against the folder."""
         return self
 
 
@@ -76,7 +76,7 @@ class TableDelivery(DeliveryTable, tag="table", frozen=True, kw_only=True):
     columns: dict[str, str] = {}
 
     def beside(self, folder: Path) -> DeliveryTable:
-        """Return the same with a relative file in the folder."""
+        """Return the table with a relative file resolved against the folder."""
         if is_address(self.database):
             return self
         return msgspec.structs.replace(self, database=str(folder / self.database))

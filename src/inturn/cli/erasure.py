@@ -15,18 +15,21 @@ from inturn.core.words import counted
 
 def forget(
     store: Annotated[
-        str, typer.Argument(metavar="STORE", help="The database, such as shop.db; or what Spark writes, out/ledger.")
+        str, typer.Argument(metavar="STORE", help="Database, such as shop.db, or a store on Spark, such as out/ledger.")
     ],
     group: GroupName,
-    why: Annotated[str, typer.Option(help="The reason, which is kept; without content of the group.")] = "",
-    by: Annotated[str | None, typer.Option(help="Who decided; default: the user's name.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    why: Annotated[
+        str, typer.Option(help="Reason, stored with the decision; it must not contain content of the group.")
+    ] = "",
+    by: Annotated[str | None, typer.Option(help="User who decides (default: the login name).")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove all content of a group from a database or a store, and its files; the decision is kept.
+    """Remove all content of a group from a database or a store, and from its files.
 
-    Messages, log, state, held and rejected messages and outputs go, in all queues and pipelines. Pipelines give the
-    group up. The files are rewritten, and others wait meanwhile. If it is interrupted, run it again. Backups are yours.
+    Removes messages, log, state, held and rejected messages and outputs from all queues and pipelines; pipelines give
+    the group up. The decision itself is kept. Other processes wait while the files are rewritten. If the command is
+    interrupted, run it again. Backups are not changed.
     """
     by = by or getpass.getuser()
     path, name = parts(store)
@@ -35,7 +38,7 @@ def forget(
         return
     if name:
         raise InputError(
-            f"{shown(store)!r} names a queue or a pipeline, and a group is forgotten in all of them: "
+            f"{shown(store)!r} names a queue or a pipeline, but a group is removed from all of them; use "
             f"'inturn forget {shown(path)} {line(group)}'"
         )
     with opened(path) as db:
@@ -50,7 +53,7 @@ def forget(
     where = f" of {counted(len(done.messages), 'queue')}" if done.messages else ""
     say(f"{counted(total, 'message')}{where} {'was' if total == 1 else 'were'} removed.")
     for each in done.pipelines:
-        say(f"Pipeline {line(each)} has given the group up.")
+        say(f"Pipeline {line(each)} gave the group up.")
 
 
 def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as_json: bool) -> None:
@@ -64,8 +67,8 @@ def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as
         return
     gone = [(done.outputs, "output"), (done.rejected, "rejected message"), (done.held, "held message")]
     say(f"Removed: {', '.join(counted(count, what) for count, what in gone)}.")
-    say("The store has given the group up." if done.is_known else "The store does not know the group.")
+    say("The store gave the group up." if done.is_known else "The store does not know the group.")
 
 
 def _confirm(group: str, place: str, *, yes: bool, as_json: bool) -> None:
-    confirm_loss(f"Remove all content of {group} from {shown(place)}, for ever?", yes=yes, as_json=as_json)
+    confirm_loss(f"Remove all content of {group} from {shown(place)} permanently?", yes=yes, as_json=as_json)

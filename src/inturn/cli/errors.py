@@ -15,7 +15,7 @@ from inturn.core.errors import InturnError, SetupError
 from inturn.core.override import override
 
 LOG: Final = "INTURN_LOG"
-"""The environment variable that shows Spark's log, at this level, and the traceback of an error."""
+"""The environment variable that sets the level of Spark's log and shows tracebacks."""
 
 _EXTRAS: Final = {
     "console": ("starlette", "uvicorn"),
@@ -42,7 +42,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Commands(typer.Typer):
-    """Commands that end as :func:`reported_errors` says, however they fail."""
+    """Commands whose failures are reported by :func:`reported_errors`."""
 
     @override
     def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
@@ -67,7 +67,7 @@ def reported_errors() -> Iterator[None]:
         if extra is None:
             _tell(*_of_others(error), error)
         _tell("SetupError", f"this needs {error.name}; install it with: pip install 'inturn[{extra}]'", error)
-    except Exception as error:  # noqa: BLE001 - whatever it is, nobody is helped by a page of Java
+    except Exception as error:  # noqa: BLE001 - a page of Java frames helps nobody
         _tell(*_of_others(error), error)
 
 
@@ -114,11 +114,11 @@ def _of_others(error: Exception) -> tuple[str, str]:
 
 
 def _hint() -> str:
-    return "" if wants_all() else f"{LOG}=info before the command shows the whole, with Spark's log."
+    return "" if wants_all() else f"Set {LOG}=info to see the traceback and Spark's log."
 
 
 def reason(text: str) -> str:
-    """Return the core of a long error text: the last line of a Python traceback, else the text before Java's."""
+    """Return the core of a long error text: the last line of a Python traceback, or the text before Java's stack."""
     python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)$", text, re.MULTILINE)
     before_java = re.split(r"\n+\s*(?:at \S+\(|JVM stacktrace|Driver stacktrace)", text, maxsplit=1)[0]
     words = " ".join((python[-1] if python else before_java).split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""The commands about groups of a queue: park, resume one or many, and list where they stand."""
+"""Commands about groups of a queue: park, resume one or many, and list their status."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from inturn.core.words import counted
 from inturn.queue import Queue
 
 _AT_ONCE = 100
-"""The number of groups that are resumed in one transaction: others wait for its end."""
+"""The number of groups that are resumed in one transaction; other writers wait for its end."""
 _PAGE = 1_000
 
 
@@ -27,16 +27,16 @@ _PAGE = 1_000
 def park(
     at: QueueAt,
     group: GroupName,
-    reason: Annotated[str, typer.Argument(help="Why; it is shown by 'groups' and 'queue show'.")],
+    reason: Annotated[str, typer.Argument(help="Reason, shown by 'inturn groups' and 'inturn queue show'.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let nobody have a group until it is resumed; its messages stay in their order."""
+    """Stop the delivery of a group until it is resumed; its messages keep their order."""
     with queue_at(at) as there:
         there.park(group, reason)
     if as_json:
         say_json({"group": group, "parked": True})
         return
-    say(f"{line(group)} is parked; to let it go on: inturn queue resume {shown(at)} {line(group)}")
+    say(f"{line(group)} is parked; resume it with: inturn queue resume {shown(at)} {line(group)}")
 
 
 @queue.command()
@@ -49,7 +49,7 @@ def resume(
     yes: YesToMany = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let parked groups go on, each in its order; one group, or many."""
+    """Resume the delivery of parked groups, of one or many."""
     check_selects(groups, group, error, every=every)
     selection = Selection(tuple(groups or ()), tuple(group or ()), error, is_all=every)
     with queue_at(at) as there:
@@ -64,17 +64,17 @@ def _resume_one(there: Queue, group: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"group": group, "was_parked": was_parked})
     else:
-        say(f"{line(group)} goes on." if was_parked else f"{line(group)} is not parked.")
+        say(f"{line(group)} was resumed." if was_parked else f"{line(group)} is not parked.")
 
 
 def _resume_many(there: Queue, at: str, selection: Selection, *, yes: bool, as_json: bool) -> None:
-    """Resume the groups that are parked now as they were found, and report which ones.
+    """Resume the groups that are parked now, and report which ones.
 
-    One that somebody resumes or parks again meanwhile, as while a question is answered, stays as it is.
+    A group that another process resumes or parks again meanwhile, such as during a question, is not changed.
     """
     names = set(selection.names)
     found = [
-        each._replace(note="")  # a traceback, of each of many groups
+        each._replace(note="")  # it may be a long traceback
         for each in _parked(there)
         if (each.group in names if names else selection.matches(each.group, each.note))
     ]
@@ -84,8 +84,8 @@ def _resume_many(there: Queue, at: str, selection: Selection, *, yes: bool, as_j
     for begin in range(0, len(found), _AT_ONCE):
         done += there.resume_many(found[begin : begin + _AT_ONCE])
     listed = dict.fromkeys(each.group for each in found)
-    void = dict.fromkeys(sorted(names - listed.keys()), "it is not parked")
-    void |= dict.fromkeys(sorted(listed.keys() - {*done}), "somebody has resumed it, or parked it again")
+    void = dict.fromkeys(sorted(names - listed.keys()), "not parked")
+    void |= dict.fromkeys(sorted(listed.keys() - {*done}), "resumed or parked again by another process meanwhile")
     if as_json:
         say_json({"action": "resume", "done": done, "void": void})
     else:
@@ -105,13 +105,13 @@ def _parked(there: Queue) -> Iterator[ParkedGroup]:
 
 def groups(
     at: QueueAt,
-    names: Annotated[list[str] | None, typer.Argument(help="These groups only.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Show only these groups.")] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Where groups stand: how much they have, how old the first is, who holds it, why it is not given out.
+    """Show the status of the groups of a queue: messages, age and holder of the first one, and why it waits.
 
-    Those whose first message was sent first come first. A message without a group is a line of its own.
+    Groups are sorted by the age of their first message, oldest first. A message without a group has its own row.
     """
     with queue_at(at) as there:
         found = there.groups(*names or (), limit=limit)
@@ -131,7 +131,7 @@ def groups(
     for name in sorted({*(names or ())} - {each.group for each in found}):
         say(f"{line(name)}: no messages", err=True)
     if len(found) == limit and not names:
-        say(f"The first {limit:,}; --limit shows more.", err=True)
+        say(f"Shown: the first {limit:,} groups; use --limit for more.", err=True)
 
 
 def _why(each: GroupView) -> str:

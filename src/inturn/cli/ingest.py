@@ -1,4 +1,4 @@
-"""``inturn ingest``: sources whose records become messages; their positions, rejected records and control."""
+"""``inturn ingest``: read sources into queues; show and control their positions and rejected records."""
 
 import gc
 import json
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from inturn.cli.errors import Commands
 from inturn.cli.ingest_runs import SharedDatabases, SourceRun
-from inturn.cli.options import AsJson
+from inturn.cli.options import AsJson, AsLines
 from inturn.cli.places import opened, parts
 from inturn.cli.rejections import SourceAt, purge, rejected, resend, split_source
 from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from inturn.ingest import Ingest
     from inturn.ingest.config import AnySource, IngestConfig
 
-ingest = Commands(help="Sources whose records become messages: run, look, control.", no_args_is_help=True)
+ingest = Commands(help="Read records of sources into queues, and show and control the sources.", no_args_is_help=True)
 
 ingest.command()(rejected)
 ingest.command()(resend)
 ingest.command()(purge)
 
-ConfigFile = Annotated[Path, typer.Argument(help="The TOML file with the sources.")]
+ConfigFile = Annotated[Path, typer.Argument(help="Configuration file (TOML) with the sources.")]
 _COUNTS = ("received", "rejected", "kept", "dropped", "lag")
-Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition; can be repeated.")]
+Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition (repeatable).")]
 
 
 @ingest.command()
 def run(
     config: ConfigFile,
-    only: Annotated[list[str] | None, typer.Option(help="Only this source; can be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this source (repeatable).")] = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="End once the sources have nothing more; a full queue is waited for."),
+        typer.Option("--until-caught-up", help="End once all records are read; wait while a queue is full."),
     ] = False,
     health: Health = None,
     log_level: LogLevel = None,
@@ -58,7 +58,7 @@ def run(
     telemetry: Telemetry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the records of sources messages of their queues, until SIGTERM or Ctrl-C."""
+    """Read records of sources into queues as messages, until SIGTERM or Ctrl-C."""
     from inturn.ingest.config import read
     from inturn.telemetry.logs import configure
     from inturn.worker.signals import end_process, stopped_by
@@ -76,14 +76,14 @@ def run(
                 each.stop_soon()
 
         stack.enter_context(monitored(chosen, [each.path for each in running], lambda: _health(running)))
-        gc.freeze()  # records come and go by the thousand: the collector need not look at the rest again and again
+        gc.freeze()  # spares the collector repeated scans of long-lived objects while records come by the thousand
         stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
         stack.callback(stop)
         with stopped_by(stop, force=end_process):
             futures = [pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for each in running]
-            # One that ends with an error, as its log and health say, ends no other. A signal that the system gives to
-            # another thread is heard when this one wakes.
+            # A source that fails (its log and health report it) does not end the others. Python runs signal handlers
+            # in the main thread, so this one wakes regularly.
             while wait(futures, limits.WORKER_LOOK_S).not_done:
                 pass
             found = {each.name: future.result() for each, future in zip(running, futures, strict=True)}
@@ -102,14 +102,14 @@ def _health(running: "list[SourceRun]") -> dict[str, Any]:
 @ingest.command()
 def check(
     config: ConfigFile,
-    limit: Annotated[int, typer.Option(help="The number of records of each source that are shown.", min=1)] = 5,
+    limit: Annotated[int, typer.Option(help="Maximum number of records per source.", min=1)] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the messages that the first records of each source would become; nothing is written or used up.
+    """Show the messages that the first records of each source would become, without writing or consuming anything.
 
-    A message of RabbitMQ or SQS cannot be read without a delivery that the broker counts, so none is: the login, the
-    queue and the settings are checked, and the number of messages is shown. Of a server's file, as 'inturn serve' has
-    it, the settings and the secrets of its webhooks are checked.
+    Messages of RabbitMQ and SQS are not read, since the broker would count a delivery; the login, the queue and the
+    settings are checked, and the number of messages is shown. For a configuration file of 'inturn serve', the settings
+    and secrets of its webhooks are checked.
     """
     from inturn.ingest.config import is_of_server, read
 
@@ -123,7 +123,7 @@ def check(
     for each in found:
         at = f"{line(each['source'])} {line(each['partition'])}"
         if "not_read" in each:
-            say(f"{at}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker would count a delivery")
+            say(f"{at}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker counts deliveries")
             continue
         said = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
         kind = "rejected: " if "rejected" in each else ""
@@ -131,7 +131,7 @@ def check(
 
 
 def _check_webhooks(config: Path, *, as_json: bool) -> None:
-    """Check the webhooks of a server's file; there are no requests yet that could be shown."""
+    """Check the webhooks in a configuration file of the server; they have no requests to show."""
     from inturn.server.config import load
 
     webhooks = [each.webhook() for each in load(config).webhooks]
@@ -141,7 +141,7 @@ def _check_webhooks(config: Path, *, as_json: bool) -> None:
     for each in webhooks:
         say(f"{line(each.name)}: webhook of queue {line(each.queue)}, signature {each.signature}")
     if not webhooks:
-        say(f"{config} has no webhooks.")
+        say(f"{config} contains no webhooks.")
 
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
@@ -177,10 +177,10 @@ def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any
 
 @ingest.command()
 def status(
-    database: Annotated[str, typer.Argument(help="DATABASE, or DATABASE#SOURCE for one source.")],
+    database: Annotated[str, typer.Argument(help="Database, or DATABASE#SOURCE for one source.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show the partitions of sources: position, owner, counts, and why one is not read."""
+    """Show the partitions of sources: position, owner, counts, and the reason if one is not read."""
     from inturn.ingest import rejecting_names, source_names
 
     path, wanted = parts(database)
@@ -188,7 +188,7 @@ def status(
         names = [wanted] if wanted else sorted({*source_names(db), *rejecting_names(db)})
         found = [row for name in names for row in _rows(db, name)]
     if wanted and not found:
-        raise InputError(f"{shown(path)} has no source {wanted!r}")
+        raise InputError(f"{shown(path)} has no source {wanted!r}; list all with 'inturn ingest status {shown(path)}'")
     if as_json:
         say_json(found)
         return
@@ -205,11 +205,11 @@ def status(
     if found:
         print_table(table)
     else:
-        say("There is no source yet.")
+        say(f"{shown(path)} has no sources.")
 
 
 def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
-    """Return the partitions of a source; those of a webhook are where its rejected requests are."""
+    """Return the partitions of a source; of a webhook, those of its rejected requests."""
     from inturn.core.source_shares import SourcePartition
     from inturn.ingest import SourceControl
 
@@ -254,10 +254,10 @@ def _row(name: str, partition: "SourcePartition", now_ms: int) -> dict[str, Any]
 @ingest.command()
 def moved(
     source: SourceAt,
-    limit: Annotated[int, typer.Option(help="The number of messages that are shown.", min=1)] = 100,
-    as_json: AsJson = False,
+    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1)] = 100,
+    as_json: AsLines = False,
 ) -> None:
-    """Show the messages that wait, since their group came from another partition before."""
+    """Show messages that wait because their group moved to another partition."""
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
@@ -267,17 +267,19 @@ def moved(
         if as_json:
             say_json({key: value for key, value in each._asdict().items() if key != "draft"})
         else:
-            came = f"came from {line(each.partition)} at {line(each.position)}"
-            say(f"{each.number} {line(each.group)}: {came}, was in {line(each.home)} since {line(each.home_position)}")
+            now = f"now from {line(each.partition)} at {line(each.position)}"
+            say(
+                f"{each.number} {line(each.group)}: {now}, before in {line(each.home)} since {line(each.home_position)}"
+            )
 
 
 @ingest.command()
 def accept(
     source: SourceAt,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; can be repeated.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group (repeatable).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let groups go on in the partition that they moved to; their messages that wait are sent."""
+    """Accept the new partition of moved groups, and send their waiting messages."""
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
@@ -291,24 +293,26 @@ def accept(
 
 @ingest.command()
 def pause(source: SourceAt, partition: Partitions = None, as_json: AsJson = False) -> None:
-    """Stop reading partitions, or all of a source."""
+    """Stop reading a source or some of its partitions."""
     _changed(source, "pause", partition or [], as_json=as_json)
 
 
 @ingest.command()
 def resume(source: SourceAt, partition: Partitions = None, as_json: AsJson = False) -> None:
-    """Go on with paused partitions."""
+    """Continue reading a paused source or some of its partitions."""
     _changed(source, "resume", partition or [], as_json=as_json)
 
 
-@ingest.command(context_settings={"ignore_unknown_options": True})  # -1 is no option
+@ingest.command(context_settings={"ignore_unknown_options": True})  # -1 is not an option
 def seek(
     source: SourceAt,
-    position: Annotated[str, typer.Argument(help="Where to go on, as JSON, such as 4711; start: from the beginning.")],
+    position: Annotated[
+        str, typer.Argument(help="Position to continue at, as JSON, such as 4711; or start for the beginning.")
+    ],
     partition: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on elsewhere; also after a partition was made again, or its position is gone."""
+    """Continue a source at another position, also if a partition was recreated or its position no longer exists."""
     from inturn.ingest.positions import NoJson
 
     try:
@@ -333,7 +337,7 @@ def _changed(source: str, act: str, partitions: list[str], *position: Any, as_js
 def _runs(
     databases: SharedDatabases, config: "IngestConfig", folder: Path, only: list[str], *, waits: bool
 ) -> list[SourceRun]:
-    """Make the sources in the databases that are there; one whose database is down begins later, if it waits."""
+    """Open the sources; with ``waits``, one whose database is unavailable is opened later."""
     found = []
     for each in _chosen(config, only):
         path, queue = split_source(each.queue, "queue", "payments")
@@ -351,7 +355,7 @@ def _runs(
 
 
 def _maker(table: "AnySource", folder: Path, queue: str) -> "Callable[[Database], Ingest]":
-    """Return the function that makes a host in a database; an invalid setting is told at once."""
+    """Return a function that creates the source's host in a database, after checking the settings."""
     from inturn.ingest import Ingest
 
     settings = ("batch", "batch_bytes", "lease_s", "once", "on_move", "max_rejected", "max_rejected_bytes")
@@ -365,5 +369,5 @@ def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":
     missing = [name for name in only if name not in known]
     if missing or not known:
         what = f"no source {missing[0]!r}" if missing else "no sources"
-        raise InputError(f"the configuration has {what}; it has: {', '.join(known) or 'none'}")
+        raise InputError(f"the configuration has {what}; existing sources: {', '.join(known) or 'none'}")
     return [each for each in config.sources if not only or each.name in only]

@@ -1,4 +1,4 @@
-"""The sources of one ``inturn ingest run``: each begins when its database is there, and waits for no other's."""
+"""The sources of one ``inturn ingest run``: each starts independently when its database is available."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ class SharedDatabases:
     """Databases that several sources use, each opened once, from any thread.
 
     Args:
-        stack: what closes them.
+        stack: closes them.
     """
 
     def __init__(self, stack: ExitStack) -> None:
@@ -34,7 +34,7 @@ class SharedDatabases:
         """Return a database.
 
         Raises:
-            StoreError: if it cannot be opened; :class:`StoreUnavailable`: if it may be there later.
+            StoreError: if it cannot be opened; :class:`StoreUnavailable`: if it may become available later.
         """
         with self._locks[path]:
             if path not in self._open:
@@ -43,16 +43,16 @@ class SharedDatabases:
 
 
 class SourceRun:
-    """A source that is read once its database is there.
+    """A source that is read once its database is available.
 
     Args:
         name: the name of the source.
         path: its database.
         databases: the databases of the command.
-        make: returns the host of the source in its database.
+        make: creates the host of the source in its database.
 
     Attributes:
-        host: the host; None: its database is not there yet.
+        host: the host; None: its database is not available yet.
     """
 
     def __init__(self, name: str, path: str, databases: SharedDatabases, make: "Callable[[Database], Ingest]") -> None:
@@ -63,25 +63,25 @@ class SourceRun:
         self._stopping = threading.Event()
 
     def begin(self) -> None:
-        """Open the database, and make the host.
+        """Open the database, and create the host.
 
         Raises:
-            StoreError: if the database cannot be opened; :class:`StoreUnavailable`: if it may be there later.
+            StoreError: if the database cannot be opened; :class:`StoreUnavailable`: if it may become available later.
             InputError: if a setting is not valid.
         """
         self.host = self._make(self._databases.opened(self.path))
 
     def note(self, error: Exception) -> None:
-        """Note why it has not begun."""
+        """Record the error that prevented the start."""
         self._trouble = str(error)
 
     def run(self, *, until: Any) -> "IngestCounts":
-        """Wait for the database, and read until stopped or, with ``caught up``, until there is nothing more."""
+        """Wait for the database, and read until stopped or, with ``caught up``, until all records are read."""
         from inturn.ingest import IngestCounts, limits
 
         pause_s = limits.INGEST_PAUSE_S
         while self.host is None:
-            _log.warning("source %s: %s; again in %.1f s", self.name, self._trouble, pause_s)
+            _log.warning("source %s: %s; retry in %.1f s", self.name, self._trouble, pause_s)
             if self._stopping.wait(pause_s):
                 return IngestCounts()
             pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
@@ -91,21 +91,21 @@ class SourceRun:
                 self.note(error)
             except Exception as error:
                 self.note(error)
-                _log.error("source %s: %s; it is not read", self.name, error)
+                _log.error("source %s: %s; it is no longer read", self.name, error)
                 raise
         if self._stopping.is_set():
             self.host.stop_soon()
         return self.host.run(until=until)
 
     def stop_soon(self) -> None:
-        """Wait and read no more."""
+        """Stop waiting and reading."""
         self._stopping.set()
         if self.host is not None:
             self.host.stop_soon()
 
     @property
     def is_ready(self) -> bool:
-        """True while the source is read and nothing is in the way."""
+        """True while the source is read without trouble."""
         return self.host is not None and self.host.report.is_ready
 
     def status(self) -> dict[str, Any]:

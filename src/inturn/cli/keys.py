@@ -1,4 +1,4 @@
-"""The commands about access keys that all servers of a PostgreSQL database share; see docs/postgres.md."""
+"""Commands about access keys that all servers of a PostgreSQL database share; see docs/postgres.md."""
 
 import os
 import secrets
@@ -15,38 +15,46 @@ from inturn.cli.texts import cell, plain_console, say, say_json
 from inturn.core.errors import InputError
 
 keys = Commands(
-    help="Access keys that all servers of a PostgreSQL database know: add, list, remove.", no_args_is_help=True
+    help="Add, list, remove and reseal the access keys of all servers of a PostgreSQL database.", no_args_is_help=True
 )
 
-At = Annotated[str, typer.Argument(metavar="DATABASE", help="The address: postgresql://….")]
+At = Annotated[str, typer.Argument(metavar="DATABASE", help="Database: postgresql://….")]
 _SERVER: Final = ("access keys need", "server")
 SealedBy = Annotated[
     Path | None,
     typer.Option(
         "--sealing-key-file",
-        help="The file with the sealing keys, the newest first; default: INTURN_SEALING_KEY_FILE, INTURN_SEALING_KEY.",
+        help="File with the sealing keys, newest first (default: INTURN_SEALING_KEY_FILE or INTURN_SEALING_KEY).",
     ),
 ]
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's public name.")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Public id of the key.")]
 
 
 @keys.command()
 def add(
     at: At,
     key_id: KeyId,
-    queues: Annotated[list[str] | None, typer.Option(help="A pattern of queues' names; default: all.")] = None,
-    actions: Annotated[list[str] | None, typer.Option(help="A pattern of actions, as in Send*; default: all.")] = None,
-    account: Annotated[str | None, typer.Option(help="Whose it is, twelve digits; default: the server's.")] = None,
-    secret_env: Annotated[str | None, typer.Option(help="The variable of the environment that has the secret.")] = None,
-    secret_file: Annotated[Path | None, typer.Option(help="The file that has it.")] = None,
+    queues: Annotated[
+        list[str] | None, typer.Option(help="Pattern of allowed queue names (repeatable; default: all).")
+    ] = None,
+    actions: Annotated[
+        list[str] | None, typer.Option(help="Pattern of allowed actions, such as Send* (repeatable; default: all).")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(help="Account id of the key (12 digits; default: the server's account).")
+    ] = None,
+    secret_env: Annotated[str | None, typer.Option(help="Environment variable with the secret.")] = None,
+    secret_file: Annotated[Path | None, typer.Option(help="File with the secret.")] = None,
     admin: Annotated[
         bool,
-        typer.Option("--admin", help="It may set attributes and permissions of every queue, whatever policies say."),
+        typer.Option(
+            "--admin", help="Allow changes of attributes and permissions of every queue, regardless of policies."
+        ),
     ] = False,
     sealing_key_file: SealedBy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a key, or change one; without a secret of yours one is made, and shown this once."""
+    """Add or change an access key; without a given secret, one is generated and printed once."""
     with needed(*_SERVER):
         import msgspec
 
@@ -59,9 +67,9 @@ def add(
     try:
         key = msgspec.convert(given | {name: each for name, each in more.items() if each}, AccessKey)
     except msgspec.ValidationError as error:
-        what = f"{str(error).partition(' - at')[0]}; an id is 1 to 128 letters, digits, or any of _ . + -"
+        what = f"{str(error).partition(' - at')[0]}; an id has 1 to 128 characters: letters, digits and _ . + -"
         is_account = account is not None and "`$.account`" in str(error)
-        msg = f"the account is {account!r}; expected are twelve digits" if is_account else what
+        msg = f"account is {account!r}; expected 12 digits" if is_account else what
         raise InputError(msg) from None
     with opened(at) as db:
         was_there = save_key(db, key, SealingKeySource(sealing_key_file).read())
@@ -76,7 +84,7 @@ def add(
 
 @keys.command("list")
 def list_(at: At, as_json: AsJson = False) -> None:
-    """All keys, without their secrets."""
+    """List the access keys, without their secrets."""
     with needed(*_SERVER):
         from inturn.server.saved_keys import keys as keys_of
     with opened(at) as db:
@@ -90,12 +98,14 @@ def list_(at: At, as_json: AsJson = False) -> None:
         patterns = (cell(", ".join(key.queues)), cell(", ".join(key.actions)))
         may = "yes" if key.admin else ""
         table.add_row(cell(key.id), *patterns, cell(key.account or "the server's"), may, cell(seal or ""))
-    plain_console().print(table if found else "There are no keys: without, servers listen to their own machines only.")
+    plain_console().print(
+        table if found else "There are no keys; without keys, servers listen only on loopback addresses."
+    )
 
 
 @keys.command()
 def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -> None:
-    """Seal the secrets of all keys with the newest sealing key; run it after a new one was put first in the file."""
+    """Seal the secrets of all keys with the newest sealing key, the first one in the file."""
     with needed(*_SERVER):
         from inturn.server.saved_keys import reseal as reseal_in
         from inturn.server.sealing import SealingKeySource
@@ -107,32 +117,32 @@ def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -
     else:
         say(f"{len(sealed)} secrets were sealed with {sealing.newest}.")
     if unopened:
-        raise InputError(f"{len(unopened)} secrets stay as they were: {'; '.join(unopened.values())}")
+        raise InputError(f"{len(unopened)} secrets were not resealed: {'; '.join(unopened.values())}")
 
 
 @keys.command()
 def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
-    """Remove a key: no server takes requests that are signed with it any more."""
+    """Remove an access key; servers then refuse requests that are signed with it."""
     with needed(*_SERVER):
         from inturn.server.saved_keys import remove_key
     with opened(at) as db:
         if not remove_key(db, key_id):
-            raise InputError(f"there is no key {key_id!r}; 'inturn keys list' shows all")
+            raise InputError(f"no key {key_id!r}; list all with 'inturn keys list'")
     if as_json:
         say_json({"id": key_id, "removed": True})
         return
-    say(f"{key_id} was removed. A server that has it in its configuration adds it again when it starts.")
+    say(f"{key_id} was removed. A server whose configuration contains the key adds it again at its start.")
 
 
 def _secret(env: str | None, file: Path | None) -> str | None:
     if env is not None and file is not None:
-        raise InputError("--secret-env and --secret-file contradict each other; give one")
+        raise InputError("--secret-env and --secret-file exclude each other; pass one")
     if env is None and file is None:
         return None
     try:
         secret = os.environ.get(env) if env is not None else (file or Path()).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: {getattr(error, 'strerror', None) or 'this is no UTF-8'}") from error
+        raise InputError(f"{file}: {getattr(error, 'strerror', None) or 'the file is not UTF-8'}") from error
     if not secret:
-        raise InputError(f"{env or file} has no secret")
+        raise InputError(f"{env or file} contains no secret")
     return secret

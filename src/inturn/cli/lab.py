@@ -1,4 +1,4 @@
-"""``inturn lab``: what each design would do with a log, as a table in the terminal, and as a page with --out."""
+"""``inturn lab``: simulate messaging designs on a log, as a table in the terminal, and as a page with --out."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,69 +20,91 @@ if TYPE_CHECKING:
 
 def lab(
     log: Annotated[
-        str | None, typer.Argument(help="The log: a file, a folder, or a queue, shop.db#payments or postgresql://…#….")
+        str | None, typer.Argument(help="Log: a file, a folder, or a queue, shop.db#payments or postgresql://…#….")
     ] = None,
     scenario: Annotated[
         str | None,
-        typer.Option(help="Instead of a log, a story: transfers, auctions, hotel, flights, webhooks, hot-group."),
+        typer.Option(help="Scenario instead of a log: transfers, auctions, hotel, flights, webhooks, hot-group."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="The column that names the group; payload.account_id looks inside.")
+        str | None, typer.Option(help="Column with the group; a nested field is a path, such as payload.account_id.")
     ] = None,
-    order: Annotated[str | None, typer.Option(help="The column with the revision, a whole number or a time.")] = None,
+    order: Annotated[str | None, typer.Option(help="Column with the revision, a whole number or a time.")] = None,
     arrival: Annotated[
-        str | None, typer.Option(help="The column with the time of arrival; default: as the rows stand, --every apart.")
+        str | None, typer.Option(help="Column with the time of arrival (default: the order of the rows, at --every).")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(help="The column with the handler times, in milliseconds; default: --handler.")
+        str | None, typer.Option(help="Column with the handler times, in milliseconds (default: --handler).")
     ] = None,
-    every: Annotated[str, typer.Option(help="Time between two arrivals, where the log has no times.")] = "1ms",
+    every: Annotated[str, typer.Option(help="Time between two arrivals if the log has no times.")] = "1ms",
     pipeline: Annotated[
         str | None,
-        typer.Option(help="The pipeline whose handler decides what is wrong: ledger.py:ledger; default: the order."),
+        typer.Option(
+            help="Pipeline that computes the correct states, ledger.py:ledger (default: only the order is compared)."
+        ),
     ] = None,
     commutes: Annotated[
         str | None,
-        typer.Option(help="A function that says whether the order of a body matters not: app.py:is_deposit."),
+        typer.Option(help="Function that returns whether the order of a body is irrelevant: app.py:is_deposit."),
     ] = None,
-    split: Annotated[bool, typer.Option("--split", help="Take those that commute out of the order of groups.")] = False,
+    split: Annotated[
+        bool,
+        typer.Option("--split", help="Remove messages for which --commutes is true from the order of their groups."),
+    ] = False,
     designs: Annotated[
-        list[str] | None, typer.Option("--design", help="Only this design; may be given again. Default: all.")
+        list[str] | None, typer.Option("--design", help="Only this design (repeatable; default: all).")
     ] = None,
-    consumers: Annotated[int | None, typer.Option(help="Consumers. Default of all knobs: the scenario's.")] = None,
-    prefetch: Annotated[int | None, typer.Option(help="Messages that a broker sends ahead.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Messages that a consumer asks for at once.")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Partitions of a topic, queues of a hash.")] = None,
+    consumers: Annotated[
+        int | None, typer.Option(help="Number of consumers (the defaults of all knobs are those of the scenario).")
+    ] = None,
+    prefetch: Annotated[
+        int | None, typer.Option(help="Number of messages that a broker sends ahead to a consumer.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Number of messages that a consumer requests at once.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="Number of partitions of a topic, or queues of a consistent hash.")
+    ] = None,
     handler: Annotated[
         str | None, typer.Option(help="Handler times: 5ms, 1ms-20ms (uniform), 20ms~0.5 (log-normal: median, sigma).")
     ] = None,
-    failures: Annotated[str | None, typer.Option(help="Share of handlings that fail and are tried again: 2%.")] = None,
-    poison: Annotated[str | None, typer.Option(help="Share of messages that always fail.")] = None,
-    crashes: Annotated[str | None, typer.Option(help="Share of handlings in which the consumer dies.")] = None,
-    restart: Annotated[str | None, typer.Option(help="Time until a dead consumer is back: 1s.")] = None,
+    failures: Annotated[
+        str | None, typer.Option(help="Share of attempts that fail and succeed when tried again: 2%.")
+    ] = None,
+    poison: Annotated[str | None, typer.Option(help="Share of messages that always fail: 2%.")] = None,
+    crashes: Annotated[str | None, typer.Option(help="Share of attempts in which the consumer crashes: 2%.")] = None,
+    restart: Annotated[str | None, typer.Option(help="Time until a crashed consumer runs again: 1s.")] = None,
     visibility: Annotated[
-        str | None, typer.Option(help="Time until what is not acknowledged comes again: 30s.")
+        str | None, typer.Option(help="Time until an unacknowledged message is delivered again: 30s.")
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Attempts until a message is given up.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Attempts after which a message is given up.")] = None,
     backoff: Annotated[str | None, typer.Option(help="Pause before another attempt: 100ms.")] = None,
-    reorder: Annotated[str | None, typer.Option(help="Longest wait of a resequencer: 10s.")] = None,
-    dedup: Annotated[str | None, typer.Option(help="Window in which a broker knows copies: 5min.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all choices.")] = None,
-    sweep: Annotated[
-        list[str] | None, typer.Option(help="Curves against a knob: consumers=1,2,4,8; may be given again.")
+    reorder: Annotated[
+        str | None, typer.Option(help="Maximum wait of a resequencer for a missing message: 10s.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="With --sweep: seeds of each point.")] = 5,
+    dedup: Annotated[str | None, typer.Option(help="Deduplication window of a broker: 5min.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.")] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(help="Values of a knob to plot results against: consumers=1,2,4,8 (repeatable).")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="With --sweep: number of seeds per point.")] = 5,
     recommend: Annotated[
         bool, typer.Option("--recommend", help="Name the cheapest design that meets --max-wrong and --p99.")
     ] = False,
-    max_wrong: Annotated[int, typer.Option(min=0, help="With --recommend: groups that may end wrong.")] = 0,
-    p99: Annotated[str, typer.Option(help="With --recommend: time within which 99% must be done.")] = "5s",
+    max_wrong: Annotated[
+        int, typer.Option(min=0, help="With --recommend: maximum number of groups with a wrong final state.")
+    ] = 0,
+    p99: Annotated[
+        str, typer.Option(help="With --recommend: maximum time within which 99% of the messages must be done.")
+    ] = "5s",
     follow: Annotated[
-        str | None, typer.Option(help="The message whose life is told: GROUP:REVISION; default: one that went wrong.")
+        str | None, typer.Option(help="Message to trace: GROUP:REVISION (default: one that went wrong).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A file for the page, such as lab.html.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the page, such as lab.html.")] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv; default: by the names.")
+        str | None,
+        typer.Option(
+            "--format", help="Format of the files: parquet, json (JSON lines) or csv (default: by their names)."
+        ),
     ] = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
@@ -90,9 +112,9 @@ def lab(
     null: Null = None,
     as_json: AsDocument = False,
 ) -> None:
-    """Say what each design would do with a log, or a scenario: wrong states, times, throughput, wasted work."""
+    """Simulate messaging designs on a log or a scenario: wrong states, times, throughput, wasted work."""
     if (log is None) == (scenario is None):
-        raise InputError("name a log or a scenario, one of them: inturn lab events.jsonl, or --scenario hotel")
+        raise InputError("expected either a log or a scenario: inturn lab events.jsonl, or inturn lab --scenario hotel")
     knobs = turned(
         {
             "consumers": consumers,
@@ -124,7 +146,7 @@ def lab(
     if scenario is not None:
         given = (group, order, arrival, duration, pipeline, commutes, format_, delimiter, quote, encoding, null)
         if any(each is not None for each in given):
-            raise InputError("a scenario brings its messages and its handler; leave the options of a log out")
+            raise InputError("a scenario has its own messages and handler; omit the options of a log")
         from inturn.lab.scenarios import scenario as scenario_named
 
         story, read = scenario_named(scenario), LabLog()
@@ -151,12 +173,14 @@ def _columns(
         if any(value is not None for value in named.values()):
             option = next(name for name, value in named.items() if value is not None)
             raise InputError(
-                f"--{option} is for files: the messages of a queue bring group, revision and time; leave it out"
+                f"--{option} is only for files, since messages of a queue have group, revision and time; omit it"
             )
         return queue_columns(None)
     if group is None or order is None:
         missing = "--group" if group is None else "--order"
-        raise InputError(f"{missing} is missing: it names the column of the {'group' if group is None else 'revision'}")
+        raise InputError(
+            f"{missing} is missing; expected the name of the column with the {'group' if group is None else 'revision'}"
+        )
     return LabColumns(group=group, order=order, arrival=arrival, duration=duration, every_us=every_us)
 
 
@@ -169,7 +193,7 @@ def _story_of(
 
     from_queue = is_queue(log)
     if from_queue and form is not None:
-        raise InputError("--format is for files; leave it out for a queue")
+        raise InputError("--format is only for files; omit it for a queue")
     rows = queue_rows(log) if from_queue else file_rows(log, columns, form, csv)
     read = lab_log(rows, columns, log, from_queue=from_queue)
     name = shown(log)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _FORMS: Final = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv"}
 _PACKED: Final = (".gz", ".bz2", ".zst", ".snappy")
 _PAGE: Final = 1_000
-"""Messages of a queue that are read at once."""
+"""The number of messages of a queue that are read at once."""
 _OFFSETS: Final = 10**8
-"""Smaller numbers in the column of arrivals are a count, such as offsets: as times they were before 1973."""
+"""Smaller numbers in the column of arrivals are counts, such as offsets; as times they would be before 1973."""
 _UNITS: Final[tuple[tuple[float, Unit], ...]] = ((1e11, "s"), (1e14, "ms"), (1e17, "us"), (float("inf"), "ns"))
 _REASONS: Final = 5
 
 Row = tuple[str, Mapping[str, Any]]
-"""A row with its place for an error, such as ``log.csv, row 7``."""
+"""A row with its place for error texts, such as ``log.csv, row 7``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +40,11 @@ class LabColumns:
     """The columns of a log.
 
     Attributes:
-        group: column of the group; a path such as ``payload.account`` looks inside.
+        group: column of the group; ``payload.account`` is a nested field.
         order: column of the revision, a whole number or a time.
-        arrival: column with the time of arrival, or an offset; None if the rows stand as they came.
+        arrival: column with the time of arrival, or an offset; None if the rows are in the order of arrival.
         duration: column of the handler times, in milliseconds; None to draw them.
-        every_us: time between two arrivals where the log has no times, in microseconds.
+        every_us: time between two arrivals if the log has no times, in microseconds.
     """
 
     group: str
@@ -56,7 +56,7 @@ class LabColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class CsvOptions:
-    """The dialect of CSV files; None stands for the usual."""
+    """The dialect of CSV files; None selects the default."""
 
     delimiter: str | None = None
     quote: str | None = None
@@ -70,8 +70,8 @@ class LabLog:
 
     Attributes:
         messages: the messages.
-        left_out: number of rows that do not fit.
-        reasons: why, for the first of them.
+        left_out: number of invalid rows.
+        reasons: the reasons of the first ones.
     """
 
     messages: "list[LabMessage]" = field(default_factory=list)
@@ -79,14 +79,14 @@ class LabLog:
     reasons: list[str] = field(default_factory=list)
 
     def leave_out(self, why: str) -> None:
-        """Count a row that does not fit."""
+        """Count an invalid row."""
         self.left_out += 1
         if len(self.reasons) < _REASONS:
             self.reasons.append(why)
 
 
 def is_queue(source: str) -> bool:
-    """Return whether a source is a queue of a database, or a database without one, which is refused later."""
+    """Return whether a source is a queue of a database; a database without one is refused later."""
     return "#" in source or "://" in source or is_database(source)
 
 
@@ -97,7 +97,7 @@ def queue_columns(columns: LabColumns | None) -> LabColumns:
 
 
 def queue_rows(source: str) -> Iterator[Row]:
-    """Return the messages of a queue that are not acknowledged, without leasing them, by their envelopes.
+    """Yield the envelopes of the unacknowledged messages of a queue, without leasing them.
 
     Raises:
         InputError: if no queue is named.
@@ -117,15 +117,15 @@ def file_rows(source: str, columns: LabColumns, form: str | None, csv: CsvOption
     """Return the rows of files: Parquet, JSON lines, or CSV with a header.
 
     Raises:
-        InputError: if nothing is there, its form is not known, it cannot be read, or it has not the columns.
+        InputError: if there are no files, their format is unknown, or they cannot be read or lack columns.
     """
     files = _files(source)
     form = form or _form_of(files[0])
     if form not in _FORMS.values():
-        raise InputError(f"--format {quoted(form)} is not known; expected parquet, json or csv")
+        raise InputError(f"--format is {quoted(form)}; expected parquet, json or csv")
     given = next((name for name in ("delimiter", "quote", "encoding", "null") if getattr(csv, name) is not None), None)
     if given and form != "csv":
-        raise InputError(f"--{given} is for CSV files, and {source} is {form}; leave it out, or add --format csv")
+        raise InputError(f"--{given} is only for CSV files, and {source} is {form}; omit it, or add --format csv")
     return _lines(files) if form == "json" else _tables(files, form, columns, csv)
 
 
@@ -134,10 +134,10 @@ def _files(source: str) -> list[Path]:
     if path.is_dir():
         found = [each for each in sorted(path.rglob("*")) if each.is_file() and each.name[0] not in "_."]
         if not found:
-            raise InputError(f"{source} has no files in it")
+            raise InputError(f"{source} contains no files; expected Parquet, JSON lines or CSV files")
         return found
     if not path.is_file():
-        raise InputError(f"there is no file or folder {source}; name a log, or shop.db#payments, or use --scenario")
+        raise InputError(f"no file or folder {source}; expected a log, a queue such as shop.db#payments, or --scenario")
     return [path]
 
 
@@ -216,15 +216,15 @@ def _check_columns(file: Path, names: Sequence[str], columns: LabColumns) -> Non
         path = getattr(columns, option)
         if path is not None and parts(path)[0] not in names:
             raise InputError(
-                f"--{option} {path!r}: {file.name} has no such column; it has {', '.join(map(repr, names)) or 'none'}"
+                f"--{option} is {path!r}; the columns of {file.name} are {', '.join(map(repr, names)) or 'none'}"
             )
 
 
 def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue: bool = False) -> LabLog:
-    """Return the messages of rows; a row that does not fit is left out and counted.
+    """Return the messages of rows; an invalid row is left out and counted.
 
     Raises:
-        InputError: if there are no rows, or none of them fits.
+        InputError: if there are no rows, or no valid ones.
     """
     from inturn.lab import LabMessage
 
@@ -246,7 +246,7 @@ def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue
             continue
         log.messages.append(found)
     if not log.messages:
-        why = f"; {log.reasons[0]}" if log.reasons else ": it is empty; name a log with at least one message"
+        why = f"; {log.reasons[0]}" if log.reasons else ": it is empty; expected a log with at least one message"
         raise InputError(f"{shown(source)} has no message for the lab{why}")
     log.messages = _timed(log.messages, arrivals, columns)
     return log
@@ -254,7 +254,7 @@ def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue
 
 def _group(value: Any) -> str:
     if value is None:
-        raise InputError("it has no group; expected a text or a whole number in the column that --group names")
+        raise InputError("the group is missing; expected a text or a whole number in the column of --group")
     group = group_text(value)
     if fault := name_fault("group", group):
         raise InputError(fault)
@@ -268,7 +268,9 @@ def _revision(value: Any) -> int:
         return int(value)
     at_us = read_us(value) if isinstance(value, str | dt.datetime) else None
     if at_us is None:
-        raise InputError(f"the revision is {quoted(repr(value))}; expected a whole number, or a time, in --order")
+        raise InputError(
+            f"the revision is {quoted(repr(value))}; expected a whole number or a time in the column of --order"
+        )
     return at_us
 
 
@@ -281,7 +283,9 @@ def _duration_us(value: Any) -> int:
         except (TypeError, ValueError):
             found = -1.0
     if not 0 <= found < 2**53:
-        raise InputError(f"the duration is {quoted(repr(value))}; expected milliseconds, 0 or more, in --duration")
+        raise InputError(
+            f"the duration is {quoted(repr(value))}; expected milliseconds, 0 or more, in the column of --duration"
+        )
     return round(found)
 
 
@@ -316,7 +320,7 @@ def _arrival(value: Any) -> LabArrival:
 
 
 def _timed(messages: "list[LabMessage]", arrivals: list[LabArrival], columns: LabColumns) -> "list[LabMessage]":
-    """Return the messages with their times: as the log has them, or one after the other where it has an order alone."""
+    """Return the messages with their times: those of the log, or evenly spaced ones if it has only an order."""
     numbers = range(len(messages))
     if arrivals and any(each.is_time for each in arrivals):
         return [

@@ -26,7 +26,7 @@ _NAMES: Final = {
     "reorder": "reorder_s",
     "dedup": "dedup_s",
 }
-"""Options whose knob has another name: the knob's has its unit."""
+"""Knobs of options with another name; the name of the knob contains its unit."""
 _COUNTS: Final = ("consumers", "prefetch", "batch", "partitions", "max_attempts", "seed")
 
 
@@ -34,7 +34,7 @@ def seconds(text: str, what: str) -> float:
     """Return a duration in seconds.
 
     Raises:
-        InputError: if it is none; ``what`` names the option.
+        InputError: if it is not valid; ``what`` names the option.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
     if found is None or found[2] not in _UNITS_S:
@@ -46,7 +46,7 @@ def part(text: str, what: str) -> float:
     """Return a share, from ``2%`` or ``0.02``.
 
     Raises:
-        InputError: if it is none.
+        InputError: if it is not valid.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
     value = -1.0 if found is None else float(found[1]) / (100 if found[2] else 1)
@@ -59,7 +59,7 @@ def handler_time(text: str) -> "UniformTime | LogNormalTime":
     """Return the distribution of the handler times: ``5ms``, ``1ms-20ms`` or ``20ms~0.5``.
 
     Raises:
-        InputError: if it is none.
+        InputError: if it is not valid.
     """
     from inturn.lab import LogNormalTime, UniformTime
 
@@ -81,7 +81,7 @@ def _ms(text: str, what: str) -> float:
 
 
 def turned(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs that options turn; an option that is None turns none.
+    """Return the knobs that options set; an option that is None sets nothing.
 
     Raises:
         InputError: if a value cannot be read.
@@ -104,7 +104,7 @@ def sweep_of(text: str) -> tuple[str, list[float]]:
     """Return the knob and the values of a sweep, ``consumers=1,2,4,8``.
 
     Raises:
-        InputError: if there is no such knob, or a value cannot be read.
+        InputError: if the knob does not exist, or a value cannot be read.
     """
     name, sign, values = text.partition("=")
     knob = name.strip().replace("-", "_")

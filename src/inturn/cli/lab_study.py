@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from inturn.lab.sweep import SweepResult
 
 MOST_READ: Final = 300_000
-"""Messages of an audited log to which others are fitted, the first ones."""
+"""The number of messages at the start of an audited log from which distributions are fitted."""
 _FITTED: Final = 10_000
-"""The most messages that are fitted to a log."""
+"""The maximum number of messages that are drawn from the fitted distributions."""
 _GAP_US: Final = 1_000
 """Time between two arrivals of a log without a clock."""
 _TRIED: Final = (1, 2, 4, 8, 16)
-"""Numbers of consumers of which a recommendation chooses, if no sweep names others."""
+"""The numbers of consumers that a recommendation tries, if no sweep sets others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ class LabDemand:
         sweeps: knobs with their values.
         seeds: seeds of each point of a sweep.
         recommend: greatest number of wrong groups and greatest p99 in seconds; None for no recommendation.
-        split: whether messages that commute leave the order of their groups.
-        follow: group and revision of the message whose life is told.
+        split: whether commuting messages are removed from the order of their groups.
+        follow: group and revision of the message to trace.
     """
 
     knobs: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def studied(scenario: "Scenario", demand: LabDemand, *, quiet: bool) -> LabStudy
 
 
 def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], source: str, *, quiet: bool) -> LabStudy:
-    """Run the lab on messages like those of a log: the same arrivals, skew, lateness, copies and handler times.
+    """Run the lab on messages similar to those of a log: in arrivals, skew, lateness, copies and handler times.
 
     Args:
         messages: group, place, clock in microseconds and handler time in milliseconds of each, in the order of arrival.
@@ -118,16 +118,16 @@ def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], so
 
     given, clock_us = list[LabMessage](), 0
     for group, place, time_us, duration_ms in messages:
-        # The clock may be that of the events: what came later did not come earlier than what came before.
+        # The clock may be that of the events, so it is made non-decreasing in the order of arrival.
         clock_us = clock_us + _GAP_US if time_us is None else max(clock_us, time_us)
         duration_us = None if duration_ms is None or duration_ms < 0 else round(duration_ms * 1_000)
         given.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
     distinct = len({(each.group, each.revision) for each in given})
     made = Scenario(
         name=source,
-        title=f"messages like those of {source}",
-        story=f"{min(distinct, _FITTED):,} messages, and copies, were drawn with the arrivals, the skew, the lateness "
-        f"and the copies of the first {len(given):,} of {source}. Handler times that it does not have are drawn too.",
+        title=f"messages similar to {source}",
+        story=f"{min(distinct, _FITTED):,} messages, and copies, were drawn with the arrivals, skew, lateness and "
+        f"copies of the first {len(given):,} messages of {source}. Missing handler times are drawn too.",
         source=source,
         messages=fitted(given, min(distinct, _FITTED)),
         pipeline=None,
@@ -152,14 +152,14 @@ def _swept(scenario: "Scenario", over: str, values: Sequence[float], seeds: int)
 
 
 class WatchedDesign:
-    """A design that reports its begin; all else is that of the design."""
+    """A design that reports its start, and otherwise behaves like the wrapped one."""
 
     def __init__(self, design: "Design", began: Any) -> None:
         self._design = design
         self._began = began
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the design has."""
+        """Return an attribute of the wrapped design."""
         return getattr(self._design, name)
 
     def simulate(self, *args: Any) -> Any:
@@ -170,7 +170,7 @@ class WatchedDesign:
 
 @contextlib.contextmanager
 def _watched_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Iterator[Scenario]":
-    """Show which design runs, at a terminal."""
+    """Show the running design at a terminal."""
     from inturn.lab.designs import default_designs
 
     console = plain_console(stderr=True)
@@ -191,7 +191,7 @@ def _watched_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Itera
 
 @contextlib.contextmanager
 def spinning(title: str, *, quiet: bool) -> Iterator[None]:
-    """Show that the block works, at a terminal."""
+    """Show a spinner at a terminal while the block runs."""
     console = plain_console(stderr=True)
     with console.status(Text(lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
         yield
@@ -203,7 +203,7 @@ def rendered(study: LabStudy, audit: "AuditLink | None" = None) -> str:
     Raises:
         SetupError: if jinja2 is missing.
     """
-    with needed("the page is made with", "lab"):
+    with needed("the page needs", "lab"):
         from inturn.lab.page import render
 
     return render(
@@ -228,7 +228,7 @@ def write_page(study: LabStudy, out: Path) -> None:
         out.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"--out {str(out)!r} cannot be written: {error.strerror}; name a file, such as lab.html"
+            f"--out {str(out)!r} cannot be written: {error.strerror}; expected a file, such as lab.html"
         ) from error
 
 
@@ -254,7 +254,7 @@ def show(study: LabStudy, console: Console, read: LabLog | None = None, out: Pat
     print_line(console, " ".join(words.input_words(result)), style="dim")
     if read and read.left_out:
         print_line(console, f"{counted(read.left_out, 'row')} left out: {'; '.join(read.reasons)}", style="yellow")
-    table = Table("design", "wrong", "99% within", "a second", "wasted", "known how", box=None, pad_edge=False)
+    table = Table("design", "wrong", "99% within", "per second", "wasted", "model basis", box=None, pad_edge=False)
     for column in table.columns[1:5]:
         column.justify = "right"
     for each in words.ranked(result):

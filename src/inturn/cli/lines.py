@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from inturn.core.errors import InputError
+from inturn.core.words import counted
 from inturn.queue.drafts import draft
 
 if TYPE_CHECKING:
@@ -19,11 +20,11 @@ BATCH_MESSAGES: Final = 1_000
 BATCH_BYTES: Final = 4_000_000
 
 Shape: TypeAlias = "Callable[[Any], Draft]"
-"""A function that makes a message of a line's value."""
+"""A function that creates a message from the value of a line."""
 
 
 class Fields(NamedTuple):
-    """Paths of the fields of a body that describe its message; ``payload.account_id`` looks inside."""
+    """Paths of the fields of a body that describe its message; ``payload.account_id`` is a nested field."""
 
     group: str | None = None
     revision: str | None = None
@@ -35,8 +36,8 @@ class Tally:
     """The messages sent so far.
 
     Attributes:
-        line: last line that was sent, or that was blank before one.
-        duplicates: number of further messages that were known already.
+        line: the last line that was sent or skipped as blank.
+        duplicates: number of messages that were not added because their deduplication id was known.
     """
 
     start: int = 1
@@ -49,41 +50,41 @@ class Tally:
     def words(self) -> str:
         """Describe what was sent, and how to continue."""
         if self.line < self.start:
-            return "Nothing was sent before that."
+            return "No message was sent."
         lines = f"Line {self.start} was" if self.line == self.start else f"Lines {self.start} to {self.line} were"
-        known = f" and {self.duplicates:,} known already" if self.duplicates else ""
-        return f"{lines} sent before that ({self.sent:,} new{known}); --start-line {self.line + 1} goes on there."
+        known = f", {counted(self.duplicates, 'duplicate')}" if self.duplicates else ""
+        return f"{lines} sent ({self.sent:,} new{known}); continue with --start-line {self.line + 1}."
 
 
 def envelope(value: Any) -> "Draft":
-    """Return the message of a line that names the parts of its envelope.
+    """Return the message of a line that is an envelope, with the fields of :data:`ENVELOPE`.
 
     Raises:
-        InputError: if the line does not.
+        InputError: if the line is not.
     """
-    expected = '{"body": …, "group": …, …}; where lines are bodies themselves, --group-field names their group'
+    expected = 'expected {"body": …, "group": …, …}; if each line is a body, pass --group-field'
     if not isinstance(value, dict):
-        raise InputError(f"it is no JSON object; a line is {expected}")
+        raise InputError(f"not a JSON object; {expected}")
     unknown = next((name for name in value if name not in ENVELOPE), None)
     if unknown is not None:
         near = get_close_matches(unknown, ENVELOPE, 1)
-        meant = f"is {near[0]!r} meant? " if near else ""
-        msg = f"{unknown!r} is no field of a message: {meant}There are {', '.join(ENVELOPE)}; a line is {expected}"
+        meant = f"; did you mean {near[0]!r}?" if near else "."
+        msg = f"unknown field {unknown!r}{meant} The fields of a message are {', '.join(ENVELOPE)}; {expected}"
         raise InputError(msg)
     if "body" not in value:
-        raise InputError(f"it has no body; a line is {expected}")
+        raise InputError(f"no body; {expected}")
     return draft(**value)
 
 
 def by_fields(fields: Fields) -> Shape:
-    """Return a function that makes messages of lines that are bodies, and takes the envelope from the given fields."""
+    """Return a function that creates messages from lines that are bodies, with the envelope from the given fields."""
     named = {name: path for name, path in fields._asdict().items() if path is not None}
 
     def shape(value: Any) -> "Draft":
         meant = {name: _field(value, path, name) for name, path in named.items()}
         known_by = meant.get("dedup_id")
         if isinstance(known_by, int) and not isinstance(known_by, bool):
-            meant["dedup_id"] = str(known_by)  # most tables number their rows
+            meant["dedup_id"] = str(known_by)  # ids of database rows are often numbers
         return draft(value, **meant)
 
     return shape
@@ -96,11 +97,15 @@ def _field(value: Any, path: str, name: str) -> Any:
         found = value
         for part in path.split("."):
             if not isinstance(found, dict) or part not in found:
-                has = f"; it has {', '.join(map(repr, value))}" if isinstance(value, dict) else ", it is no JSON object"
-                raise InputError(f"it has no field {path!r} for the {name}{has}")
+                has = (
+                    f"; existing fields: {', '.join(map(repr, value))}"
+                    if isinstance(value, dict)
+                    else "; not a JSON object"
+                )
+                raise InputError(f"no field {path!r} for the {name}{has}")
             found = found[part]
     if found is None:
-        raise InputError(f"its {path!r} is null, where the {name} is expected")
+        raise InputError(f"{path!r} is null; expected the {name}")
     return found
 
 
@@ -112,13 +117,13 @@ def send_lines(
     Args:
         queue: target queue.
         lines: one JSON value each; blank lines are skipped.
-        shape: function that makes a message of a value.
-        tally: updated during the work, so that it is right when this raises.
+        shape: function that creates a message from a value.
+        tally: updated after each batch, so that it is valid when this raises.
         seen: called after each line with its number of bytes.
-        wait_s: how long each batch waits for room, in seconds.
+        wait_s: maximum time for which each batch waits for room, in seconds.
 
     Raises:
-        InputError: if a line is no message; the lines before it are sent.
+        InputError: if a line is not a valid message; the lines before it are sent.
     """
     most = min(BATCH_MESSAGES, queue.info().settings.max_depth or BATCH_MESSAGES)
     batch: list[Draft] = []
@@ -155,5 +160,5 @@ def _value(line: bytes, *, is_first: bool) -> Any:
         return msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf") if is_first else line)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         start = line.strip()[:60].decode(errors="replace")
-        msg = f"it is not JSON: {error}; it begins with {start!r}. Expected is one JSON value on each line"
+        msg = f"not JSON: {error}; the line begins with {start!r}. Expected one JSON value per line"
         raise InputError(msg) from error

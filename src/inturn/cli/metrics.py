@@ -1,4 +1,4 @@
-"""The page for Prometheus of the commands that run until they are stopped."""
+"""The page for Prometheus of commands that run until they are stopped."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def metrics_page(
     databases: "Sequence[HasFigures]", workers: "Callable[[], Sequence[Mapping[str, Any]]]"
 ) -> "Callable[[], bytes]":
-    """Return the function that makes the page for Prometheus or, if its client is not installed, says so."""
+    """Return a function that renders the page for Prometheus; without the client installed, it raises SetupError."""
     try:
         from inturn.telemetry.collector import MetricsCollector, page
     except ModuleNotFoundError as error:

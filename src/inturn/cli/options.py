@@ -1,4 +1,4 @@
-"""The options that several commands have."""
+"""Options that several commands share."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -10,37 +10,41 @@ if TYPE_CHECKING:
     from inturn.spark.local.csv import Dialect
 
 TABLE_ROWS: Final = 100
-"""Number of rows that are shown as a table, unless --limit says another."""
+"""The number of rows that a table shows by default; --limit changes it."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="The file, such as shop.db, or postgresql://….")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+DatabaseAt = Annotated[str, typer.Argument(metavar="DATABASE", help="Database: shop.db or postgresql://….")]
 StoreAt = Annotated[
     str,
-    typer.Argument(
-        help="The store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."
+    typer.Argument(help="Store: a directory, or DATABASE#PIPELINE, such as shop.db#ledger or postgresql://…#ledger."),
+]
+AsDocument = AsJson
+AsLines = Annotated[bool, typer.Option("--json", help="Print one JSON document per line.")]
+PipelineAt = Annotated[str, typer.Argument(help="Location of the pipeline: ledger.py:ledger or package.module:name.")]
+GroupName = Annotated[str, typer.Argument(help="Name of the group.")]
+Groups = Annotated[list[str] | None, typer.Argument(help="Names of groups; or select groups with options.")]
+All = Annotated[bool, typer.Option("--all", help="Select all groups to which the command applies.")]
+ErrorLike = Annotated[
+    str | None,
+    typer.Option(
+        "--error", help="Select groups by the last line of the error: a shell pattern, such as 'ValueError*'."
     ),
 ]
-AsDocument = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-PipelineAt = Annotated[str, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")]
-GroupName = Annotated[str, typer.Argument(help="The group.")]
-Groups = Annotated[list[str] | None, typer.Argument(help="The groups, by name; or select them by options.")]
-All = Annotated[bool, typer.Option("--all", help="Select all groups to which the decision applies.")]
-ErrorLike = Annotated[
-    str | None, typer.Option("--error", help="Select by the last line of the error: a shell pattern, 'ValueError*'.")
-]
 GroupLike = Annotated[
-    list[str] | None, typer.Option("--group", help="Select by name: a shell pattern, 'eu-*'; may be repeated.")
+    list[str] | None,
+    typer.Option("--group", help="Select groups by name: a shell pattern, such as 'eu-*' (repeatable)."),
 ]
-YesToMany = Annotated[bool, typer.Option("--yes", help="Do not ask before a decision about many groups.")]
+YesToMany = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Limit = Annotated[
-    int | None, typer.Option(help=f"How many at most; default: all, of a table {TABLE_ROWS}.", min=1, max=10**9)
+    int | None,
+    typer.Option(help=f"Maximum number of results (default: all; {TABLE_ROWS} in a table).", min=1, max=10**9),
 ]
-Delimiter = Annotated[str | None, typer.Option(help="CSV: what separates values; default: a comma.")]
+Delimiter = Annotated[str | None, typer.Option(help="CSV delimiter (default: a comma).")]
 Quote = Annotated[
-    str | None, typer.Option(help="CSV: what is around values; default: a double quote; '' is for files without.")
+    str | None, typer.Option(help="CSV quote character; '' for files without quotes (default: a double quote).")
 ]
-Encoding = Annotated[str | None, typer.Option(help="CSV: the encoding of the text; default: UTF-8.")]
-Null = Annotated[str | None, typer.Option(help="CSV: a text that means nothing is there, beside the empty one: NA.")]
+Encoding = Annotated[str | None, typer.Option(help="CSV character encoding (default: UTF-8).")]
+Null = Annotated[str | None, typer.Option(help="CSV text read as null, besides the empty value, such as NA.")]
 
 
 def dialect_of(
@@ -49,24 +53,24 @@ def dialect_of(
     """Return the dialect of CSV files; None if no option is given.
 
     Raises:
-        InputError: if an option is invalid, or the files have another form.
+        InputError: if an option is invalid, or the files are not CSV.
     """
     given = {"delimiter": delimiter, "quote": quote, "encoding": encoding, "null": null}
     said = {name: value for name, value in given.items() if value is not None}
     if not said:
         return None
     if not csv:
-        raise InputError(f"--{next(iter(said))} is for CSV files; leave it out, or add --format csv")
+        raise InputError(f"--{next(iter(said))} is only for CSV files; omit it, or add --format csv")
     from inturn.spark.local.csv import Dialect
 
     return Dialect(**said)
 
 
 def check_selects(names: list[str] | None, groups: list[str] | None, error: str | None, *, every: bool) -> None:
-    """Check that options of a command about groups select some.
+    """Check that at least one option selects groups.
 
     Raises:
         InputError: if none of them is given.
     """
     if not (names or groups or error is not None or every):
-        raise InputError("no group is selected; name groups, or give --group, --error or --all")
+        raise InputError("no group is selected; name groups, or pass --group, --error or --all")

@@ -1,4 +1,4 @@
-"""The commands about groups that wait for a person: list, explain, decide."""
+"""Commands about groups that wait for a decision of an operator: list, explain, decide."""
 
 import contextlib
 import datetime as dt
@@ -42,29 +42,33 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.journal import Counts
     from inturn.core.pipeline.results import FailingRow
 
-parked = Commands(help="Groups that are parked or wait: list, show, decide.", no_args_is_help=True)
+parked = Commands(help="List and show parked or waiting groups, and decide about them.", no_args_is_help=True)
 
-By = Annotated[str, typer.Option(help="Who decides; default: the user who is logged in.")]
-Why = Annotated[str, typer.Option(help="Why, in words; kept with the decision.")]
-Revision = Annotated[int | None, typer.Option(help="The message that is meant; default: the first that is held.")]
+By = Annotated[str, typer.Option(help="User who decides (default: the login name).")]
+Why = Annotated[str, typer.Option(help="Reason, stored with the decision.")]
+Revision = Annotated[int | None, typer.Option(help="Message with this revision (default: the first held message).")]
 IfRevision = Annotated[
     int | None,
-    typer.Option(help="Only if the group is at this revision: the one that failed, or the first that is missing."),
+    typer.Option(help="Decide only if the group stopped at this revision: the failed or the first missing one."),
 ]
-IfEpoch = Annotated[int | None, typer.Option(help="Only if that revision is of this epoch.")]
+IfEpoch = Annotated[int | None, typer.Option(help="Decide only if the group stopped in this epoch.")]
 IfDigest = Annotated[
-    str | None, typer.Option(help="Only if it failed at the message of this digest; see parked show --json.")
+    str | None, typer.Option(help="Decide only if the failed message has this digest; see parked show --json.")
 ]
-Id = Annotated[str | None, typer.Option("--id", help="The same by its deduplication id.")]
+Id = Annotated[str | None, typer.Option("--id", help="Message with this deduplication id.")]
 Definition = Annotated[
-    str | None, typer.Option("--pipeline", help="ledger.py:ledger; take the decision now, if nobody is running.")
+    str | None,
+    typer.Option(
+        "--pipeline", help="Pipeline, such as ledger.py:ledger: apply the decision here if no process applies it."
+    ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what the handler of --pipeline would do; write nothing.")
+    bool, typer.Option("--dry-run", help="Show the result with the handler of --pipeline, without writing anything.")
 ]
-Sample = Annotated[int, typer.Option(min=0, help="How many groups of each outcome a dry run shows in full.")]
+Sample = Annotated[int, typer.Option(min=0, help="With --dry-run: number of groups of each outcome to show in full.")]
 WaitS = Annotated[
-    float, typer.Option("--wait-s", help="How long to wait until a running worker or stream takes it, in seconds.")
+    float,
+    typer.Option("--wait-s", help="Wait this many seconds for a running worker or stream to apply the decision."),
 ]
 
 
@@ -72,12 +76,12 @@ WaitS = Annotated[
 def list_(
     store: StoreAt, error: ErrorLike = None, group: GroupLike = None, limit: Limit = None, as_json: AsJson = False
 ) -> None:
-    """List the groups that are parked, given up or waiting, the longest wait first; then failing deliveries."""
+    """List groups that are parked, given up or waiting, the longest wait first, and failing deliveries."""
     selection = Selection((), patterns(group), error, is_all=True)
     most = limit if as_json else limit or TABLE_ROWS
     with look_into(store) as look:
         for path, why in look.strays():
-            say(f"{line(path)} is passed over: {line(why)}. `inturn parked tidy` moves it aside.", err=True)
+            say(f"{line(path)} is ignored: {line(why)}; move it aside with `inturn parked tidy`.", err=True)
         chosen = (each for each in look.briefs() if selection.matches(each.group, each.error or None))
         found, total = look.longest_waits(chosen, most)
         failing = (each for each in look.failing() if selection.matches(each.group, each.error))
@@ -91,7 +95,7 @@ def list_(
 
 
 def _say_left(most: int, left: "Mapping[str, int]") -> None:
-    """Say how many are not shown, of each kind."""
+    """Print the number of entries of each kind that are not shown."""
     parts = [f"the first {most:,} of {most + count:,} {what}" for what, count in left.items() if count > 0]
     if parts:
         say_cut(" and ".join(parts))
@@ -105,9 +109,13 @@ def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", coun
     now = dt.datetime.now(dt.UTC)
     for post in failing:
         why = f"{last_line(post.error)}; failed {counted(post.attempts, 'time')}"
-        next_try = f"tried again {when(post.next_try, now)}" if post.next_try else "not tried again: see redeliver"
+        next_try = (
+            f"tried again {when(post.next_try, now)}"
+            if post.next_try
+            else "no further attempts: see inturn parked redeliver"
+        )
         table.add_row(cell(post.group), post.status, counted(post.outputs, "output"), "", cell(f"{why}, {next_try}"))
-    plain_console().print(table if found or failing else "No group is parked or waits.")
+    plain_console().print(table if found or failing else "No group is parked or waiting.")
     if counts is not None:
         say(_books(counts))
 
@@ -122,7 +130,7 @@ def _books(counts: "Counts") -> str:
 
 @parked.command()
 def tidy(store: StoreAt, as_json: AsJson = False) -> None:
-    """Move files that lie among the decisions and are none aside, to decisions/aside."""
+    """Move files that are not decisions from the folder decisions to decisions/aside."""
     with look_into(store) as look:
         moved = look.move_strays()
     if as_json:
@@ -131,20 +139,20 @@ def tidy(store: StoreAt, as_json: AsJson = False) -> None:
     for path, why in moved:
         say(f"moved {line(path)} to decisions/aside: {line(why)}.")
     if not moved:
-        say("All that lies among the decisions is one.")
+        say("Nothing to move: all files in the folder are decisions.")
 
 
 @parked.command()
 def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json: AsJson = False) -> None:
-    """Deliver outputs again that were refused for good: of the named groups, or with --all of every group."""
+    """Deliver permanently refused outputs again, of the named groups or with --all of every group."""
     if every == bool(groups):
-        raise InputError("name groups, or give --all")
+        raise InputError("no group is selected; name groups, or pass --all alone")
     with look_into(store) as look:
         count = look.redeliver(groups or None)
     if as_json:
         say_json({"groups": count})
     else:
-        say(f"{counted(count, 'group')} will be delivered as soon as a worker with deliver= runs.")
+        say(f"{counted(count, 'group')} will be delivered again by the next worker with deliver=.")
 
 
 @parked.command()
@@ -166,7 +174,7 @@ def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
 def replace(
     store: StoreAt,
     group: GroupName,
-    content: Annotated[str, typer.Option(help="The new content as JSON, or @FILE; fields left out stay as they are.")],
+    content: Annotated[str, typer.Option(help="New content as JSON, or @FILE; omitted fields are not changed.")],
     revision: Revision = None,
     id_: Id = None,
     if_revision: IfRevision = None,
@@ -179,14 +187,14 @@ def replace(
     dry_run: DryRunOption = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a held message other content; the old one is kept with the decision."""
+    """Replace the content of a held message; the old content is stored with the decision."""
     text = Path(content[1:]).read_text(encoding="utf-8") if content.startswith("@") else content
     try:
         new = json.loads(text)
     except ValueError as error:
         raise InputError(f"--content {text!r} is not JSON: {error}") from error
     if not isinstance(new, dict):
-        raise InputError(f"--content {text!r} is not an object with the message's fields")
+        raise InputError(f"--content {text!r} is not a JSON object; expected the fields of the message")
     how = DecisionOptions(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
     seen = Seen(if_revision, if_epoch, if_digest)
     _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new, seen=seen)
@@ -213,7 +221,7 @@ def drop(
     yes: YesToMany = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reject the message on which a group is parked, and go on behind it; for one group, or for many."""
+    """Reject the message at which a group is parked, and continue after it; for one group or many."""
     how = DecisionOptions(
         by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
     )
@@ -221,7 +229,7 @@ def drop(
     if which.name is not None:
         _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_, seen=seen)
     elif revision is not None or id_ is not None:
-        raise InputError("--revision and --id mean one message; name its group alone, or leave them out")
+        raise InputError("--revision and --id select one message; name its group alone, or omit them")
     else:
         _decide_about(store, DecisionAction.DROP, which, how, seen)
 
@@ -251,16 +259,19 @@ def _simple(action: DecisionAction, text: str) -> None:
         which = Which(groups or [], every, error, group or [])
         _decide_about(store, action, which, how, Seen(if_revision, if_epoch, if_digest))
 
-    parked.command(action.value, help=f"{text} For one group, or for many.")(command)
+    parked.command(action.value, help=text)(command)
 
 
-_simple(DecisionAction.SKIP, "Go past the missing revisions in front of what a group holds.")
-_simple(DecisionAction.RESUME, "Try a failed group's message again, or let a gap be waited for once more.")
-_simple(DecisionAction.GIVE_UP, "Reject what a group holds and all that comes later.")
+_simple(DecisionAction.SKIP, "Skip the missing revisions before the held messages of a group; for one group or many.")
+_simple(
+    DecisionAction.RESUME,
+    "Try the failed message of a group again, or wait again for missing revisions; for one group or many.",
+)
+_simple(DecisionAction.GIVE_UP, "Reject the held and all later messages of a group; for one group or many.")
 
 
 def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
-    """Where a group stands, what it waits for and since when, in plain words."""
+    """Explain the position of a group, what it waits for and since when."""
     with look_into(store) as look:
         said = look.explain(group)
         if as_json:
@@ -289,7 +300,7 @@ class Which(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The name, if it is all that selects."""
+        """The name, if it is the only criterion."""
         return self.names[0] if len(self.names) == 1 and not (self.every or self.error or self.groups) else None
 
 
@@ -298,14 +309,14 @@ def _decide_about(store: str, action: DecisionAction, which: Which, how: Decisio
         _decide(store, which.name, action, how, seen=seen)
         return
     if seen != Seen():
-        raise InputError("--if-revision and its like say where one group is; name that group alone")
+        raise InputError("--if-revision, --if-epoch and --if-digest apply to one group; name that group alone")
     check_selects(which.names, which.groups, which.error, every=which.every)
     selected = {"group": which.groups, "error": which.error, "all": which.every}
     decide_many(store, action, which.names, how, **selected)
 
 
 def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions, **meant: Any) -> None:
-    """Decide about one group, and ensure that it is taken: by the running process, or by a step of our own."""
+    """Decide about one group, and wait until the decision is applied by the running process or by this command."""
     with look_into(store) as look:
         decision = look.decision(action, group, by=how.author, why=how.why, **meant)
         draft = DecisionDraft(action, [decision])
@@ -318,7 +329,7 @@ def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions
         document = {"action": action.value, "group": group, "decision": decision.name}
         say_json(document | {"taken": not report.pending, "void": void})
     elif report.pending:
-        say(f"{action}: recorded as {decision.name}; {takes} (or give --pipeline to take it now).")
+        say(f"{action}: recorded as {decision.name}; {takes} (or pass --pipeline to apply it now).")
     elif void:
         say(f"{action}: void, {line(void)}")
     else:

@@ -44,48 +44,48 @@ def split(at: str) -> tuple[str, str]:
     if path and name:
         return path, name
     there = _there(path, queues) if path else None
-    known = "" if there is None else f"; there are in it: {', '.join(there) or 'none'}"
+    known = "" if there is None else f"; existing queues: {', '.join(there) or 'none'}"
     such = there[0] if there else "payments"
-    msg = f"{shown(at)!r} names no queue: write DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{such}{known}"
+    msg = f"{shown(at)!r} names no queue; expected DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{such}{known}"
     raise InputError(msg)
 
 
 @contextmanager
 def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
-    """Open the database in a file or at an address; make it only with ``create``.
+    """Open the database in a file or at an address; create it only with ``create``.
 
     Raises:
-        StoreError: if it does not exist; the text names those that do.
+        StoreError: if it does not exist; the text names existing ones.
     """
     from inturn.database import open as open_database
 
     if path == ":memory:":
-        raise InputError("a database in memory would end with this command; name a file, such as shop.db")
+        raise InputError("a database in memory would end with this command; pass a file, such as shop.db")
     check_no_directory(checked_target(path))
     try:
         db = open_database(path, create=create)
     except StoreError as error:
         if "://" in path or Path(path).is_file():
             raise
-        made = f"'inturn queue create {shown(path)}#NAME' makes one"
-        raise type(error)(f"{error}; {_near(path)}. {made}") from error
+        made = f"create it with 'inturn queue create {shown(path)}#NAME'"
+        raise type(error)(f"{error}; {_near(path)}; {made}") from error
     with db:
         yield db
 
 
 def make_absent(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -> None:
-    """Make a database that is not there yet, with all of these queues at once.
+    """Create a database that does not exist yet, with all of these queues in one transaction.
 
-    In a database that has queues nothing is made: a name that it lacks is more likely a slip of the pen.
+    In a database that has queues nothing is created: a missing name is more likely a typing error.
 
     Args:
         path: the database.
         queues: names of the queues.
-        is_quiet: whether nothing is said of it, where standard error is for other lines.
+        is_quiet: whether to print nothing, because standard error is used for log lines.
 
     Raises:
-        InputError: if a name is not valid; no queue is made then.
-        StoreError: if it cannot be made.
+        InputError: if a name is not valid; no queue is created then.
+        StoreError: if it cannot be created.
     """
     from inturn.database import open as open_database
 
@@ -97,12 +97,12 @@ def make_absent(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -
         for name in made:
             db.create(name, tx=tx)
     if not is_quiet:
-        say(f"{shown(path)} had no queues yet; made {', '.join(map(line, made))}.", err=True)
+        say(f"{shown(path)} had no queues; created {', '.join(map(line, made))}.", err=True)
 
 
 @contextmanager
 def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
-    """Open the named queue; make it only with ``create``."""
+    """Open the named queue; create it only with ``create``."""
     path, name = split(at)
     with opened(path, create=create) as db:
         yield db.queue(name, create=create)
@@ -121,7 +121,7 @@ def look_into(store: str) -> "Decider":
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
-            raise NoSuchDatabase(f"there is no database {path!r}; {_near(path)}")
+            raise NoSuchDatabase(f"no database {path!r}; {_near(path)}")
         return look(path, name)
     check_store(path if store.endswith("#") else store)
     from inturn.spark.driver.inspection import SparkInspector
@@ -130,15 +130,15 @@ def look_into(store: str) -> "Decider":
 
 
 def check_store(store: str, *, create: bool = False) -> None:
-    """Refuse an argument that is no directory, before Spark or pyarrow is used: a database, another file, nothing.
+    """Check, before Spark or pyarrow is used, that an argument is a directory.
 
     Args:
         store: argument of the command; a URI that Spark writes is left to Spark.
-        create: whether an absent store will be made.
+        create: whether a missing store will be created.
 
     Raises:
         InputError: if it is a database; the text names its pipelines.
-        StoreError: if it is another file, or does not exist.
+        StoreError: if it is any other file, or does not exist.
     """
     if is_address(checked_target(store)):
         raise InputError(_names_no_pipeline(store))
@@ -147,14 +147,14 @@ def check_store(store: str, *, create: bool = False) -> None:
     if Path(store).is_file():
         if is_database(store):
             raise InputError(_names_no_pipeline(store))
-        raise StoreError(f"{store} is a file, and neither a store, which is a directory, nor a database")
+        raise StoreError(f"{store} is a file; expected a store, which is a directory, or a database")
     if not create:
-        msg = f"there is no store {store!r}: write the directory of one, or DATABASE#PIPELINE, such as shop.db#ledger"
+        msg = f"no store {store!r}; expected the directory of a store, or DATABASE#PIPELINE, such as shop.db#ledger"
         raise StoreError(msg)
 
 
 def is_store(store: str) -> bool:
-    """Return whether an argument names what Spark writes: a directory, or a URI that is no database's."""
+    """Return whether an argument names a store on Spark: a directory, or a URI that is not a database address."""
     return Path(store).is_dir() or ("://" in store and not is_address(checked_target(store)))
 
 
@@ -175,7 +175,7 @@ def check_no_directory(path: str) -> None:
         StoreError: if it is one.
     """
     if "://" not in path and Path(path).is_dir():
-        raise StoreError(f"{path!r} is a directory, and no database; the store in a directory is named without #")
+        raise StoreError(f"{path!r} is a directory, not a database; name the store in a directory without #")
 
 
 def is_database(path: str) -> bool:
@@ -205,15 +205,15 @@ def _there(path: str, names: "Callable[[Database], list[str]]") -> list[str] | N
 def _names_no_pipeline(path: str) -> str:
     there = _there(path, pipelines)
     such = there[0] if there else "PIPELINE"
-    known = "" if there is None else f"; its pipelines: {', '.join(there)}" if there else "; it has no pipelines yet"
-    return f"{shown(path)} is a database, and names no pipeline: write {shown(path)}#{such}{known}"
+    known = "" if there is None else f"; existing pipelines: {', '.join(there) or 'none'}"
+    return f"{shown(path)} is a database; name a pipeline of it, such as {shown(path)}#{such}{known}"
 
 
 def _near(path: str) -> str:
-    """Return a text with the SQLite files beside a path, ten at most."""
+    """Return a text with the SQLite files in the directory of a path, at most ten."""
     found: list[str] = []
     with suppress(OSError):
         for each in sorted(Path(path).parent.iterdir()):
             if len(found) < 10 and each.is_file() and is_database(str(each)):
                 found.append(each.name)
-    return f"in its directory there are: {', '.join(found) or 'none'}"
+    return f"databases in its directory: {', '.join(found) or 'none'}"

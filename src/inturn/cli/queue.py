@@ -1,6 +1,6 @@
-"""The commands about queues: make, configure, list, show, empty, remove; redrive.
+"""Commands about queues: create, configure, list, show, purge, delete; redrive.
 
-Only ``create`` makes a queue or a database.
+Only ``create`` creates a queue or a database.
 """
 
 import datetime as dt
@@ -22,60 +22,81 @@ from inturn.core.errors import InputError
 from inturn.core.queue.messages import QueueInfo, QueueSettings, first_number
 from inturn.core.words import counted
 
-queue = Commands(help="Queues in a database: create, configure, list, show, purge, delete.", no_args_is_help=True)
+queue = Commands(
+    help="Create, configure, list, show, purge and delete queues of a database, and park and resume their groups.",
+    no_args_is_help=True,
+)
 
-QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="The queue, such as shop.db#payments.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Limit = Annotated[int, typer.Option(help="How many at most.", min=1, max=limits.READ_MESSAGES)]
+QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="Queue, such as shop.db#payments.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Limit = Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=limits.READ_MESSAGES)]
 
 
 @queue.command()
 def create(
     at: QueueAt,
     visibility_timeout_s: Annotated[
-        float | None, typer.Option(help="How long a received message stays with its receiver; default: 30.")
+        float | None, typer.Option(help="Lease of a received message in seconds (default: 30).")
     ] = None,
-    delay_s: Annotated[float | None, typer.Option(help="How long a sent message is hidden at first.")] = None,
+    delay_s: Annotated[
+        float | None, typer.Option(help="Seconds for which a sent message is hidden (default: 0).")
+    ] = None,
     retention_s: Annotated[
-        float | None, typer.Option(help="How long a message is kept; default: until it is acknowledged.")
+        float | None,
+        typer.Option(
+            help="Seconds after which a message is deleted, even if unacknowledged (default: kept until acknowledged)."
+        ),
     ] = None,
     keep_for: Annotated[
         str | None,
-        typer.Option(help="Keep acknowledged messages in the log so long after their send, such as '30 days'."),
+        typer.Option(help="Keep acknowledged messages in the log for this time after their send, such as '30 days'."),
     ] = None,
     keep_bytes: Annotated[
         int | None,
-        typer.Option(help="Keep so many bytes of the log's bodies, the newest; of both limits the first counts."),
+        typer.Option(
+            help="Maximum size of the bodies in the log, in bytes; with --keep-for, the limit reached first applies."
+        ),
     ] = None,
     dedup_window_s: Annotated[
-        float | None, typer.Option(help="How long a deduplication id is remembered; default: 300.")
+        float | None, typer.Option(help="Seconds for which a deduplication id is remembered (default: 300).")
     ] = None,
-    dedup_for_ever: Annotated[bool, typer.Option("--dedup-for-ever", help="Remember them for ever.")] = False,
+    dedup_for_ever: Annotated[
+        bool, typer.Option("--dedup-for-ever", help="Remember deduplication ids for ever.")
+    ] = False,
     dedup_scope: Annotated[
         Literal["queue", "group"] | None,
-        typer.Option(help="Whether the same id in another group is the same message; default: queue, it is."),
+        typer.Option(help="Scope in which a deduplication id is unique (default: queue)."),
     ] = None,
     content_dedup: Annotated[
-        bool, typer.Option("--content-dedup", help="Know a message without an id by the SHA-256 of its body.")
+        bool,
+        typer.Option(
+            "--content-dedup", help="Use the SHA-256 of the body as the deduplication id of messages without one."
+        ),
     ] = False,
     dead_letter: Annotated[
-        str | None, typer.Option(help="The queue of the same database that takes what was received too often.")
+        str | None, typer.Option(help="Queue of the same database to which messages move after --max-receives.")
     ] = None,
-    max_receives: Annotated[int | None, typer.Option(help="How often a message is received before that.")] = None,
-    max_depth: Annotated[int | None, typer.Option(help="The most messages that it takes; default: any number.")] = None,
+    max_receives: Annotated[
+        int | None, typer.Option(help="Number of receives before a message moves to the dead-letter queue.")
+    ] = None,
+    max_depth: Annotated[
+        int | None, typer.Option(help="Maximum number of messages in the queue (default: unlimited).")
+    ] = None,
     retry_delay_s: Annotated[
-        float | None, typer.Option(help="How long a message is hidden after its first failed attempt; default: 0.")
+        float | None,
+        typer.Option(help="Seconds for which a message is hidden after its first failed attempt (default: 0)."),
     ] = None,
     retry_growth: Annotated[
-        float | None, typer.Option(help="Multiply that by this for each further attempt; default: 2.")
+        float | None, typer.Option(help="Factor of the retry delay for each further attempt (default: 2).")
     ] = None,
-    retry_max_s: Annotated[float | None, typer.Option(help="The longest such delay; default: 60.")] = None,
+    retry_max_s: Annotated[float | None, typer.Option(help="Maximum retry delay in seconds (default: 60).")] = None,
     retry_jitter: Annotated[
-        float | None, typer.Option(help="Shorten it by chance, by up to this part of it; default: 0.2.")
+        float | None,
+        typer.Option(help="Maximum fraction by which the retry delay is randomly shortened (default: 0.2)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a queue, and the database if it is not there; one that is there stays as it is."""
+    """Create a queue, and its database if it does not exist; an existing queue is not changed."""
     given = {
         "visibility_timeout_s": visibility_timeout_s,
         "delay_s": delay_s,
@@ -96,7 +117,7 @@ def create(
     meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if dedup_for_ever:
         if dedup_window_s is not None:
-            raise InputError("--dedup-window-s and --dedup-for-ever contradict each other; give one")
+            raise InputError("--dedup-window-s and --dedup-for-ever exclude each other; pass one")
         meant["dedup_window_s"] = None
     settings = QueueSettings(**meant) if meant else None
     path, name = split(at)
@@ -106,7 +127,7 @@ def create(
     if as_json:
         say_json(_document(info) | {"created": not was_there})
     else:
-        say(f"{shown(at)} is there already; nothing was changed." if was_there else f"{shown(at)} was made.")
+        say(f"{shown(at)} exists already; nothing was changed." if was_there else f"{shown(at)} was created.")
 
 
 @queue.command()
@@ -116,12 +137,12 @@ def configure(
         list[str],
         typer.Argument(
             metavar="SETTING=VALUE…",
-            help="Such as max_depth=10000, keep_for='30 days' or retention_s=null; 'queue show' lists all.",
+            help="Settings, such as max_depth=10000, keep_for='30 days' or retention_s=null; see 'inturn queue show'.",
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Change the named settings of a queue; the others stay."""
+    """Change settings of a queue."""
     with queue_at(at) as there:
         there.configure(**dict(map(_change, changes)))
         info = there.info()
@@ -133,12 +154,12 @@ def configure(
 
 @queue.command("list")
 def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
-    """All queues of a database: how much is in them, how many groups are parked, and who reads them."""
+    """List the queues of a database, with the numbers of messages and parked groups, and their readers."""
     path, name = parts(database)
     if name:
         raise InputError(
-            f"{shown(database)!r} names a queue: 'inturn queue list {shown(path)}' lists all, "
-            "'inturn queue show' shows one"
+            f"{shown(database)!r} names a queue; use 'inturn queue show' for one queue, "
+            f"or 'inturn queue list {shown(path)}' for all"
         )
     with opened(path) as db:
         queues = [db.queue(each, create=False) for each in db.queues()]
@@ -160,7 +181,7 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
 
 @queue.command()
 def show(at: QueueAt, as_json: AsJson = False) -> None:
-    """Show a queue's settings, how much is in it, and its readers."""
+    """Show the settings, depth, parked groups and readers of a queue."""
     with queue_at(at) as there:
         info, parked, count = there.info(), there.parked(), there.depth().parked
     if as_json:
@@ -168,25 +189,25 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
         about = {"parked_groups": count, "parked": held}
         say_json(_document(info) | about | {"unmatched_resources": _unmatched_resources(info.settings)})
         return
-    say(f"{shown(at)}: {counted(info.depth, 'message')}, made at {clock_time(info.created_ms)}")
+    say(f"{shown(at)}: {counted(info.depth, 'message')}, created at {clock_time(info.created_ms)}")
     _say_settings(info.settings)
     for resource in _unmatched_resources(info.settings):
-        say(f"  policy: the resource '{line(resource)}' is no ARN and matches nothing")
+        say(f"  policy: the resource '{line(resource)}' is not a valid ARN and matches no queue")
     for group, note, parked_ms in parked:
         say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
     if count > len(parked):
-        say(f"  These are the first {len(parked):,} of {count:,} parked groups.")
+        say(f"  Shown: the first {len(parked):,} of {count:,} parked groups.")
     for reader, position in sorted(info.readers.items()):
         say(f"  reader {reader} has read up to {position}, {counted(lag(info, position), 'message')} behind")
 
 
 @queue.command()
 def purge(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Remove all messages of a queue, received ones too, and forget its deduplication ids."""
+    """Remove all messages of a queue, including those in flight, and its deduplication ids."""
     with queue_at(at) as there:
         count = counted(there.depth().messages, "message")
         confirm_loss(
-            f"Remove {count} from {shown(at)}, with those that are in flight, for good?", yes=yes, as_json=as_json
+            f"Remove {count} from {shown(at)} permanently, including those in flight?", yes=yes, as_json=as_json
         )
         removed = there.purge()
         if as_json:
@@ -204,8 +225,8 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
         info = there.info()
         served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
         what = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
-        fails = f" What fails in {', '.join(served)} has nowhere to go then." if served else ""
-        confirm_loss(f"Remove {shown(at)} with {what}, for good?{fails}", yes=yes, as_json=as_json)
+        fails = f" It is the dead-letter queue of {', '.join(served)}." if served else ""
+        confirm_loss(f"Remove {shown(at)} with {what} permanently?{fails}", yes=yes, as_json=as_json)
         there.delete()
     if as_json:
         say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
@@ -216,14 +237,17 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
 def redrive(
     at: QueueAt,
     to: Annotated[
-        str | None, typer.Option(help="A queue of the same database; default: each to where it came from.")
+        str | None,
+        typer.Option(help="Target queue of the same database (default: the original queue of each message)."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="How many at most, the oldest first; default: all.", min=1)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Maximum number of messages, oldest first (default: all).", min=1)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move messages out of a dead-letter queue: each back to its old place where it came from, or all to one queue.
+    """Move messages from a dead-letter queue back to their original queues and positions, or to another queue.
 
-    What somebody has received and not yet acknowledged stays, and so does what came from no other queue.
+    Messages in flight stay in the dead-letter queue, and so do messages that were sent to it directly.
     """
     moved = 0
     with queue_at(at) as there:
@@ -241,7 +265,7 @@ def redrive(
 
 
 def clock_time(ms: int) -> str:
-    """Format a time of the store in local time; without the date, if it is today."""
+    """Format a time of the store in local time, without the date if it is today."""
     there = dt.datetime.fromtimestamp(ms / 1000, dt.UTC).astimezone()
     is_today = there.date() == dt.datetime.now(dt.UTC).astimezone().date()
     return f"{there:%H:%M:%S}" if is_today else f"{there:%Y-%m-%d %H:%M:%S}"
@@ -271,17 +295,17 @@ def _change(text: str) -> tuple[str, Any]:
     known = QueueSettings.__dataclass_fields__.get(name)
     if not equals or known is None or name == "extra":
         names = ", ".join(each for each in QueueSettings.__dataclass_fields__ if each != "extra")
-        raise InputError(f"{text!r} is no setting; expected is SETTING=VALUE, where SETTING is one of {names}")
+        raise InputError(f"{text!r} is not a setting; expected SETTING=VALUE with one of the settings {names}")
     if name == "keep_for":
         return name, None if value == "null" else _duration(value)
     try:
         return name, msgspec.convert(value, type=known.type, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"{name} is {value!r}: {error}; null is none") from error
+        raise InputError(f"{name} is {value!r}: {error}; use null for no value") from error
 
 
 def _duration(text: str) -> float | str:
-    """Return a number of seconds, or a duration such as ``30 days`` as it is."""
+    """Return a number of seconds; a duration such as ``30 days`` is returned unchanged."""
     return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 

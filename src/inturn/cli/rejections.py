@@ -1,4 +1,4 @@
-"""The commands about records that could not become messages: show, send again, remove."""
+"""Commands about rejected records of sources: show, send again, remove."""
 
 import base64
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inturn.cli.options import AsJson
+from inturn.cli.options import AsJson, AsLines
 from inturn.cli.places import opened, parts
 from inturn.cli.texts import confirm_loss, line, progress, say, say_json
 from inturn.core.address import is_address, shown
@@ -20,40 +20,41 @@ if TYPE_CHECKING:
     from inturn.ingest import IntakeRule, ResendPreview, SourceControl
     from inturn.store.sources import RejectedPlace, RejectedRecord
 
-SourceAt = Annotated[str, typer.Argument(help="The source: DATABASE#SOURCE, such as shop.db#bank.")]
+SourceAt = Annotated[str, typer.Argument(help="Source: DATABASE#SOURCE, such as shop.db#bank.")]
 Config = Annotated[
     Path,
-    typer.Argument(help="The TOML file with the mended mapping: of the sources, or the server's with its webhooks."),
+    typer.Argument(
+        help="Configuration file (TOML) with the corrected mapping, of the sources or of the server's webhooks."
+    ),
 ]
 Numbers = Annotated[
-    list[int] | None, typer.Option("--number", help="The record of this number, as rejected shows it; can be repeated.")
+    list[int] | None,
+    typer.Option("--number", help="Record with this number, as shown by 'inturn ingest rejected' (repeatable)."),
 ]
-FromPartitions = Annotated[
-    list[str] | None, typer.Option("--partition", help="The records from this partition; can be repeated.")
-]
-Every = Annotated[bool, typer.Option("--all", help="All rejected records of the source.")]
+FromPartitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition (repeatable).")]
+Every = Annotated[bool, typer.Option("--all", help="Select all rejected records of the source.")]
 
 
 def split_source(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, str]:
-    """Return the database and the source, or another thing in it, that an argument names.
+    """Return the database and the source, or another object in it, that an argument names.
 
     Raises:
         InputError: if one of them is missing.
     """
     path, name = parts(at)
     if not path or not name:
-        raise InputError(f"{shown(at)!r} names no {noun}: write DATABASE#{noun.upper()}, such as shop.db#{such_as}")
+        raise InputError(f"{shown(at)!r} names no {noun}; expected DATABASE#{noun.upper()}, such as shop.db#{such_as}")
     return path, name
 
 
 def rejected(
     source: SourceAt,
-    limit: Annotated[int, typer.Option(help="The number of records that are shown.", min=1)] = 100,
-    as_json: AsJson = False,
+    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1)] = 100,
+    as_json: AsLines = False,
 ) -> None:
-    """Show the records that could not become messages, with the reason.
+    """Show records that could not be mapped to messages, with the reasons.
 
-    In JSON, key_base64 and body_base64 have the bytes; key and body have the text, or null if they are not UTF-8.
+    In JSON, key_base64 and body_base64 contain the bytes; key and body contain the text, or null if it is not UTF-8.
     """
     from inturn.ingest import SourceControl
 
@@ -94,14 +95,17 @@ def resend(
     partition: FromPartitions = None,
     every: Every = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be sent and what would stay; change nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show which records would be sent and which not, without changing anything."),
     ] = False,
-    as_json: AsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON document; with --dry-run, one per line.")
+    ] = False,
 ) -> None:
-    """Map rejected records again with a mended mapping, and send those that can be mapped now, each once.
+    """Send rejected records again with a corrected mapping, each once.
 
-    Those that still cannot be mapped stay, with their new reason. It may be interrupted and begun again. A running
-    'inturn ingest run' has its old mapping until it is started again.
+    Records that still cannot be mapped remain, with the new reason. The command can be interrupted and run again. A
+    running 'inturn ingest run' uses its old mapping until it is restarted.
     """
     from inturn.ingest import SourceControl
 
@@ -135,7 +139,10 @@ def _show_preview(control: "SourceControl", intake: "IntakeRule", which: set[int
         what = each.outcome if each.outcome == "ignored" else f"{each.outcome}: {line(said)}"
         say(f"{_place(each)}: {what}")
     if not as_json:
-        say(f"resend, dry run: {counted(sent, 'record')} would be sent, {stay:,} would stay. Nothing was written.")
+        say(
+            f"resend, dry run: {counted(sent, 'record')} would be sent, {stay:,} would stay rejected. "
+            "Nothing was written."
+        )
 
 
 def purge(
@@ -143,11 +150,16 @@ def purge(
     number: Numbers = None,
     partition: FromPartitions = None,
     every: Every = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show which records would be removed, without changing anything.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove rejected records, for good. Of RabbitMQ, SQS and webhooks they are the only copy."""
+    """Remove rejected records permanently.
+
+    For RabbitMQ, SQS and webhooks, the rejected records are the only copy.
+    """
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
@@ -163,7 +175,7 @@ def purge(
             else:
                 say(f"purge, dry run: {what}, {counted(size, 'byte')}, would be removed. Nothing was written.")
             return
-        confirm_loss(f"Remove {what}, for good?", yes=yes, as_json=as_json)
+        confirm_loss(f"Remove {what} permanently?", yes=yes, as_json=as_json)
         with progress("purge", len(places), quiet=as_json) as advance:
             removed = control.purge(numbers=which, advance=advance)
     if as_json:
@@ -173,10 +185,10 @@ def purge(
 
 
 def _check_known(db: "Database", path: str, name: str) -> None:
-    """Check that there is a source or a webhook; of a webhook, a database knows the rejected requests alone.
+    """Check that a source or a webhook exists; of a webhook, a database contains only the rejected requests.
 
     Raises:
-        InputError: if there is none.
+        InputError: if it does not exist.
     """
     from inturn.ingest import rejecting_names, source_names
 
@@ -184,33 +196,33 @@ def _check_known(db: "Database", path: str, name: str) -> None:
     if name not in known:
         there = ", ".join(known) or "none"
         raise InputError(
-            f"{shown(path)} has no source {name!r}, nor requests that such a webhook rejected; it has: {there}"
+            f"{shown(path)} has no source {name!r} and no rejected requests of a webhook {name!r}; existing: {there}"
         )
 
 
 def _selected(
     control: "SourceControl", numbers: list[int] | None, partitions: list[str] | None, *, every: bool
 ) -> "tuple[set[int], Sequence[RejectedPlace]]":
-    """Return the numbers of the selected records, so that those that come meanwhile are left alone, and their places.
+    """Return the numbers and places of the selected records; records that arrive later are not affected.
 
     Raises:
-        InputError: if the options select nothing, or contradict each other, or name a partition that is not there.
+        InputError: if the options select nothing, or contradict each other, or name a partition that does not exist.
     """
     if every == bool(numbers or partitions):
-        raise InputError("select records by --number or --partition, or give --all alone")
+        raise InputError("no records are selected, or --all is combined; pass --number or --partition, or --all alone")
     places = control.selected(numbers=frozenset(numbers or ()), partitions=frozenset(partitions or ()))
-    if set(partitions or ()) - {each.partition for each in places}:  # none of its records is selected, or it is unknown
+    if set(partitions or ()) - {each.partition for each in places}:  # unknown, or without rejected records
         known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
         if missing := sorted(set(partitions or ()) - known):
-            raise InputError(f"there is no partition {missing[0]!r}; there are: {', '.join(sorted(known)) or 'none'}")
-    return {each.number for each in places} or {0}, places  # 0: no record, where no number would be all of them
+            raise InputError(f"no partition {missing[0]!r}; existing partitions: {', '.join(sorted(known)) or 'none'}")
+    return {each.number for each in places} or {0}, places  # 0 matches no record; an empty set would select all
 
 
 def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     """Return the rule of a source or a webhook in a configuration.
 
     Raises:
-        InputError: if it is not there, or belongs to another database, or may belong to one of several.
+        InputError: if it does not exist, belongs to another database, or is ambiguous.
     """
     from inturn.ingest.config import is_of_server, read
 
@@ -219,27 +231,29 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
 
         hooks = {each.name: each.webhook() for each in load(config).webhooks}
         if name not in hooks:
-            raise InputError(f"the configuration has no webhook {name!r}; it has: {', '.join(hooks) or 'none'}")
+            raise InputError(
+                f"the configuration has no webhook {name!r}; existing webhooks: {', '.join(hooks) or 'none'}"
+            )
         return hooks[name].intake
     sources = read(config).sources
     found = [each for each in sources if each.name == name]
     if not found:
         there = ", ".join(each.name for each in sources) or "none"
-        raise InputError(f"the configuration has no source {name!r}; it has: {there}")
+        raise InputError(f"the configuration has no source {name!r}; existing sources: {there}")
     databases = {each.queue.rpartition("#")[0]: each for each in found}
     same = [each for each in databases if each == path] or [
         each for each in databases if _is_same(path, each, config.parent)
     ]
     if not same:
-        raise InputError(f"the source {name!r} of the configuration is of another database than {shown(path)}")
+        raise InputError(f"the source {name!r} of the configuration belongs to another database than {shown(path)}")
     if len(same) > 1:
-        several = f"the source {name!r} of the configuration is of several databases that {shown(path)} may be"
-        raise InputError(f"{several}: {', '.join(map(shown, same))}: write the one that is meant as it is there")
+        several = f"{shown(path)} is ambiguous: the configuration has the source {name!r} in several databases"
+        raise InputError(f"{several}; write the address as there, one of {', '.join(map(shown, same))}")
     return databases[same[0]].intake(config.parent)
 
 
 def _is_same(path: str, configured: str, folder: Path) -> bool:
-    """Return whether a database can be the one that is configured; two addresses may be of the same."""
+    """Return whether a database may be the configured one; two different addresses can name the same database."""
     if is_address(path) or is_address(configured):
         return is_address(path) and is_address(configured)
     return Path(path).resolve() == (folder / configured).resolve()

@@ -1,4 +1,4 @@
-"""The commands that show what pipelines have made: states, outputs, rejected messages; and the pipelines there are."""
+"""Commands that show results of pipelines: states, outputs, rejected messages; and list the pipelines."""
 
 import csv
 import datetime as dt
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import needed
-from inturn.cli.options import TABLE_ROWS, AsJson, DatabaseAt, Limit, StoreAt
+from inturn.cli.options import TABLE_ROWS, AsJson, AsLines, DatabaseAt, Limit, StoreAt
 from inturn.cli.places import look_into, opened, parts
 from inturn.cli.texts import cell, json_line, line, plain_console, say, say_cut, say_json
 from inturn.core.address import shown
@@ -44,13 +44,14 @@ _ENDINGS: Final = {
 }
 
 Group = Annotated[str | None, typer.Option(help="Only this group.")]
-Older = Annotated[bool, typer.Option("--older", help="Only states of an older version than the pipeline's.")]
+Older = Annotated[bool, typer.Option("--older", help="Only states of an older version than that of the pipeline.")]
 Format = Annotated[
     ResultFormat | None,
-    typer.Option("--format", help="table, json (an object a line), csv or parquet; default: by the ending of --to."),
+    typer.Option(
+        "--format", help="Output format: table, json (JSON lines), csv or parquet (default: by the name of --to)."
+    ),
 ]
-To = Annotated[Path | None, typer.Option(help="Write to this file, and replace it.")]
-AsLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")]
+To = Annotated[Path | None, typer.Option(help="Write the result to this file, which is replaced.")]
 
 
 class WriteOptions(NamedTuple):
@@ -71,7 +72,7 @@ def states(
     to: To = None,
     as_json: AsLines = False,
 ) -> None:
-    """Show the state of every group of a pipeline, with its status."""
+    """Show the state and status of every group of a pipeline."""
     how = WriteOptions(limit, format_, to, as_json)
     _write(store, lambda results: results.states(group, older=older), how, _older_states)
 
@@ -84,7 +85,7 @@ def outputs(
     to: To = None,
     as_json: AsLines = False,
 ) -> None:
-    """Show the outputs of a pipeline: of a database those that are not delivered, of a store on Spark all."""
+    """Show the outputs of a pipeline: undelivered ones of a database, all of a store on Spark."""
     _write(store, lambda results: results.outputs(group), WriteOptions(limit, format_, to, as_json))
 
 
@@ -96,15 +97,15 @@ def rejected(
     to: To = None,
     as_json: AsLines = False,
 ) -> None:
-    """Show the messages that a pipeline will not apply, with the reasons."""
+    """Show the rejected messages of a pipeline, with the reasons."""
     _write(store, lambda results: results.rejected(group), WriteOptions(limit, format_, to, as_json))
 
 
 def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
-    """List the pipelines of a database: their groups, the messages that these hold, undelivered outputs."""
+    """List the pipelines of a database, with the numbers of groups, held messages and undelivered outputs."""
     path, name = parts(database)
     if name:
-        raise InputError(f"{shown(database)!r} names a pipeline: 'inturn pipelines {shown(path)}' lists all")
+        raise InputError(f"{shown(database)!r} names a pipeline; list all with 'inturn pipelines {shown(path)}'")
     with opened(path) as db:
         looks = {each: DatabaseInspector(db, each) for each in db.pipelines()}
         found = {name: look.summary()._asdict() for name, look in looks.items()}
@@ -125,20 +126,20 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
 
 
 def _versions(look: "Inspector") -> dict[int, int]:
-    """Return the number of groups by the version of their states, if the pipeline has had another version."""
+    """Return the number of groups by state version; empty if the pipeline never had another version."""
     return look.versions() if look.version > 1 else {}
 
 
 def _versions_text(found: dict[int, int], version: int) -> str:
-    """Return how many states are of which version; empty if all are of that of the pipeline."""
+    """Return a text with the number of states by version; empty if all have the version of the pipeline."""
     if not {*found} - {version}:
         return ""
-    counts = ", ".join(f"{counted(count, 'group')} of version {each}" for each, count in found.items())
-    return f"some states are of an older version: {counts}; the pipeline is of version {version}."
+    counts = ", ".join(f"{counted(count, 'group')} with version {each}" for each, count in found.items())
+    return f"some states have an older version: {counts}; the pipeline has version {version}."
 
 
 def _older_states(look: "Inspector") -> str:
-    """Return the same as a sentence; empty if all are of that of the pipeline."""
+    """Return the text of :func:`_versions_text` as a sentence."""
     text = _versions_text(_versions(look), look.version)
     return text[:1].upper() + text[1:]
 
@@ -149,7 +150,7 @@ def _write(
     how: WriteOptions,
     end: Callable[["Inspector"], str] = lambda _: "",
 ) -> None:
-    """Write the rows of a store; below those of a table, ``end`` adds a sentence."""
+    """Write the rows of a store; ``end`` returns a sentence to print below a table."""
     form = _format(how)
     with look_into(store) as look:
         table = read(PipelineResults(look))
@@ -168,18 +169,18 @@ def _format(how: WriteOptions) -> ResultFormat:
     """Return the format to write.
 
     Raises:
-        InputError: if the options contradict each other, or a file is wanted and none is named.
+        InputError: if the options contradict each other, or the format needs a file and none is named.
     """
     if how.as_json and how.format not in {None, ResultFormat.JSON}:
-        raise InputError(f"--json and --format {how.format} are two formats; leave one out")
+        raise InputError(f"--json and --format {how.format} exclude each other; pass one")
     ending = None if how.to is None else _ENDINGS.get(how.to.suffix.lower())
     form = ResultFormat.JSON if how.as_json else how.format or ending
     if how.to is None:
         if form in {ResultFormat.CSV, ResultFormat.PARQUET}:
-            raise InputError(f"{form} is for a file: name it, --to states.{form}")
+            raise InputError(f"format {form} needs a file; pass --to, such as --to states.{form}")
         return form or ResultFormat.TABLE
     if form in {None, ResultFormat.TABLE}:
-        raise InputError(f"--to {how.to}: name the format of the file, --format json, csv or parquet")
+        raise InputError(f"--to {how.to}: unknown format of the file; pass --format json, csv or parquet")
     return form
 
 
@@ -222,10 +223,10 @@ def _time(value: Any) -> Any:
 
 
 def _show(table: ResultTable[Any], limit: int) -> None:
-    """Print the first rows as a table, without the columns that are empty in all of them."""
+    """Print the first rows as a table, without columns that are empty in all rows."""
     rows = list(islice(table.texts(), limit + 1))
     if not rows:
-        say("There are none.")
+        say("No results.")
         return
     names = [name for name in table.columns if any(row[name] is not None for row in rows)]
     shown_as = Table(*names, box=None, pad_edge=False)
@@ -242,4 +243,4 @@ def _cell(value: Any) -> Text:
     if isinstance(value, dt.datetime):
         return cell(f"{value:%Y-%m-%d %H:%M:%S}")
     text = "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-    return cell((text.strip().splitlines() or [""])[-1])  # of a traceback the error
+    return cell((text.strip().splitlines() or [""])[-1])  # the last line of a traceback is the error

@@ -1,4 +1,4 @@
-"""The messages for ``inturn check``, read as ``inturn run`` reads them, but into this process."""
+"""The messages for ``inturn check``, read like those of ``inturn run``, but into this process."""
 
 import gzip
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class Sample:
     """Messages, in the order of the files.
 
     Attributes:
-        left_out: reasons for which the others do not fit.
+        left_out: for each other message, why it cannot be read.
     """
 
     messages: list[Any] = field(default_factory=list)
@@ -63,7 +63,7 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
         try:
             content = msgspec.json.decode(line)
             if not isinstance(content, dict):
-                sample.left_out.append(f"{where} is no JSON object")
+                sample.left_out.append(f"{where} is not a JSON object")
                 continue
             message = reader.message(content)
         except (msgspec.MsgspecError, ValueError, RecursionError, Misfit) as error:
@@ -74,7 +74,7 @@ def from_lines(pipeline: Pipeline, files: list[Path], limit: int | None) -> Samp
 
 
 def numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
-    """Return the lines of files that are not blank, each with its file and number for an error.
+    """Yield the lines of files that are not blank, each with its file and number for error texts.
 
     Raises:
         InputError: if a file cannot be read.
@@ -90,7 +90,7 @@ def numbered(files: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _arrived(pipeline: Pipeline, message: Any, arrival: Any) -> Any:
-    """Return the message with its arrival, if its type has no field for that."""
+    """Return the message together with its arrival, if its type has no field for the arrival."""
     names = pipeline.fields
     if names is None or pipeline.arrival is None or parts(pipeline.arrival)[0] in names or arrival is None:
         return message
@@ -108,7 +108,7 @@ def from_spark(
     """Read messages from any source of Spark: files in any form, a URI, or a queue.
 
     Raises:
-        InputError: if nothing is there, or it does not fit the pipeline.
+        InputError: if the source is empty or missing, or does not fit the pipeline.
     """
     from inturn.spark.columns.dataframe import quoted
     from inturn.spark.columns.message_codec import MessageCodec
@@ -147,7 +147,7 @@ def from_spark(
 
 def _in_order(df: "DataFrame", limit: int | None) -> "DataFrame":
     """Return the rows in the order of their files, and files by name."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     from inturn.spark.columns.dataframe import quoted
     from inturn.spark.columns.names import OWN

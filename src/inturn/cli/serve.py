@@ -1,4 +1,4 @@
-"""``inturn serve``: the queues of a database over HTTP, with the protocol of SQS."""
+"""``inturn serve``: serve the queues of a database over HTTP with the SQS protocol."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,18 +9,22 @@ from inturn.cli.errors import needed
 
 
 def serve(
-    db: Annotated[str, typer.Option(help="The database, such as shop.db, or postgresql://…; made if it is not there.")],
-    host: Annotated[str | None, typer.Option(help="The address to listen on; default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one; default: 9324.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file: keys, queues, limits, and the rest.")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="The certificate, PEM: speak HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
+    db: Annotated[
+        str, typer.Option(help="Database: shop.db or postgresql://…; an SQLite file is created if it does not exist.")
+    ],
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 selects a free one (default: 9324).")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration file (TOML): keys, queues, limits and other settings.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate for HTTPS (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
     console: Annotated[
-        bool, typer.Option("--console", help="Serve the console too, on port 9325; [console] of the file says where.")
+        bool, typer.Option("--console", help="Also serve the console, on port 9325 or as set by [console] in --config.")
     ] = False,
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log lines of JSON.")] = False,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Write log lines as JSON.")] = False,
 ) -> None:
-    """Serve the queues of a database as SQS does, until Ctrl-C: for boto3, the AWS CLI and every SQS client."""
+    """Serve the queues of a database over the SQS protocol until Ctrl-C, for boto3, the AWS CLI and other clients."""
     import inturn
 
     with needed("inturn serve needs", "server"):
@@ -35,7 +39,7 @@ def serve(
     chosen = with_options(Config() if config is None else load(config), options)
     if console and chosen.console is None:
         chosen = replace(chosen, console=ConsoleTable())
-    if "://" not in db:  # a server database may hold the keys
+    if "://" not in db:  # a PostgreSQL database may contain access keys
         check_exposure(chosen)
     configure(json_lines=chosen.server.json_logs)
     with inturn.open(db) as opened:

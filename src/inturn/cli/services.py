@@ -29,12 +29,21 @@ if TYPE_CHECKING:
     from inturn.worker.processes import Uplink
     from inturn.worker.service import LoopService
 
-Processes = Annotated[int | None, typer.Option(help="Processes, for handlers that compute; default: 1.")]
-GraceS = Annotated[float | None, typer.Option(help="How long a stop waits for handlers; default: 30.")]
-Health = Annotated[str | None, typer.Option(help="Answer /health, /ready and /metrics at HOST:PORT.")]
-LogLevel = Annotated[str | None, typer.Option(help="debug, info, warning or error; default: info.")]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.")]
-Telemetry = Annotated[bool, typer.Option("--telemetry", help="Trace with OpenTelemetry, set up by OTEL_….")]
+Processes = Annotated[
+    int | None, typer.Option(help="Number of processes; use several for CPU-bound handlers (default: 1).")
+]
+GraceS = Annotated[
+    float | None, typer.Option(help="Seconds for which a stop waits for running handlers (default: 30).")
+]
+Health = Annotated[str | None, typer.Option(help="Serve /health, /ready and /metrics at HOST:PORT.")]
+LogLevel = Annotated[str | None, typer.Option(help="Log level: debug, info, warning or error (default: info).")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON.")]
+Telemetry = Annotated[
+    bool,
+    typer.Option(
+        "--telemetry", help="Export traces and metrics with OpenTelemetry, configured by OTEL_… environment variables."
+    ),
+]
 CountsAsJson = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")]
 
 
@@ -43,7 +52,7 @@ class ServiceConfig(TelemetrySettings, frozen=True, kw_only=True):
 
     Attributes:
         processes: the number of processes; each works on all queues.
-        grace_s: how long a stop waits for running handlers, in seconds.
+        grace_s: maximum time for which a stop waits for running handlers, in seconds.
     """
 
     processes: int = 1
@@ -54,7 +63,7 @@ class ServiceConfig(TelemetrySettings, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def service(self) -> "AbstractContextManager[LoopService]":
-        """Load what the settings name, open the databases, and return what is to run."""
+        """Load the handlers or pipelines, open the databases, and return the service to run."""
         raise NotImplementedError
 
 
@@ -69,24 +78,24 @@ class Finished(NamedTuple):
 
 
 def adapted(config: Config, **given: Any) -> Config:
-    """Return settings with those that were given as options.
+    """Return the settings, overridden by the given options.
 
     Raises:
         InputError: if a value is invalid.
     """
     log_level = given.get("log_level")
     if log_level not in (None, *LEVELS):
-        raise InputError(f"--log-level is {log_level!r}; it is one of {', '.join(LEVELS)}")
+        raise InputError(f"--log-level is {log_level!r}; expected one of {', '.join(LEVELS)}")
     for flag in ("log_json", "telemetry"):
         given[flag] = given.get(flag) or None
     config = msgspec.structs.replace(config, **{name: value for name, value in given.items() if value is not None})
     if isinstance(config, ServiceConfig) and not 1 <= config.processes <= limits.WORKER_PROCESSES:
-        raise InputError(f"processes is {config.processes}; it is a number from 1 to {limits.WORKER_PROCESSES}")
+        raise InputError(f"processes is {config.processes}; expected a number from 1 to {limits.WORKER_PROCESSES}")
     return config
 
 
 def beside(folder: Path, where: str, mark: str) -> str:
-    """Return a place and name of a configuration, with a relative file resolved against its folder."""
+    """Return a location of a configuration, with a relative file resolved against its folder."""
     place, sign, name = where.rpartition(mark)
     is_file = place.endswith(".py") or (mark == "#" and "://" not in place)
     return f"{folder / place}{sign}{name}" if place and sign and is_file else where
@@ -107,7 +116,7 @@ def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
         else:
             from inturn.worker.processes import ProcessGroup
 
-            with config.service():  # what is wrong with it is told here, once, before any process starts
+            with config.service():  # reports errors in it once, before any process starts
                 pass
             service = ProcessGroup(_one_of_several, (config, until_empty), config.processes)
             go, workers = service.run, service.measured
@@ -136,18 +145,18 @@ class Opened:
         self._databases: dict[str, Database] = {}
 
     def queue(self, path: str, name: str) -> "Queue":
-        """Return a queue, which must be there."""
+        """Return an existing queue."""
         if path not in self._databases:
             self._databases[path] = self._stack.enter_context(opened(path))
         return self._databases[path].queue(name, create=False)
 
 
 def make_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool) -> None:
-    """Make the databases that are not there yet, each with all of its queues at once, however it is spelt.
+    """Create missing databases, each with all of its queues in one transaction, however its path is written.
 
     Args:
         queues: databases and queues.
-        is_quiet: whether nothing is said of it.
+        is_quiet: whether to print nothing.
     """
     found: dict[str, tuple[str, list[str]]] = {}
     for path, name in queues:
@@ -164,14 +173,14 @@ def monitored(
     status: "Callable[[], dict[str, Any]]",
     workers: "Callable[[], Sequence[Mapping[str, Any]]]" = measures.workers,
 ) -> "Iterator[None]":
-    """Answer for health and metrics, and trace, as the settings say.
+    """Serve health and metrics, and export telemetry, according to the settings.
 
     Args:
         config: the settings.
-        paths: the databases. They are opened once more: to read their figures holds up no worker. The figures of one
-            that is down are there once it is.
+        paths: the databases. They are opened a second time, so that reading figures never delays a worker. The
+            figures of an unavailable database are missing until it is available.
         status: returns the document of ``/health`` and ``/ready``.
-        workers: returns what the workers tell, of this process or of several.
+        workers: returns the measurements of the workers, of this process or of several.
     """
     from inturn.worker.health import HealthEndpoint
 
@@ -187,10 +196,10 @@ def monitored(
 
 
 class _LateDatabase:
-    """The figures of a database that is down, which is opened when they are read.
+    """The figures of an unavailable database, which is opened when they are read.
 
     Args:
-        stack: what closes it.
+        stack: closes it.
         path: its address.
     """
 
@@ -203,7 +212,7 @@ class _LateDatabase:
         """Return the figures.
 
         Raises:
-            StoreUnavailable: if it is still down.
+            StoreUnavailable: if it is still unavailable.
         """
         if self._database is None:
             self._database = self._stack.enter_context(opened(self._path))
@@ -211,7 +220,7 @@ class _LateDatabase:
 
 
 def _measured(stack: ExitStack, path: str) -> "HasFigures":
-    """Open a database for its figures, now or, if it is down, once it is there."""
+    """Open a database for its figures, now or, if it is unavailable, later."""
     try:
         return stack.enter_context(opened(path))
     except StoreUnavailable:
@@ -225,7 +234,7 @@ def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[N
 
 
 def _one_of_several(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
-    """Work in a process of several; the parent hears Ctrl-C, passes a stop on, and shows the databases' figures."""
+    """Run one of several processes; the parent handles Ctrl-C, forwards stops, and reports the databases' figures."""
     from inturn.worker.service import told
     from inturn.worker.signals import stopped_by
 

@@ -1,4 +1,4 @@
-"""Output of commands: user data cannot control the terminal, is no markup, and is cut where it is long.
+"""Output of commands: user data cannot control the terminal, is never read as markup, and is cut if it is long.
 
 A table's cell is a :func:`cell`, a name in a sentence is a :func:`line`, and everything else goes through :func:`say`
 or, whole, through :func:`say_json`.
@@ -19,10 +19,10 @@ from rich.text import Text
 from inturn.core.texts import shown, visible
 
 _SHOWN = 20
-"""The number of groups that a report names; JSON has all of them."""
+"""The number of groups that a report names; JSON contains all of them."""
 
 _WIDTH = 10_000
-"""The widest table, in characters: each cell has at most :data:`inturn.core.limits.SHOWN_LENGTH`, or some of these."""
+"""The maximum width of a table in characters; a cell has at most :data:`inturn.core.limits.SHOWN_LENGTH`."""
 
 
 def line(text: str) -> str:
@@ -31,7 +31,7 @@ def line(text: str) -> str:
 
 
 def cell(text: str, style: str = "") -> Text:
-    """Return user data for a table, where a plain text would be markup."""
+    """Return user data for a table cell; a plain string there would be read as markup."""
     return Text(line(text), style)
 
 
@@ -46,12 +46,12 @@ def say(words: str, *, err: bool = False) -> None:
 
 
 def print_line(console: Console, words: str, style: str = "") -> None:
-    """Print a line that contains user data: without markup, and not cut."""
+    """Print a line that contains user data, without markup and in full length."""
     console.print(Text(lines(words), style), soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
-    """Print a table of which nothing is cut: its cells are folded, and without a terminal it is as wide as it needs."""
+    """Print a table in full: cells are folded at a terminal; elsewhere the table is as wide as its content."""
     console = plain_console()
     for column in table.columns:
         column.overflow = "fold"
@@ -62,7 +62,7 @@ def print_table(table: Table) -> None:
 
 
 def say_json(document: Any, **how: Any) -> None:
-    """Print one line of JSON, whole."""
+    """Print one line of JSON in full."""
     typer.echo(json_line(document, **how))
 
 
@@ -76,8 +76,8 @@ def say_json_array(items: Iterable[Any], **how: Any) -> None:
 
 
 def say_cut(what: str) -> None:
-    """Print that a table is not all: ``what`` says which rows it has."""
-    say(f"These are {what}; --limit shows more, --json all.", err=True)
+    """Print that a table is incomplete; ``what`` names the rows that it shows."""
+    say(f"Shown: {what}; use --limit for more, or --json for all.", err=True)
 
 
 def json_line(document: Any, **how: Any) -> str:
@@ -94,19 +94,19 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 
 def confirm(text: str, *, asks: bool, as_json: bool) -> None:
-    """Ask whether to go on with what is said here, if that is wanted and somebody can answer; else only say it.
+    """Print what is about to be done and, if wanted and a terminal is attached, ask whether to continue.
 
     Raises:
         typer.Abort: if the answer is no.
     """
     if asks and is_asked():
-        typer.confirm(f"{text}; go on?", abort=True, err=as_json)
+        typer.confirm(f"{text}; continue?", abort=True, err=as_json)
     elif not as_json:
         say(f"{text}.")
 
 
 def confirm_loss(question: str, *, yes: bool, as_json: bool) -> None:
-    """Ask a question before something is removed for good; without an answer it is not.
+    """Ask a question before something is removed permanently; without an answer nothing is removed.
 
     Raises:
         typer.Abort: if the answer is no, or there is none.
@@ -117,7 +117,7 @@ def confirm_loss(question: str, *, yes: bool, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show how many are done, on standard error and only at a terminal; yield what is told of more of them."""
+    """Show a progress bar on standard error, only at a terminal; yield a callback that advances it."""
     from rich.progress import Progress
 
     console = plain_console(stderr=True)
@@ -127,13 +127,13 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int],
 
 
 def say_each(what: str, groups: Mapping[str, str]) -> None:
-    """Say what became of groups, and why: of the first ones, since JSON has all of them."""
+    """Print the outcome and the reason for the first groups; JSON contains all of them."""
     for name, why in list(groups.items())[:_SHOWN]:
         say(f"  {line(name)}: {what}, {line(why)}")
     if len(groups) > _SHOWN:
-        say(f"  … and {len(groups) - _SHOWN:,} more {what}; --json has all of them.")
+        say(f"  … and {len(groups) - _SHOWN:,} more {what}; use --json for all.")
 
 
 def is_asked() -> bool:
-    """Return whether somebody at a terminal can answer a question."""
+    """Return whether standard input is a terminal, so that a user can answer a question."""
     return sys.stdin.isatty()

@@ -1,4 +1,4 @@
-"""``inturn upgrade``: states of an older version, which no message has touched since the pipeline has its new one."""
+"""``inturn upgrade``: upgrade states of an older version without waiting for the next message of each group."""
 
 from inturn.cli.decisions import DecisionOptions, decide_many
 from inturn.cli.options import AsJson, GroupLike, Groups, StoreAt, YesToMany
@@ -21,11 +21,11 @@ def upgrade(
     yes: YesToMany = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring states of an older version to that of the pipeline: all, or those of some groups."""
+    """Upgrade states of an older version to that of the pipeline, of all groups or of selected ones."""
     if not (groups or as_json):
         with look_into(store) as look:
             if all(each.old_version is None for each in look.groups()):
-                say(f"upgrade: all states of {line(store)} are of version {look.version}.")
+                say(f"upgrade: all states of {line(store)} already have version {look.version}.")
                 return
     how = DecisionOptions(
         by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes

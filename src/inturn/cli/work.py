@@ -1,4 +1,4 @@
-"""``inturn work``: pipelines over durable queues, in one or several processes, until they are stopped."""
+"""``inturn work``: pipelines on durable queues, in one or several processes, until they are stopped."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -50,8 +50,8 @@ class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         pipeline: ``ledger.py:ledger`` or ``package.module:name``.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
-        deliver: the function that delivers outputs, or an ``inturn.To``, named as the pipeline is; or a queue of the
-            same database, ``#credits``; or a table of :mod:`inturn.cli.deliveries`; None: outputs stay in the database.
+        deliver: destination of outputs: the location of a function or an ``inturn.To``; a queue of the same database,
+            ``#credits``; or a table of :mod:`inturn.cli.deliveries`. None: outputs stay in the database.
         concurrency: the number of groups processed at once, in each process.
     """
 
@@ -65,8 +65,8 @@ class WorkConfig(ServiceConfig, frozen=True, kw_only=True):
     """A configuration of ``inturn work``, one TOML file.
 
     Attributes:
-        pipelines: what to work on.
-        final: whether what waits for a later message is released once all queues are empty, with ``--until-empty``.
+        pipelines: the pipelines and their queues.
+        final: with ``--until-empty``: whether waiting messages are released once all queues are empty.
     """
 
     pipelines: tuple[WorkedPipeline, ...] = ()
@@ -85,27 +85,36 @@ class WorkConfig(ServiceConfig, frozen=True, kw_only=True):
 
 def work(
     pipeline: Annotated[
-        str | None, typer.Argument(help="Where the pipeline is: ledger.py:ledger or package.module:name.")
+        str | None, typer.Argument(help="Location of the pipeline: ledger.py:ledger or package.module:name.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Where its messages are: DATABASE#QUEUE.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue of its messages: DATABASE#QUEUE.")] = None,
     deliver: Annotated[
-        str | None, typer.Option(help="What takes outputs: a function, app.py:post, or a queue beside, #credits.")
+        str | None,
+        typer.Option(
+            help="Destination of outputs: a function (app.py:post) or a queue of the same database (#credits)."
+        ),
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Groups processed at once; default: 8.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Number of groups processed at once (default: 8).")] = None,
     processes: Processes = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file with several pipelines.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration file (TOML) with several pipelines.")] = None,
     grace_s: GraceS = None,
     health: Health = None,
     log_level: LogLevel = None,
     log_json: LogJson = False,
     telemetry: Telemetry = False,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once all queues are empty.")] = False,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End once all queues are empty and all outputs are delivered.")
+    ] = False,
     final: Annotated[
-        bool, typer.Option("--final", help="With --until-empty: Timestamp: nothing more comes, so nothing waits.")
+        bool,
+        typer.Option(
+            "--final",
+            help="With --until-empty, Timestamp order: treat the input as complete, and release waiting messages.",
+        ),
     ] = False,
     as_json: CountsAsJson = False,
 ) -> None:
-    """Run pipelines over durable queues until SIGTERM or Ctrl-C, which finish running handlers."""
+    """Run pipelines on queues until SIGTERM or Ctrl-C; running handlers finish first."""
     chosen = adapted(
         read(config) if config is not None else WorkConfig(),
         processes=processes,
@@ -117,16 +126,16 @@ def work(
     )
     if pipeline is not None:
         if queue is None:
-            raise InputError(f"say where the messages of {pipeline} are: --queue DATABASE#QUEUE")
+            raise InputError(f"no queue for {pipeline}; pass --queue DATABASE#QUEUE")
         groups = limits.WORKER_CONCURRENCY if concurrency is None else concurrency
         one = WorkedPipeline(pipeline, queue, deliver, groups)
         chosen = msgspec.structs.replace(chosen, pipelines=(*chosen.pipelines, one))
     elif any(each is not None for each in (queue, deliver, concurrency)):
-        raise InputError("--queue, --deliver and --concurrency belong to a pipeline; name it first")
+        raise InputError("--queue, --deliver and --concurrency need a pipeline; name the pipeline first")
     chosen = msgspec.structs.replace(chosen, final=final or chosen.final)
     if chosen.final and (not until_empty or chosen.processes > 1):
         place = f"with processes = {chosen.processes}" if until_empty else "without --until-empty"
-        msg = f"--final {place} cannot tell when the last message was taken; expected --until-empty and one process"
+        msg = f"--final {place} cannot detect the last message; expected --until-empty and one process"
         raise InputError(msg)
     found = run(chosen, until_empty=until_empty).workers
     if as_json:
@@ -189,14 +198,14 @@ def _service(config: WorkConfig) -> "Iterator[LoopService]":
 def _function(
     deliver: "str | DeliveryTable | None", modules: "dict[str, ModuleType]"
 ) -> "Callable[..., Any] | To | None":
-    """Return the function that takes outputs; None: there is none, or a queue takes them."""
+    """Return the function that delivers outputs; None if there is none, or a queue receives them."""
     if isinstance(deliver, DeliveryTable):
         return deliver.function()
     return None if deliver is None or _names_queue(deliver) else load_deliver(deliver, modules)
 
 
 def _queues(config: WorkConfig) -> Iterator[tuple[str, str]]:
-    """Yield the queues from which pipelines receive, and those beside them to which they deliver."""
+    """Yield the queues from which pipelines receive, and those of the same database to which they deliver."""
     for each in config.pipelines:
         path, name = split(each.queue)
         yield path, name

@@ -374,13 +374,13 @@ def test_a_log_that_was_shortened_hides_nothing(bench: Bench, tmp_path: Path) ->
 
 def test_the_command_says_what_it_did(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.prepare(rows(1))
-    assert by_command(bench) == (0, f"{bench.root} has no step yet, so there is no table")
+    assert by_command(bench) == (0, f"{bench.root} has no steps yet; no table was written")
     bench.step(rows(1))
-    assert by_command(bench) == (0, f"{bench.root / ROOT} has the outputs of step 1 now")
-    assert by_command(bench) == (0, f"{bench.root / ROOT} has all steps already, up to 1")
+    assert by_command(bench) == (0, f"outputs of step 1 added to {bench.root / ROOT}")
+    assert by_command(bench) == (0, f"{bench.root / ROOT} is up to date: step 1")
     bench.step(rows(2))
     bench.step(rows(3))
-    assert by_command(bench) == (0, f"{bench.root / ROOT} has the outputs of steps 2 to 3 now")
+    assert by_command(bench) == (0, f"outputs of steps 2 to 3 added to {bench.root / ROOT}")
     assert by_deltalake(bench) == by_store(bench)
     monkeypatch.setitem(sys.modules, "deltalake", None)
     code, printed = by_command(bench)

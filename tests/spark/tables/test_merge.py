@@ -101,7 +101,7 @@ def test_the_command_says_what_it_keeps(tmp_path: Path) -> None:
     assert young.deleted == []
     there = len(young.younger)
     assert there > 0
-    kept = f"{there} files more that nobody needs kept, since younger than 1 day; --older-than says otherwise"
+    kept = f"{there} unneeded files kept, younger than 1 day; change the age with --older-than"
     assert run() == f"0 files deleted\n{kept}\n"
     assert json.loads(run("--json")) == {"deleted": [], "younger": young.younger}
     assert run("--older-than", "0 seconds") == f"{there} files deleted\n"
