@@ -175,7 +175,7 @@ def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
     Path("ingest.toml").write_text(CONFIG * 2)
     assert "the source 'bank' is there twice" in run("ingest", "run", "ingest.toml").stderr
     Path("ingest.toml").write_text("sources = []")
-    assert "it has: none" in run("ingest", "run", "ingest.toml").stderr
+    assert "existing sources: none" in run("ingest", "run", "ingest.toml").stderr
 
 
 @pytest.mark.thorough

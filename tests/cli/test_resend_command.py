@@ -68,7 +68,7 @@ def test_a_dry_run_then_the_resend_of_some_and_of_all() -> None:
     dry = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run").stdout.splitlines()
     assert dry[0] == "1 1.jsonl 1: send: group a, revision 1, id None"
     assert dry[1].startswith("2 1.jsonl 2: stay: the body is not JSON")
-    assert dry[-1] == "resend, dry run: 2 records would be sent, 2 would stay. Nothing was written."
+    assert dry[-1] == "resend, dry run: 2 records would be sent, 2 would stay rejected. Nothing was written."
     found = said("ingest", "resend", "shop.db#bank", "ingest.toml", "--all", "--dry-run")
     assert [each["outcome"] for each in found] == ["send", "stay", "send", "stay"]
     assert numbers() == [1, 2, 3, 4]
@@ -187,7 +187,7 @@ def test_requests_of_a_webhook_are_sent_again_by_the_configuration_of_the_server
     )
     dry = run("ingest", "resend", "shop.db#shop", "server.toml", "--all", "--dry-run").stdout
     assert dry.startswith("5 webhook: send: group o1, ")
-    assert "it has: shop" in run("ingest", "resend", "shop.db#none", "server.toml", "--all").stderr
+    assert "existing webhooks: shop" in run("ingest", "resend", "shop.db#none", "server.toml", "--all").stderr
     assert run("ingest", "resend", "shop.db#shop", "server.toml", "--all").exit_code == 0
     with inturn.open("shop.db") as db:
         assert [each.group for each in db.queue("orders").peek()] == ["o1"]

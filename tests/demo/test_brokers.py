@@ -68,4 +68,4 @@ def test_a_broker_that_is_not_there_is_told(broker: DemoBroker) -> None:
 def test_options_that_do_not_fit_are_told(options: list[str]) -> None:
     told = CliRunner().invoke(app, ["demo", *options])
     assert told.exit_code == 1
-    assert "give one" in told.stderr
+    assert "pass exactly one" in told.stderr

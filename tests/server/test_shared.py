@@ -319,7 +319,7 @@ def test_a_file_keeps_no_keys(tmp_path: Any) -> None:
 
 def test_queues_by_their_address(postgres_url: str) -> None:
     at = f"{postgres_url}#orders"
-    assert ran("queue", "create", at) == f"{shown(at)} was made."
+    assert ran("queue", "create", at) == f"{shown(at)} was created."
     ran("send", at, "hello", "--group", "a")
     assert "orders 1" in ran("queue", "list", postgres_url)
     assert "hello" in ran("receive", at)

@@ -121,7 +121,7 @@ def test_what_is_wrong_is_told_before_a_database_is_made(folder: Path) -> None:
     assert not (folder / "new.db").exists()
     assert ran(folder, "app.py:ledger", *new, "--deliver", "#" + "x" * 300).returncode == 1
     done = ran(folder, "app.py:ledger", *new, "--deliver", "#credits")
-    assert (done.returncode, "made payments, credits." in done.stderr) == (0, True), "no half was made"
+    assert (done.returncode, "created payments, credits." in done.stderr) == (0, True), "no half was made"
 
 
 @pytest.mark.thorough
@@ -138,13 +138,13 @@ def test_one_database_may_be_spelt_in_two_ways(folder: Path) -> None:
     both = table.format("ledger", f"{folder}/new.db#a") + table.format("copy", f"../{folder.name}/new.db#b")
     (folder / "work.toml").write_text(both)
     done = ran(folder, "--config", "work.toml", "--until-empty")
-    assert (done.returncode, "made a, b." in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "created a, b." in done.stderr) == (0, True), done.stderr
 
 
 @pytest.mark.thorough
 def test_tables_that_are_not_there_yet_are_made_with_the_queue(folder: Path, empty_postgres_url: str) -> None:
     done = ran(folder, "app.py:ledger", "--queue", f"{empty_postgres_url}#payments", "--until-empty")
-    assert (done.returncode, "made payments." in done.stderr) == (0, True), done.stderr
+    assert (done.returncode, "created payments." in done.stderr) == (0, True), done.stderr
     with inturn.open(empty_postgres_url) as db:
         assert db.queues() == ["payments"]
 
