@@ -193,8 +193,8 @@ def test_all_parts_of_a_message(payments: Queue) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "pass one BODY, - for standard input, --file"),
-        (["x", "--file", "y"], "pass one BODY, - for standard input, --file"),
+        ([], "expected exactly one of BODY"),
+        (["x", "--file", "y"], "expected exactly one of BODY"),
         (["--file", "nowhere"], "nowhere: No such file"),
         (["{bad"], "correct it, or pass --content text"),
         (["x", "--content", "json"], "the body is not JSON"),

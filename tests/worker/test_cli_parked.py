@@ -227,7 +227,7 @@ def test_a_refused_delivery_is_shown_and_delivered_again(db: Database, at: str) 
     assert "Shown: the first 1 of 2 groups and the first 1 of 2 failing deliveries; use --limit for more" in said
     assert command("parked", "redeliver", at) == (
         1,
-        "InputError: no group is selected; name groups, or pass --all alone",
+        "InputError: expected names of groups, or --all alone",
     )
     assert command("parked", "redeliver", at, "early", "--json") == (0, '{"groups": 0}')
     assert command("parked", "redeliver", at, "well")[1].startswith("1 group will be delivered again")

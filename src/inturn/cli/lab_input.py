@@ -145,7 +145,7 @@ def _form_of(file: Path) -> str:
     ending = next((each for each in reversed(file.suffixes) if each not in _PACKED), "")
     found = _FORMS.get(ending.lower())
     if found is None:
-        raise InputError(f"the name of {file} does not say what it is; add --format parquet, json or csv")
+        raise InputError(f"the name of {file} shows no known format; add --format parquet, json or csv")
     return found
 
 
@@ -161,7 +161,7 @@ def _lines(files: Sequence[Path]) -> Iterator[Row]:
 
 
 def _tables(files: Sequence[Path], form: str, columns: LabColumns, csv: CsvOptions) -> Iterator[Row]:
-    with needed(f"{form} is read with", "lab"):
+    with needed(f"{form} needs", "lab"):
         import pyarrow as pa
     for file in files:
         try:

@@ -207,7 +207,9 @@ def peek(
 
 def _read(body: str | None, file: Path | None) -> str | bytes:
     if (body is None) == (file is None):
-        raise InputError("no message; pass one BODY, - for standard input, --file for one message, or --from for many")
+        raise InputError(
+            "expected exactly one of BODY (- reads standard input), --file for one message, --from for many"
+        )
     try:
         if file is not None:
             return file.read_bytes()

@@ -146,7 +146,7 @@ def tidy(store: StoreAt, as_json: AsJson = False) -> None:
 def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json: AsJson = False) -> None:
     """Deliver permanently refused outputs again, of the named groups or with --all of every group."""
     if every == bool(groups):
-        raise InputError("no group is selected; name groups, or pass --all alone")
+        raise InputError("expected names of groups, or --all alone")
     with look_into(store) as look:
         count = look.redeliver(groups or None)
     if as_json:

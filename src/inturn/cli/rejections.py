@@ -209,7 +209,7 @@ def _selected(
         InputError: if the options select nothing, or contradict each other, or name a partition that does not exist.
     """
     if every == bool(numbers or partitions):
-        raise InputError("no records are selected, or --all is combined; pass --number or --partition, or --all alone")
+        raise InputError("expected a selection of records: --number or --partition, or --all alone")
     places = control.selected(numbers=frozenset(numbers or ()), partitions=frozenset(partitions or ()))
     if set(partitions or ()) - {each.partition for each in places}:  # unknown, or without rejected records
         known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
