@@ -152,14 +152,14 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a database": (["w.db"], WRITE_LEDGER),
     "a database and nothing behind the #": (["w.db#"], WRITE_LEDGER),
     "a database without pipelines": (["empty.db"], "such as empty.db#PIPELINE; existing pipelines: none"),
-    "a pipeline that is not there": (["w.db#legder"], "there is no pipeline 'legder'; there are: ledger"),
+    "a pipeline that is not there": (["w.db#legder"], "no pipeline 'legder'; existing pipelines: ledger"),
     "a database that is not there": (
         ["none.db#ledger"],
         "no database 'none.db'; databases in its directory: empty.db, w.db",
     ),
     "nothing": (["none"], "no store 'none'; expected the directory of a store, or DATABASE#PIPELINE, such as shop"),
     "a file of text": (["notes.txt"], "notes.txt is a file; expected a store, which is a directory, or a database"),
-    "a file of text as a database": (["notes.txt#ledger"], "notes.txt: this is no SQLite database"),
+    "a file of text as a database": (["notes.txt#ledger"], "notes.txt: the file is not an SQLite database"),
     "a directory that is no store": (["folder"], "folder is not a store"),
     "a directory as a database": (["folder#ledger"], "'folder' is a directory, not a database"),
 }
@@ -201,7 +201,7 @@ def test_a_store_is_told_from_a_database_by_the_other_commands_too(places: None)
         ("peek", "w.db#payment"): "no queue 'payment'",
         ("peek", "folder#q"): "'folder' is a directory, not a database",
         ("queue", "list", "folder"): "'folder' is a directory, not a database",
-        ("queue", "list", "notes.txt"): "this is no SQLite database",
+        ("queue", "list", "notes.txt"): "the file is not an SQLite database",
     }.items():
         done = run(*words)
         assert (done.exit_code, done.stdout) == (1, "")

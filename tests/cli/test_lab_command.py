@@ -273,7 +273,7 @@ def test_hostile_names_of_groups_stay_text_in_the_table_the_json_and_the_page() 
 ERRORS: dict[str, tuple[tuple[object, ...], str]] = {
     "nothing": ((), "expected either a log or a scenario"),
     "both": (("log.jsonl", "--scenario", "hotel"), "expected either a log or a scenario"),
-    "no such scenario": (("--scenario", "hotels"), "there is no scenario 'hotels'; expected one of transfers"),
+    "no such scenario": (("--scenario", "hotels"), "no scenario 'hotels'; expected one of transfers"),
     "a log's option": (("--scenario", "hotel", "--group", "g"), "omit the options of a log"),
     "no group": (("log.jsonl", "--order", "r"), "--group is missing"),
     "no order": (("log.jsonl", "--group", "g"), "--order is missing"),
@@ -291,7 +291,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str]] = {
     "no object": (("list.jsonl", *COLUMNS), "list.jsonl, line 1 is '[1]'; expected a JSON object on each line"),
     "no Parquet": (("log.csv", *COLUMNS, "--format", "parquet"), "cannot read log.csv as parquet"),
     "a dialect of JSON": (("log.jsonl", *COLUMNS, "--delimiter", ";"), "--delimiter is only for CSV files"),
-    "no such design": (("--scenario", "hotel", "--design", "kafka"), "there is no design 'kafka'; expected one of"),
+    "no such design": (("--scenario", "hotel", "--design", "kafka"), "no design 'kafka'; expected one of"),
     "a share": (("--scenario", "hotel", "--failures", "200%"), "--failures is '200%'; expected a share"),
     "a time": (("--scenario", "hotel", "--visibility", "30"), "--visibility is '30'; expected a time with its unit"),
     "a handler": (("--scenario", "hotel", "--handler", "9ms-1ms"), "expected the shorter time first"),

@@ -258,9 +258,9 @@ def test_lines_that_are_bodies(payments: Queue) -> None:
         ("5", [], 'not a JSON object; expected {"body": …'),
         ('{"group": "a"}', [], 'no body; expected {"body": …'),
         ('{"body": 1, "grup": "a"}', [], "unknown field 'grup'; did you mean 'group'?"),
-        ('{"body": 1, "revision": "2"}', [], "revision is '2'; it is a whole number"),
+        ('{"body": 1, "revision": "2"}', [], "revision is '2'; expected a whole number"),
         ('{"body": 1, "group": 1.5}', [], "a group must be"),
-        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; it is a dict"),
+        ('{"body": 1, "attributes": "a"}', [], "attributes is 'a'; expected a dict"),
         ('{"id": 1}', ["--group-field", "account"], "no field 'account' for the group; existing fields: 'id'"),
         ('{"account": null}', ["--group-field", "account"], "'account' is null; expected the group"),
         ("[1]", ["--group-field", "account"], "no field 'account' for the group; not a JSON object"),
@@ -397,7 +397,7 @@ def test_locked_and_parked_groups(payments: Queue) -> None:
     session = payments.session("a", lock_s=600)
     assert session is not None
     assert out("queue", "park", Q, "b", "no\nsuch").startswith("b is parked; resume it with: inturn queue resume")
-    assert "group 'a' was not parked: somebody has it" in told("queue", "park", Q, "a", "x")
+    assert "group 'a' was not parked" in told("queue", "park", Q, "a", "x")
     table = out("groups", Q)
     assert "locked until" in table
     assert "parked: no\\nsuch" in table

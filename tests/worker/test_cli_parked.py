@@ -101,7 +101,7 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
 
 def test_what_is_not_there_is_told(db: Database, at: str) -> None:
     target = at.removesuffix("#ledger")
-    assert "there is no pipeline 'legder'; there are: ledger" in command("parked", "list", f"{target}#legder")[1]
+    assert "no pipeline 'legder'; existing pipelines: ledger" in command("parked", "list", f"{target}#legder")[1]
     assert "no database 'shup.db'" in command("parked", "list", "shup.db#ledger")[1]
     assert not Path("shup.db").exists()
     with pytest.raises(StoreError, match="existing pipelines: ledger"):

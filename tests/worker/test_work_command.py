@@ -525,8 +525,8 @@ queue = "shop.db#others"
     ("deliver", "why"),
     [
         ("other.db#others", "'others' is of another database than 'payments'"),
-        ("#absent", "there is no queue 'absent'; there are: others, payments"),
-        ("app.py:absent", "no function 'absent', and no inturn.To"),
+        ("#absent", "no queue 'absent'; existing queues: others, payments"),
+        ("app.py:absent", "no function or inturn.To 'absent'"),
         ("shop.db#", "names no queue; expected DATABASE#QUEUE"),
     ],
 )
