@@ -1,4 +1,4 @@
-"""The brokers through which the demo's flights may come: started for the demo, or running already."""
+"""The brokers through which the demo can receive its flights: started for the demo, or already running."""
 
 import tempfile
 import uuid
@@ -21,7 +21,7 @@ class DemoBroker(ABC):
     """A broker between the airlines and the queue.
 
     Args:
-        at: the address of one that runs already; None: one is started for the demo, and ended after it.
+        at: the address of a running broker; None: a broker is started for the demo, and stopped after it.
     """
 
     name: ClassVar[str]
@@ -32,7 +32,7 @@ class DemoBroker(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Check that it can be started, which may fetch it.
+        """Check that the broker can be started; this may download it.
 
         Raises:
             SetupError: if something is missing.
@@ -40,7 +40,7 @@ class DemoBroker(ABC):
 
     @contextmanager
     def target(self) -> Iterator[str]:
-        """Start it; yield the target for :func:`inturn.demo.senders.sender`: a topic or queue for this run alone."""
+        """Start the broker; yield the target for :func:`inturn.demo.senders.sender`: a topic or queue of this run."""
         made = f"inturn-demo-{uuid.uuid4().hex[:8]}"
         if self.at is not None:
             with self._place(self.at, made) as target:
@@ -52,11 +52,11 @@ class DemoBroker(ABC):
 
     @abstractmethod
     def _started(self, folder: Path) -> AbstractContextManager[str]:
-        """Start it in a folder; the context has its address."""
+        """Start the broker in a folder; the context has its address."""
 
     @abstractmethod
     def _place(self, at: str, name: str) -> AbstractContextManager[str]:
-        """Make a topic or queue and remove it at the end; the context has the target."""
+        """Create a topic or queue, and delete it at the end; the context has the target."""
 
     @abstractmethod
     def source(self, target: str) -> Source:
@@ -76,7 +76,7 @@ class DemoKafka(DemoBroker):
         except ImportError as error:
             raise SetupError("--kafka needs confluent-kafka; install it with: pip install 'inturn[kafka]'") from error
         if self.at is None and (why := kafka_server.fetch(self._cache)):
-            raise SetupError(f"{why}. --at HOST:PORT takes a broker that runs already")
+            raise SetupError(f"{why}; or use a running broker with --at HOST:PORT")
 
     @property
     def _cache(self) -> Path:
@@ -101,7 +101,7 @@ class DemoKafka(DemoBroker):
         try:
             admin.create_topics([NewTopic(name, _PARTITIONS, 1)], request_timeout=_REQUEST_S)[name].result(60)
         except KafkaException as error:
-            raise SetupError(f"no topic can be made at {at}: {error.args[0].str()}") from error
+            raise SetupError(f"cannot create a topic at {at}: {error.args[0].str()}") from error
         try:
             yield f"kafka://{at}/{name}"
         finally:
@@ -127,8 +127,8 @@ class DemoRabbitMQ(DemoBroker):
             raise SetupError("--rabbitmq needs aio-pika; install it with: pip install 'inturn[rabbitmq]'") from error
         if self.at is None and rabbitmq_server.missing():
             raise SetupError(
-                "--rabbitmq needs a RabbitMQ server: apt-get install rabbitmq-server; or --at amqp://… takes one that "
-                "runs already"
+                "--rabbitmq needs a RabbitMQ server: apt-get install rabbitmq-server; or use a running one with --at "
+                "amqp://…"
             )
 
     @override
@@ -153,7 +153,7 @@ class DemoRabbitMQ(DemoBroker):
         try:
             asyncio.run(ask(delete=False))
         except (OSError, aio_pika.exceptions.AMQPError) as error:
-            raise SetupError(f"no queue can be made in RabbitMQ: {error or type(error).__name__}") from error
+            raise SetupError(f"cannot create a queue in RabbitMQ: {error or type(error).__name__}") from error
         try:
             yield f"{at}#{name}"
         finally:

@@ -28,39 +28,41 @@ def show(console: Console, result: DemoResult, files: Mapping[str, str], hints: 
     airlines = ", ".join(f"{name} {count:,}" for name, count in result.producers.items())
     console.print(
         f"\n{result.messages:,} messages about {result.aircraft:,} aircraft, sent by {len(result.producers)} processes "
-        f"at once ({airlines}): {result.late:,} hours late, {result.twice:,} twice, 1 again with other content.\n",
+        f"at the same time ({airlines}): {result.late:,} were hours late, {result.twice:,} were sent twice, 1 was sent "
+        "again with other content.\n",
         highlight=False,
     )
     if result.intake is not None:
         console.print(
-            f"They came through {result.intake.broker}: {result.intake.received:,} were ingested, each once, and "
-            f"{result.intake.rejected} without a tail number rejected.\n",
+            f"They arrived through {result.intake.broker}: {result.intake.received:,} were ingested, each once, and "
+            f"{result.intake.rejected} without a tail number were rejected.\n",
             highlight=False,
         )
     console.print(_counts_table(result))
     console.print(
-        f"Spark was killed in step {kill.step}, before its commit: the {kill.again:,} messages of that step were done "
-        f"again. {kill.waiting:,} aircraft lacked a message at that time.\n",
+        f"Spark was killed in step {kill.step}, before its commit: the {kill.again:,} messages of that step were "
+        f"processed again. {kill.waiting:,} aircraft lacked a message at that time.\n",
         highlight=False,
     )
     console.print(_wrong_table(result))
     console.print(f"[dim]{NAIVE}: {naive.LAST_WRITE}\n{DISTINCT}: {naive.WITHOUT_COPIES}", highlight=False)
-    console.print("[dim]phantom landings: taken in before the departure of their flight\n", highlight=False)
+    console.print("[dim]phantom landings: processed before the departure of their flight\n", highlight=False)
     if result.good:
         console.print(
-            f"Spark and the process say the same: {result.aircraft:,} states, {result.outputs:,} outputs with the same "
-            f"effect ids, one for each landing, and {sum(result.process.rejected.values())} rejected messages.\n",
+            f"The results of Spark and of the worker are equal: {result.aircraft:,} states, {result.outputs:,} outputs "
+            "with the same effect ids, one for each landing, and "
+            f"{sum(result.process.rejected.values())} rejected messages.\n",
             highlight=False,
         )
     else:
-        console.print(f"[red]This is not as it should be, please report it:[/] {result.differences}\n", highlight=False)
+        console.print(f"[red]The results are wrong, please report this:[/] {result.differences}\n", highlight=False)
     for name, path in files.items():
         console.print(f"{name:8} {path}", highlight=False, soft_wrap=True)
     for at, hint in enumerate(hints):
         console.print(f"{'' if at else 'try':8} {hint}", highlight=False, soft_wrap=True)
     console.print(
-        f"\n[bold]{result.misspelt} is parked[/]: of a cancelled flight its airline wrote “{MISSPELT}”, which the "
-        "handler does not know. See why, mend it and let it go on:",
+        f"\n[bold]{result.misspelt} is parked[/]: for a cancelled flight its airline wrote “{MISSPELT}”, which the "
+        "handler refuses. Show the reason, correct the message and resume the aircraft:",
         highlight=False,
     )
     console.print(last, highlight=False, soft_wrap=True)

@@ -31,8 +31,8 @@ BUCKETS: Final = 4  # with few messages, more tasks would cost more than they ga
 LIMIT_S: Final = 300  # for every wait
 _NOT_STARTED: Final = "Python worker failed to connect back"
 
-# Only the driver dies, not the process beside it that reads the queue, whose transactions have kill points of this name
-# too.
+# Only the driver dies, not the process next to it that reads the queue, whose transactions also have kill points of
+# this name.
 _DYING: Final = (
     "import sys; from inturn.faults import kill_at; from inturn.cli import app; "
     f"kill_at('before commit@{KILLED_STEP}'); app()"
@@ -40,7 +40,7 @@ _DYING: Final = (
 
 
 class Processes:
-    """Processes that end with the ``with`` block, however it ends.
+    """Processes that are ended with the ``with`` block, also after an error.
 
     Args:
         log: file for their output.
@@ -100,7 +100,7 @@ class Processes:
             found = None
         if found != expected:
             said = self._log.read_text(errors="replace")[-2000:]
-            msg = f"{process.args!r} ended with {found}, not with {expected}; the end of {self._log}: {said}"
+            msg = f"{process.args!r} ended with {found}, expected {expected}; the end of {self._log}: {said}"
             raise InturnError(msg)
         _kill(process)
 
@@ -122,7 +122,7 @@ def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> 
 def to_the_end(query: "StreamingQuery", again: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
     """Wait until a stream has processed everything, and return it; start it again if it could not begin.
 
-    Spark gives a Python that it starts 10 seconds, which may be too short on a machine that does much else.
+    Spark waits 10 seconds for a Python process that it starts, which may be too short on a busy machine.
     """
     from pyspark.errors import StreamingQueryException
 

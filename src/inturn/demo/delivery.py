@@ -81,7 +81,7 @@ def deliver(events: Sequence[FlightEvent], strays: Sequence[Row] = (), *, seed: 
 def _last_cancelled(events: Sequence[FlightEvent]) -> FlightEvent:
     """Return the cancellation that is the last message of the aircraft with the most messages.
 
-    Nothing comes behind it, and a cancelled flight moves no aircraft: while it is parked, all answers are right.
+    No message follows it, and a cancelled flight moves no aircraft: all answers are right while it is parked.
     """
     last: dict[str, FlightEvent] = {}
     for each in events:
@@ -93,7 +93,7 @@ def _last_cancelled(events: Sequence[FlightEvent]) -> FlightEvent:
 
 
 def _contradict(due: list[_Due], chance: random.Random) -> str:
-    """Repeat one landing a day later with another airport: a conflict, of which the first message is taken."""
+    """Repeat one landing a day later with another airport: a conflict, of which the first message is applied."""
     first, row = chance.choice([each for each in due if each[1]["type"] == "landed" and each[1]["dest"] != ELSEWHERE])
     due.append((first + timedelta(days=1), row | {"dest": ELSEWHERE, "minutes": 45}))
     return str(row["tail"])

@@ -35,7 +35,7 @@ class Engine:
 
     @property
     def stopped(self) -> dict[str, str]:
-        """The aircraft that do not go on, with their status."""
+        """The aircraft that are not open, with their status."""
         return {tail: status for tail, (status, *_) in self.states.items() if status != "open"}
 
     def answers(self) -> dict[str, NaiveAnswer]:
@@ -80,7 +80,7 @@ def _unlike(one: dict[str, Any], other: dict[str, Any]) -> int:
 
 
 def _ends(counts: Counts) -> tuple[int, ...]:
-    """Return the final counts; how often messages were held in between depends on the cut into steps."""
+    """Return the final counts; the number of messages held in between depends on the division into steps."""
     return counts.received, counts.applied, counts.duplicate + counts.stale, counts.held - counts.released
 
 
@@ -110,5 +110,5 @@ def in_process(look: DatabaseInspector, delivered: dict[str, Any]) -> Engine:
 
 
 def _status(group: GroupStatus) -> str:
-    """Return the status of a group as Spark's table of states has it, which does not say why it is parked."""
+    """Return the status of a group as in Spark's table of states, which has no reason for parking."""
     return "parked" if group.status in PARKED else group.status

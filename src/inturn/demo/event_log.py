@@ -33,7 +33,7 @@ def course(
     committed: Sequence[tuple[str, float]],
     killed: float,
 ) -> EventLog:
-    """Put together the course of a run.
+    """Combine the course of a run.
 
     Args:
         began: begin of the run, in seconds since 1970, like all other numbers for a time.

@@ -11,10 +11,10 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody has, and no outgoing connection takes.
+    """Return a port of 127.0.0.1 that no process uses, and that no outgoing connection can get.
 
-    While a server is down, a client that tries to reach a port of the range of outgoing connections may be given that
-    port as its own: it meets itself, and the server cannot start again.
+    While a server is down, a client that connects to a port in the range of outgoing connections may get that port as
+    its own: it connects to itself, and the server cannot start again.
 
     Raises:
         OSError: if there is none.

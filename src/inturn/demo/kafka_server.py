@@ -1,4 +1,4 @@
-"""Kafka itself on this machine: one node on loopback, from Maven Central, which keeps its data in a folder."""
+"""Kafka on this machine: one node on loopback, from Maven Central, with its data in a folder."""
 
 import shutil
 import subprocess
@@ -39,7 +39,7 @@ class KafkaServer:
     """One node of Kafka, which can be killed and started again over its data.
 
     Args:
-        folder: where its data, its log and its configuration are.
+        folder: folder of its data, its log and its configuration.
         jars: the folder with its libraries, as :func:`fetch` returns it.
         settings: its configuration, with the names of ports in braces.
         ports: a free port for each of these names.
@@ -63,14 +63,14 @@ class KafkaServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the node, and wait until it answers."""
         with self._log.open("ab") as log:
             command = [*self._java, "kafka.Kafka", str(self._config)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         answering(self.servers)
 
     def kill(self) -> None:
-        """End it at once, like a power failure."""
+        """End the node at once, like a power failure."""
         self._process.kill()
         self._process.wait(_START_S)
 
@@ -96,16 +96,16 @@ def answering(servers: str) -> str:
 
 
 def missing() -> str:
-    """Return what this machine lacks to fetch and start Kafka; empty: nothing."""
+    """Return the missing requirements for fetching and starting Kafka; empty: none."""
     lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
-    return f"Kafka itself needs {' and '.join(lacking)} on the PATH" if lacking else ""
+    return f"Kafka needs {' and '.join(lacking)} on the PATH" if lacking else ""
 
 
 def fetch(folder: Path, **artifact: Any) -> str:
-    """Fetch an artifact with what it needs from Maven, once; return why it cannot be had, or nothing.
+    """Fetch an artifact with its dependencies from Maven, once; return the reason for a failure, or an empty text.
 
     Args:
-        folder: where it is kept; the libraries are in its folder ``jars``.
+        folder: folder of the artifact; the libraries are in its folder ``jars``.
         artifact: ``group``, ``artifact``, ``version`` and ``more`` of its dependency; default: Kafka.
     """
     if why := missing():
@@ -120,8 +120,8 @@ def fetch(folder: Path, **artifact: Any) -> str:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_S)
     except subprocess.TimeoutExpired:
-        return f"Maven has not fetched {wanted['artifact']} within {_FETCH_S} s"
+        return f"Maven did not fetch {wanted['artifact']} within {_FETCH_S} s"
     if done.returncode != 0:
-        return f"Maven does not have {wanted['artifact']}: {done.stdout[-500:]}"
+        return f"Maven cannot fetch {wanted['artifact']}: {done.stdout[-500:]}"
     (folder / "complete").touch()
     return ""

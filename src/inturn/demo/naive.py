@@ -9,8 +9,8 @@ from inturn.demo.flights import Truth
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-LAST_WRITE = "groupBy(tail): the place is that of the message that came last, flights and minutes are summed"
-WITHOUT_COPIES = "the same, with only the first of several messages of the same content"
+LAST_WRITE = "groupBy(tail): the place of the message that arrived last; flights and minutes are summed"
+WITHOUT_COPIES = "the same, with only the first of several messages with equal content"
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def faults(true: Truth, answer: NaiveAnswer | None) -> tuple[bool, bool, bool, b
 
 
 def last_write_wins(messages: "DataFrame") -> "DataFrame":
-    """Return one row per aircraft: the place from the message that came last, flights and minutes summed.
+    """Return one row per aircraft: the place from the message that arrived last, flights and minutes summed.
 
-    Phantoms are counted leniently: a landing is one only if no departure of the same flight came before it, regardless
-    of the messages of other flights.
+    Phantoms are counted leniently: a landing is one only if no departure of the same flight arrived before it,
+    regardless of the messages of other flights.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 - the name under which everybody knows it

@@ -14,10 +14,10 @@ def drawn(result: DemoResult) -> str:
     knot, wrong = result.knot, {name: f"{result.wrong[name].aircraft}" for name in (NAIVE, DISTINCT, SPARK)}
     return picture.draw(
         result,
-        f"Left: the {len(knot.labels)} messages of aircraft {knot.tail} as they happened, as they came (crossed over, "
-        f"some twice) and as inturn applies them (in order). Right: aircraft with a wrong answer: {wrong[NAIVE]} if "
-        f"the last write wins, {wrong[DISTINCT]} after dropDuplicates, {wrong[SPARK]} with inturn. Below: who did "
-        "what, in seconds, the kill among it, and the counts of both engines.",
+        f"Left: the {len(knot.labels)} messages of aircraft {knot.tail} as they happened, as they arrived (out of "
+        f"order, some twice) and as inturn applies them (in order). Right: aircraft with a wrong answer: "
+        f"{wrong[NAIVE]} if the last write wins, {wrong[DISTINCT]} after dropDuplicates, {wrong[SPARK]} with inturn. "
+        "Below: the activity of each process, in seconds, with the kill, and the counts of both engines.",
     )
 
 

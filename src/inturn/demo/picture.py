@@ -9,7 +9,7 @@ from inturn.pages.svg import GREY, INK, WHITE, Drawing, Place, Plot
 
 WRONG, HALF, RIGHT, HELD = "#c8374d", "#dd8452", "#157a73", "#a86a08"
 RAMP = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58")
-"""The colours of places in the timeline, from the first to the last; paler ones would be lost on white."""
+"""The colours of places in the timeline, from the first to the last; paler ones would be invisible on white."""
 SIZE = (1008, 806)
 
 
@@ -26,16 +26,16 @@ def draw(result: DemoResult, words: str) -> str:
 
 
 def _title(drawing: Drawing, result: DemoResult) -> None:
-    """Write the answer in one line, and the facts in two."""
+    """Write the result in one line, and the facts in two."""
     wrong, right = result.wrong[NAIVE].aircraft, result.wrong[SPARK].aircraft
-    answer = (f"Taken in turn: {right:,}.", 23.0, RIGHT, "bold")
-    drawing.text((30, 36), f"Taken as they come: {wrong:,} aircraft wrong.", 23, WRONG, bold=True, then=answer)
+    answer = (f"In order: {right:,}.", 23.0, RIGHT, "bold")
+    drawing.text((30, 36), f"In order of arrival: {wrong:,} aircraft wrong.", 23, WRONG, bold=True, then=answer)
     came = (
         f"{result.messages:,} messages about {result.aircraft:,} aircraft leaving New York, 1 to 14 January 2013, "
-        f"sent to one queue by {len(result.producers)} processes at once:"
+        f"sent to one queue by {len(result.producers)} processes at the same time:"
     )
     badly = (
-        f"{result.late:,} are hours late, {result.twice:,} come twice, 1 comes again and says something else. "
+        f"{result.late:,} are hours late, {result.twice:,} arrive twice, 1 arrives again with other content. "
         "Spark is killed in the middle."
     )
     drawing.text((30, 62), came, 12.5, GREY)
@@ -48,7 +48,7 @@ def _headed(plot: Plot, title: str, above: float) -> None:
 
 def _knot(plot: Plot, knot: Knot) -> None:
     """Draw three columns: as it happened, as delivered, as applied; a line follows each message."""
-    _headed(plot, f"One aircraft, {knot.tail}: the network ties a knot, inturn unties it", 31)
+    _headed(plot, f"One aircraft, {knot.tail}: out of order on arrival, in order again with inturn", 31)
     drawing, last, last_place = plot.drawing, len(knot.labels) - 1, len(knot.arrivals) - 1
     colours = [_ramp(at / last) for at in range(last + 1)]
     left, middle, right = 0.32, 0.62, 0.92
@@ -69,7 +69,7 @@ def _knot(plot: Plot, knot: Knot) -> None:
         drawing.text((applied[0] + 14, applied[1]), str(revision), 11)
     for dot, colour, edge in dots:  # above all lines
         drawing.dot(dot, 8, colour, edge, 1.6)
-    for x, name in ((left, "as it happened"), (middle, "as it came"), (right, "as inturn applies")):
+    for x, name in ((left, "as it happened"), (middle, "as it arrived"), (right, "as inturn applies")):
         drawing.text((plot.at(x, 1)[0], plot.top - 8), name, 11.5, GREY, "middle")
 
 
@@ -119,7 +119,7 @@ def _course(drawing: Drawing, course: EventLog, kill: Kill) -> None:
     end = max(course.steps[-1][1], course.killed_s, *(len(counts) * course.width_s for _, counts, _ in lanes))
     base, died = -len(lanes), course.killed_s
     plot = Plot(drawing, 30, 516, 978, 645, (-0.13 * end, end), (base - 0.75, 1))
-    _headed(plot, "Who sent and who took, in seconds", 14)
+    _headed(plot, "Messages sent and processed, in seconds", 14)
     for lane, (name, counts, colour) in enumerate(lanes):
         _lane(plot, -lane, name, counts, colour, course.width_s)
     _name(plot, base, "inturn on Spark")
@@ -149,7 +149,7 @@ def _name(plot: Plot, base: float, name: str) -> None:
 
 def _counts(plot: Plot, engines: Mapping[str, Counts]) -> None:
     """Write a line for each engine: incoming messages left of the equals sign, outgoing ones right of it."""
-    _headed(plot, "Every message is in exactly one place, and both engines say so", 14)
+    _headed(plot, "Counts of both engines: each message has exactly one outcome", 14)
     text = plot.drawing.text
     columns = {"received": 0.2, "released": 0.31, "applied": 0.42, "duplicate": 0.53, "stale": 0.6, "held": 0.7}
     columns["rejected"] = 0.79

@@ -18,7 +18,7 @@ class Aircraft(msgspec.Struct, frozen=True):
         legs: number of flights landed.
         minutes: minutes in the air, as far as they are known.
         cancelled: number of cancelled flights.
-        phantoms: landings of a flight that it had not departed on; 0 if messages come in order.
+        phantoms: landings of a flight that it had not departed on; 0 if messages are applied in order.
         flying: current flight.
     """
 
@@ -59,7 +59,7 @@ def follow(state: Aircraft, message: FlightEvent) -> tuple[Aircraft, list[LegFlo
             return after, [flown]
         case "cancelled":
             return replace(state, cancelled=state.cancelled + 1), []
-    raise ValueError(f"a flight is departed, landed or cancelled, not {message.type!r}")
+    raise ValueError(f"unknown type {message.type!r}; expected departed, landed or cancelled")
 
 
 aircraft = Pipeline(

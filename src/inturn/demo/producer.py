@@ -14,7 +14,7 @@ import msgspec
 from inturn.demo.senders import sender
 
 PAUSE_S = 0.05
-"""The time between two looks at the clock; messages that became due go into one transaction."""
+"""The time between two checks of the clock; messages that became due are sent in one transaction."""
 
 
 class Post(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
-"""RabbitMQ on this machine: a node of its own on loopback, in a directory of its own, without rights of root.
+"""RabbitMQ on this machine: a separate node on loopback, in its own directory, without root rights.
 
-As a program it ends the server if the process that started it is killed.
+Run as a program, this module ends the server if the process that started it is killed.
 """
 
 import os
@@ -17,21 +17,21 @@ from typing import Final
 
 from inturn.demo.free_ports import free_port
 
-SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # what Debian puts around it changes the user
+SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # Debian's wrapper script changes the user
 EPMD: Final = shutil.which("epmd")
 WAIT_S: Final = 120
 
 
 def missing() -> str | None:
-    """Return what is missing on this machine to start it; None: nothing."""
-    return None if SERVER.exists() and EPMD else "rabbitmq-server is not installed: make services"
+    """Return the missing requirement for starting the server; None: nothing is missing."""
+    return None if SERVER.exists() and EPMD else "rabbitmq-server is not installed; install it with: make services"
 
 
 class RabbitServer:
     """One node of RabbitMQ, which can be killed and started again over its data.
 
     Args:
-        folder: where its data and its logs are.
+        folder: folder of its data and its logs.
 
     Attributes:
         port: the port that it listens on.
@@ -62,7 +62,7 @@ class RabbitServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it answers.
+        """Start the node, and wait until it answers.
 
         Raises:
             TimeoutError: if it does not within two minutes.
@@ -79,11 +79,11 @@ class RabbitServer:
         while not _greets(self.port):
             if server.poll() is not None or time.monotonic() > ends:
                 self.kill()
-                raise TimeoutError(f"RabbitMQ does not start; see {self._folder / 'log'}")
+                raise TimeoutError(f"RabbitMQ did not start; see {self._folder / 'log'}")
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """End it at once, like a power failure."""
+        """End the node at once, like a power failure."""
         watch, *_ = self._processes
         watch.terminate()
         os.killpg(self._epmd.pid, signal.SIGKILL)

@@ -86,14 +86,14 @@ class DemoResult:
 
     Attributes:
         late: number of messages that were hours late.
-        contradicted: aircraft with a message that came again with other content.
-        outputs: number of outputs that Spark stored; each landing makes one.
+        contradicted: aircraft with a message that was sent again with other content.
+        outputs: number of outputs that Spark stored; each landing has one.
         landings: true number of landings.
         wrong: number of aircraft with a wrong answer, by pipeline.
         examples: some aircraft that the first pipeline got wrong.
         misspelt: aircraft whose last message the handler refuses.
-        stopped: the aircraft that do not go on, with their status, by engine.
-        intake: the way through a broker; None: the airlines sent to the queue itself.
+        stopped: the aircraft that are not open, with their status, by engine.
+        intake: the way through a broker; None: the airlines sent directly to the queue.
     """
 
     messages: int

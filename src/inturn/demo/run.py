@@ -45,7 +45,7 @@ PRODUCERS, DATABASE, QUEUE, LOG = "producers", "flights.db", "flights", "process
 STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.svg", "demo.html"
 _COLUMNS = (*flights.FlightEvent.__struct_fields__, "offset")
 _PIPELINE = "inturn.demo.pipeline:aircraft"
-_LOOK_S = 0.05  # between two looks at how far the ingest is
+_LOOK_S = 0.05  # between two checks of the ingest's progress
 START_S = 1  # delay until the processes send, so that all of them have started
 KEPT = "kept"  # a reader that never advances, so that all messages can be read afterwards
 MADE = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
@@ -63,7 +63,7 @@ def main(
     Args:
         out: folder to write to; files of an earlier demo there are replaced.
         json: write one JSON document to standard output instead of the tables.
-        broker: the broker through which the flights come; None: the airlines send to the queue itself.
+        broker: the broker through which the flights arrive; None: the airlines send directly to the queue.
         spark: session in which the stream continues after the kill, which stays open; without it one is started, and
             stopped at the end.
 
@@ -71,7 +71,7 @@ def main(
         The result of the demo; its ``good`` tells whether everything is right.
 
     Raises:
-        SetupError: if Spark, Java, the data or a library is missing, or the folder holds files that are not the demo's.
+        SetupError: if Spark, Java, the data or a library is missing, or the folder has files that no demo created.
         InturnError: if a process of the demo did not end as expected.
     """
     progress = Console(stderr=True)
@@ -87,7 +87,7 @@ def main(
 
     check()
     if broker is not None:
-        with part(f"Looking for {broker.name}, which Maven or the system has"):
+        with part(f"Finding {broker.name}, installed or from Maven"):
             broker.check()
     prepare(out)
     result = play(out, part, broker, spark)
@@ -118,21 +118,21 @@ def check() -> None:
 
 
 def prepare(out: Path) -> None:
-    """Prepare the folder: delete the files of an earlier demo, and refuse those of others.
+    """Prepare the folder: delete the files of an earlier demo, and refuse other files.
 
     Raises:
-        SetupError: if the folder holds a file with a name of the demo's that no demo made.
+        SetupError: if the folder contains a file with a name that the demo uses, and no demo created the folder.
     """
     made = [path for name in MADE if (path := out / name).exists()]
     if made and not (out / MARK).exists():
-        raise SetupError(f"{made[0]} is there already and no demo made it; give another folder with --out")
+        raise SetupError(f"{made[0]} exists and was not created by the demo; set another folder with --out")
     for path in made:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
     (out / PRODUCERS).mkdir(parents=True)
-    (out / MARK).write_text("inturn demo made the files beside this one, and deletes them when it runs again\n")
+    (out / MARK).write_text("inturn demo created the files in this folder, and deletes them when it runs again\n")
 
 
 def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "SparkSession | None" = None) -> DemoResult:
@@ -147,7 +147,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
     import inturn.spark
     from inturn.spark.tables.manifest import SparkStore
 
-    with part("Reading the flights, and what each airline has to send"):
+    with part("Reading the flights, and preparing the messages of each airline"):
         legs = flights.read_legs()
         sent = delivery.deliver(flights.events(legs), flights.strays(legs))
         truth = flights.truth(legs)
@@ -160,7 +160,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
             with part(f"Starting {broker.name}"):
                 way = _through(stack, broker, db.queue(QUEUE))
         happened = _happen(out, db.queue(QUEUE), sent.producers, way, part, stack, spark)
-        with part("Reading what both have made of the messages"):
+        with part("Reading the results of both engines"):
             log = _log(db.queue(QUEUE))
             manifests = [*SparkStore(out / STORE).after(0)]
             steps = [Counts(**each.counts) for each in manifests]
@@ -169,7 +169,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
             kill = Kill(killed, steps[killed - 1].received, before.where("status = 'waiting'").count())
             on_spark = engines.on_spark(session, out / STORE, results.total(steps))
             in_process = engines.in_process(DatabaseInspector(db, aircraft.name), happened.landed)
-        with part("The last write wins, with and without copies"):
+        with part("Computing last write wins, with and without copies"):
             found = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
     sent_at: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
     for message in log:
@@ -208,7 +208,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
 
 @dataclass
 class _Way:
-    """The way from the producers to the queue: where they send, and what ingests that if it is a broker."""
+    """The way from the producers to the queue: their target, and the ingest if the target is a broker."""
 
     target: str
     ingest: Ingest | None
@@ -221,7 +221,9 @@ class _Way:
         until = time.monotonic() + crash.LIMIT_S
         while (counts := self.ingest.counts).received + counts.rejected < messages:
             if time.monotonic() > until:
-                raise InturnError(f"of {messages} messages {counts} came through {self.broker}; {self.ingest.trouble}")
+                raise InturnError(
+                    f"of {messages} messages only {counts} arrived through {self.broker}; {self.ingest.trouble}"
+                )
             time.sleep(_LOOK_S)
         return Intake(self.broker, counts.received, counts.rejected)
 
@@ -275,7 +277,7 @@ def _happen(
         queue.reader(reader).commit(0)
     with Worker(aircraft, queue, deliver=deliver) as worker, crash.Processes(out / LOG) as processes:
         with part(
-            f"{len(posts)} processes send; a Spark and a worker take; "
+            f"{len(posts)} processes send; Spark and a worker process; "
             f"Spark is killed (kill -9) in step {crash.KILLED_STEP}, before its commit"
         ):
             began = time.time() + START_S
@@ -283,7 +285,7 @@ def _happen(
             senders = [processes.producer(way.target, _file(out, name), began) for name in posts]
             processes.wait_for_end(streaming, -signal.SIGKILL)
             killed = time.time()
-        with part("Spark is started again, and goes on where it was, until all is done"):
+        with part("Spark is started again, and continues until all messages are processed"):
             session = spark or _own_session(stack)
             query = crash.go_on(session, *places)
             try:
@@ -339,7 +341,7 @@ def console_command(out: Path) -> str:
 
 
 def hints(out: Path, tail: str) -> list[str]:
-    """Return commands to try next: one aircraft in both stores, and all messages once more as one batch."""
+    """Return commands to try next: one aircraft in both stores, and all messages again as one batch."""
     store, source = shlex.quote(str(out / STORE)), shlex.quote(_source(out))
     return [
         f"inturn explain {store} {tail}",

@@ -1,4 +1,4 @@
-"""Senders of the airlines' messages: to the queue itself, or to a broker from which they are ingested."""
+"""Senders of the airlines' messages: directly to the queue, or to a broker from which they are ingested."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from inturn.core.queue.messages import Draft
 from inturn.queue import draft
 
 Send: TypeAlias = Callable[[Sequence[dict[str, Any]]], None]
-"""Sends messages in their order, and returns when they are safe."""
+"""Sends messages in their order, and returns when they are stored."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _to_kafka(target: str, airline: str) -> Send:
         for body in bodies:
             producer.produce(topic, msgspec.json.encode(body | {"airline": airline}), key=body["tail"])
         if producer.flush(60):
-            raise TimeoutError(f"Kafka at {servers} takes no messages")
+            raise TimeoutError(f"Kafka at {servers} does not accept messages")
 
     return send
 
