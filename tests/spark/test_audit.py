@@ -129,7 +129,7 @@ def test_a_column_of_the_delivery_that_makes_copies_differ_is_pointed_out(spark:
     report = audit(df, group="g", order="n")
     assert [(each.columns, each.part) for each in report.differ] == [(["says", "seq"], 0.5), (["seq"], 0.5)]
     assert report.grade is not None
-    assert "50% of the contradicting messages differ in seq alone" in report.grade.needs[0]
+    assert "50% of the contradicting messages differ only in seq: " in report.grade.needs[0]
     mended = audit(df, group="g", order="n", ignore=["seq"])
     assert {kind: found.messages for kind, found in mended.found.items()} == {
         FaultKind.DUPLICATE: 2,
@@ -286,9 +286,9 @@ def test_hot_groups_and_what_order_costs(spark: SparkSession) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no such column": ({"group": "account"}, "there is no column 'account'; there are g, n, at, more"),
+    "no such column": ({"group": "account"}, "no column 'account'; existing columns: g, n, at, more"),
     "two orders": ({"order": "n", "order_by": "at"}, "give one"),
-    "a time that counts": ({"order": "at"}, "'at' is a time, which does not count; use --order-by"),
+    "a time that counts": ({"order": "at"}, "'at' is a time, which is not a count; use --order-by"),
     "no number": ({"order": "more"}, "'more' is array<int>; expected whole numbers"),
     "no time": ({"order": "n", "time": "more"}, "'more' is array<int>; expected a time"),
 }

@@ -232,10 +232,10 @@ def test_what_is_said_of_a_column_is_true(spark: SparkSession) -> None:
     df = spark.createDataFrame(rows, "g string, n bigint, mostly bigint, same bigint, odd string, rare bigint")
     report = audit(df.withColumn("odd", df.odd).coalesce(1), group="g")
     said = {each.name: each.verdict for each in report.columns}
-    assert said["same"] == "no order: it says the same in every message of a group"
+    assert said["same"] == "no order: has the same value in every message of a group"
     assert "repeat the greatest value" in said["mostly"]
     assert said["rare"] == "no order: 66.5% of the messages lack it"
-    assert said["n"] == "it counts: every value is there, 100% come one after the other"
+    assert said["n"] == "counts: every value is present, 100% of the messages are one above the value before"
 
 
 def test_the_sample_tells_clocks_from_counts(spark: SparkSession) -> None:

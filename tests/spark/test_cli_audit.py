@@ -90,8 +90,8 @@ def test_files_of_a_folder_come_by_name_and_strict_is_an_exit_code(
     assert ran.exit_code == 1
     told = " ".join(ran.stdout.split())
     assert "6 messages of 1 group" in told
-    assert "in 3 files, those by name" in told
-    assert "late 1 1 came after a message that follows them a at 2, 3 messages late" in told
+    assert "in 3 files, sorted by name" in told
+    assert "late 1 1 arrived after a message that follows them in the order a at 2, 3 messages late" in told
     assert "duplicate 1 1" in told
     assert 'Pipeline(name="a-log", group="g", order=Gapless("revision"), handler=apply)' in told
     allowed = ("--strict", "--allow", "late", "--allow", "duplicate")
@@ -105,7 +105,7 @@ def test_a_delta_table_is_read_as_its_files_came(spark: SparkSession, command: C
         deltalake.write_deltalake(tmp_path / "table", pa.table(rows), mode="append")
     deltalake.DeltaTable(tmp_path / "table").delete("revision = 6")
     report = said(command(tmp_path / "table", "--group", "g", "--order", "revision", "--json"))
-    assert (report["messages"], report["arrived"]) == (5, "as the rows stand in 3 files, those as they came")
+    assert (report["messages"], report["arrived"]) == (5, "by the order of the rows in 3 files, in order of arrival")
     (tmp_path / "empty").mkdir()
     schema = pa.schema({"g": pa.string(), "revision": pa.int64()})
     deltalake.write_deltalake(tmp_path / "empty", schema.empty_table())
@@ -119,8 +119,8 @@ def test_without_an_order_the_columns_are_shown(spark: SparkSession, command: Co
     ran = command(tmp_path / "log.csv", "--group", "account")
     assert ran.exit_code == 0, ran.stderr
     told = " ".join(ran.stdout.split())
-    assert "version Gapless it counts: every value is there" in told
-    assert "at Timestamp it never falls back" in told
+    assert "version Gapless counts: every value is present" in told
+    assert "at Timestamp never falls" in told
     assert "amount none no order" in told
     assert "No faults found." in told
     assert 'order=Gapless("version")' in told
@@ -128,25 +128,25 @@ def test_without_an_order_the_columns_are_shown(spark: SparkSession, command: Co
 
 NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
     "no such file": (["{here}/none.json", "--group", "g"], 1, "InputError: there is no file or folder"),
-    "empty": (["{here}/empty.jsonl", "--group", "g"], 1, "empty.jsonl has no messages: there is nothing in it"),
-    "no JSON": (["{here}/bad.jsonl", "--group", "g"], 1, "no line of it can be read; JSON lines have one object"),
+    "empty": (["{here}/empty.jsonl", "--group", "g"], 1, "empty.jsonl has no messages: it is empty"),
+    "no JSON": (["{here}/bad.jsonl", "--group", "g"], 1, "none of its lines can be read; JSON lines have one object"),
     "no Parquet": (["{here}/bad.parquet", "--group", "g"], 1, "cannot read {here}/bad.parquet as parquet"),
     "no format": (
         ["{here}/log.csv", "--group", "g", "--format", "xml"],
         1,
         "expected one of parquet, json, csv, delta",
     ),
-    "no column": (["{here}/log.csv", "--group", "k"], 1, "there is no column 'k'; there are g, n"),
+    "no column": (["{here}/log.csv", "--group", "k"], 1, "no column 'k'; existing columns: g, n"),
     "no group": (["{here}/log.csv"], 2, "Missing option '--group'"),
     "no fault": (
         ["{here}/log.csv", "--group", "g", "--allow", "lateness"],
         1,
-        "there is no fault 'lateness'; expected one",
+        "no kind of fault 'lateness'; existing kinds",
     ),
     "a stranger's folder": (
         ["{here}/log.csv", "--group", "g", "--order", "n", "--out", "{here}"],
         1,
-        "which no audit wrote; name another folder",
+        "which no audit wrote; use another folder",
     ),
 }
 
@@ -250,7 +250,7 @@ def test_columns_that_differ_only_in_case_are_refused_with_the_option_that_helps
     ran = command(source, "--group", "g", "--order", "n")
     told = " ".join(ran.stderr.split())
     assert ran.exit_code == 1
-    assert "two columns are called 'bat'; if they differ in case" in told
+    assert "two columns are called 'bat'; if they differ only in case" in told
     assert "spark.sql.caseSensitive=true" in told
 
 
@@ -259,7 +259,7 @@ def test_a_column_of_numbers_that_one_value_makes_text_is_named(command: Command
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     given = (tmp_path / "log.jsonl", "--group", "g", "--order", "n")
     report = said(command(*given, "--json", "--out", tmp_path / "report"))
-    assert report["texts"] == ["The column x is text: 1 of its 5 values is no number, such as 'abc'."]
+    assert report["texts"] == ["The column x is text: 1 of its 5 values is not a number, such as 'abc'."]
     assert report["grade"]["needs"] == []  # n is a number in the file
     assert "The column x is text" in (tmp_path / "report" / "report.html").read_text()
     assert "The column x is text: 1 of its 5 values is no number" in " ".join(command(*given).stdout.split())
@@ -268,7 +268,7 @@ def test_a_column_of_numbers_that_one_value_makes_text_is_named(command: Command
 def test_a_revision_of_digits_in_quotes_is_text_in_the_file_and_must_be_cast(command: Command, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"g": "a", "n": "1"}\n{"g": "a", "n": "2"}\n')
     report = said(command(tmp_path / "log.jsonl", "--group", "g", "--order", "n", "--json"))
-    assert report["grade"]["needs"] == ["The column n is string, which a pipeline does not take: cast it to bigint."]
+    assert report["grade"]["needs"] == ["The column n is string, which a pipeline does not accept: cast it to bigint."]
     assert report["texts"] == []
 
 
@@ -276,4 +276,4 @@ def test_the_lab_needs_an_order(command: Command, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"device": "a", "text": "x"}\n{"device": "a", "text": "y"}\n')
     ran = command(tmp_path / "log.jsonl", "--group", "device", "--lab")
     assert ran.exit_code == 1
-    assert "no column tells the order of these messages; name it with --order or --order-by" in ran.stderr
+    assert "no column gives the order of these messages; name one with --order or --order-by" in ran.stderr

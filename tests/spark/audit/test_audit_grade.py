@@ -106,5 +106,5 @@ def test_what_is_proposed_is_a_pipeline_and_says_why(
 
 def test_a_column_that_alone_makes_messages_differ_is_named() -> None:
     seen = replace(COUNTS, found=found(conflict=3), differ=[Differ(["offset"], 0.9), Differ(["amount"], 0.1)])
-    assert "90% of the contradicting messages differ in offset alone" in decide(seen).needs[0]
+    assert "90% of the contradicting messages differ only in offset: " in decide(seen).needs[0]
     assert not decide(replace(seen, differ=[Differ(["amount", "type"], 1)])).needs

@@ -93,8 +93,8 @@ def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
     for words in ("It is so.", 'Pipeline(name="orders", handler=apply)', "Needs a day off.", "it counts"):
         assert words in seen.text
     assert "acct-1 0 3 3 5 40 2 hours lost" in seen.text
-    assert "acct-2 1 1 9 9 1 \N{EN DASH} may still come" in seen.text
-    assert "3,456 revisions in 12 gaps never came. 1 revision in 1 gap may still come, the longest" in seen.text
+    assert "acct-2 1 1 9 9 1 \N{EN DASH} may still arrive" in seen.text
+    assert "3,456 revisions in 12 gaps never arrived. 1 revision in 1 gap may still arrive, the oldest" in seen.text
     assert "2024-03-01 12:00:00 to 2024-03-03 12:00:00 UTC" in seen.text
 
 
@@ -102,15 +102,15 @@ def test_the_page_tells_everything_that_was_found_with_its_counts() -> None:
 def test_the_pictures_say_what_they_show() -> None:
     seen = Page(page.render(full()))
     assert len(seen.labels) == 7  # late by positions and seconds, gaps, sizes, consumers, two groups
-    clock = "How late messages are, by the clock: half of them at most 3 seconds, 99% at most 11.7 minutes, "
-    assert clock + "the latest 25 hours" in seen.labels
-    assert "Group acct-1 as it arrived, 5 messages: duplicate 1, late 1" in seen.labels
+    clock = "How late messages are, by the clock: median 3 seconds, 99% at most 11.7 minutes, "
+    assert clock + "maximum 25 hours" in seen.labels
+    assert "Group acct-1 in order of arrival, 5 messages: duplicate 1, late 1" in seen.labels
     for words in (
         "exact copy",
         "the numbers start again",
         "3 missing",
-        "1 may still come",
-        "contradicts an earlier one",
+        "1 may still arrive",
+        "contradicts an earlier message",
     ):
         assert words in seen.text
 
@@ -157,7 +157,7 @@ def test_a_log_without_messages_says_so() -> None:
     seen = Page(page.render(empty()))
     assert "No messages" in seen.text
     assert seen.tags["svg"] == 0
-    assert not re.search(r"nothing wrong|No fault|No revision|Gaps|None", seen.text)
+    assert not re.search(r"no faults|No fault|No revision|Gaps|None", seen.text)
 
 
 def test_a_log_of_one_message() -> None:
@@ -170,25 +170,25 @@ def test_a_log_of_one_message() -> None:
         grade=Grade("Gapless", ["1 of 1 revisions are there (100%)."], "Pipeline()", []),
     )
     seen = Page(page.render(one))
-    assert "1 message of 1 group: nothing wrong" in seen.text
+    assert "1 message of 1 group: no faults" in seen.text
     assert "No revision is missing." in seen.text
     assert "still needs" not in seen.text
     alone = Page(
         page.render(replace(one, found={FaultKind.CONFLICT: FaultCount(1, 1)}, worst=[line("a", (7, "conflict", 0))]))
     )
     assert "1 message of 1 group: 1 kind of faults" in alone.text
-    assert alone.labels == ["Group a as it arrived, 1 message: conflict 1"]
+    assert alone.labels == ["Group a in order of arrival, 1 message: conflict 1"]
 
 
 @pytest.mark.thorough
 def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
     still = replace(full(), found={}, gaps=Gaps(0, 0, 2, 3, None, "2 messages of its group"))
-    assert "nothing wrong, but 3 revisions may still come" in Page(page.render(still)).text
+    assert "no faults, but 3 revisions may still arrive" in Page(page.render(still)).text
     blind = replace(still, keys=LogColumns("g"), gaps=None, late=None)
     seen = Page(page.render(blind))
-    assert "nothing wrong, but no column tells their order" in seen.text
-    assert "Whether messages are missing cannot be told" in seen.text
-    assert "How late" not in seen.text
+    assert "no faults, but no column gives their order" in seen.text
+    assert "Missing messages cannot be detected" in seen.text
+    assert "Lateness" not in seen.text
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""The messages of an audited log by arrival, with their group, place and time: what the lab needs of them."""
+"""The messages of an audited log in the order of arrival, with the group, place and time that the lab needs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,16 +28,16 @@ def arrivals(
         report: the audit's report, for the columns.
         files: the files that ``df`` reads, in order of arrival; without it, by name.
         duration: column of the handler times, in milliseconds.
-        most: the most messages, the first ones.
+        most: use only the first N messages.
 
     Returns:
-        Of each message its group, its place, the log's clock in microseconds and the handler time in milliseconds.
+        For each message its group, its place, the log's clock in microseconds and the handler time in milliseconds.
 
     Raises:
-        InputError: if no order is known, or there is no such column.
+        InputError: if no order is known, or the column does not exist.
     """
     if report.keys.place is None:
-        raise InputError("no column tells the order of these messages; name it with --order or --order-by")
+        raise InputError("no column gives the order of these messages; name one with --order or --order-by")
     with input_errors(f"cannot read {report.source}"):
         log = AuditLog.of(named_once(df), report.keys, files)
         lasted = F.lit(None) if duration is None else column(log.df, resolved(log.df, duration))

@@ -1,7 +1,7 @@
-"""Recognition of Debezium's change events, whose group is a field of the row after the change or, of a delete, before.
+"""Recognition of Debezium's change events, whose group is a field of the row after the change or, for a delete, before.
 
 A pipeline names one path for its group, so :class:`inturn.ingest.DebeziumMapping` gives each event that group. Fields
-of the row are no order: a delete has none after it, and those before a change are of the change before.
+of the row are not an order: a delete has none after it, and those before a change belong to the change before.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from inturn.spark.audit.report import LogColumns
 from inturn.spark.columns.dataframe import sql_of, type_at
 
 _ROOTS = ((), ("payload",))
-"""Paths to an event: a record holds it alone, or beside its schema."""
+"""Paths to an event: a record contains it alone, or together with its schema."""
 _ROWS = ("after", "before")
 GROUP_FIELD = "row"
 """The field in which the proposed pipeline finds the group that the mapping gives."""
@@ -33,7 +33,7 @@ class ChangeEvents:
 
     @classmethod
     def of(cls, df: DataFrame) -> "ChangeEvents | None":
-        """Return how the log holds change events; None if it holds others."""
+        """Return the location of change events in the log; None if it contains other messages."""
         for root in _ROOTS:
             row, source, op = (
                 [type_at(df.schema, (*root, name)) for name in names] for names in (_ROWS, ("source",), ("op",))
@@ -70,12 +70,12 @@ class ChangeEvents:
         return {path: kind for path, kind in kinds.items() if path in named or self.row_field(path) is None}
 
     def mapped(self, keys: LogColumns) -> LogColumns | None:
-        """Return the columns as a pipeline sees them behind the mapping; None if it needs no mapping."""
+        """Return the columns as a pipeline sees them after the mapping; None if it needs no mapping."""
         if self.row_field(keys.group) is None:
             return None
         return replace(keys.renamed(self.inside), group=GROUP_FIELD)
 
     def inside(self, path: str) -> str:
-        """Return a path from the event on."""
+        """Return a path relative to the event."""
         names = tuple(parts(path))
         return joined(names[len(self.root) :]) if names[: len(self.root)] == self.root else path

@@ -41,7 +41,7 @@ def differing(rows: DataFrame, log: AuditLog) -> list[Differ]:
 def marked_by_id(rows: DataFrame, keep: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Return the rows with ``other``: whether an earlier message of the group has the same id and other content.
 
-    Few logs have any, so the search does not sort the log.
+    Few logs have such messages, so the search does not sort the log.
 
     Args:
         rows: all rows of a log, see :data:`inturn.spark.audit.log.COLUMNS`.

@@ -19,7 +19,7 @@ SAMPLES: Final = 3
 GROUPS: Final = 12
 """The number of groups shown."""
 POINTS: Final = 160
-"""The number of messages shown of each."""
+"""The number of messages shown of each group."""
 _AHEAD: Final = 12
 """The number of messages shown before the first fault."""
 
@@ -86,7 +86,7 @@ def _points(rows: DataFrame, chosen: list[str], log: AuditLog) -> tuple[dict[str
 
 
 def samples(rows: DataFrame, log: AuditLog, *, blanks: bool) -> dict[FaultKind, list[str]]:
-    """Return some examples of each kind, in words; ``blanks`` says whether to look for placeholder groups."""
+    """Return some examples of each kind, in words; with ``blanks``, also of placeholder groups."""
     faults = rows.where(F.col("status") == GOOD).select("*", F.explode("kinds").alias("kind"))
     example = F.struct("group", "epoch", "position", "place", "positions", "waited")
     ranked, few = least(faults, ("kind",), example, F.struct("group", "epoch", "position"), SAMPLES)

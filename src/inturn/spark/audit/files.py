@@ -1,7 +1,7 @@
-"""Files as a log, with every value as the file has it, so that nothing is repaired before the audit.
+"""Files as a log, with every value unchanged, so that nothing is repaired before the audit.
 
-Text stays text: ``007`` and ``7`` in a CSV file are two groups, and a JSON field that is a number in one line and a
-word in another is no failure. The audit converts the columns that it needs as numbers or times.
+Text stays text: ``007`` and ``7`` in a CSV file are two groups, and a JSON field may be a number in one line and a word
+in another. The audit converts the columns that it needs as numbers or times.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class LogFiles:
 
     Attributes:
         df: the messages; a line that cannot be read is in the column ``__inturn_corrupt_record``.
-        files: files in order of arrival, if that is known; None goes by their names.
-        kinds: types of the columns of JSON, by their paths, as Spark takes them from the values; ``df`` has all as
+        files: files in order of arrival, if that is known; None sorts them by name.
+        kinds: types of the columns of JSON, by their paths, as Spark infers them from the values; ``df`` has all as
             text. None: ``df`` has the types of the files.
     """
 
@@ -44,11 +44,11 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
     Args:
         spark: the session that reads.
         source: a file, a folder or a URI.
-        form: one of :data:`FORMS`; None goes by the file names, and by ``_delta_log`` in a folder.
+        form: one of :data:`FORMS`; None derives it from the file names, and from ``_delta_log`` in a folder.
         dialect: dialect of CSV files.
 
     Raises:
-        InputError: if nothing is there, its form is not known, or it cannot be read.
+        InputError: if the source does not exist, its format is not known, or it cannot be read.
         SetupError: if deltalake is missing for a Delta table.
     """
     form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else form_of(source))
@@ -58,7 +58,7 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
         read = _read(spark, source, form, dialect)
         columns = [name for name in read.df.columns if name != CORRUPT]
     if not columns:
-        what = "no line of it can be read" if CORRUPT in read.df.columns else "there is nothing in it"
+        what = "none of its lines can be read" if CORRUPT in read.df.columns else "it is empty"
         mend = "; JSON lines have one object on each line" if form == "json" else ""
         raise InputError(f"{source} has no messages: {what}{mend}")
     return read
@@ -90,7 +90,7 @@ def _delta(spark: SparkSession, source: str) -> LogFiles:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ImportError as error:
-        msg = "a Delta table is read with deltalake; install it with: pip install 'inturn[delta]'"
+        msg = "reading a Delta table needs deltalake; install it with: pip install 'inturn[delta]'"
         raise SetupError(msg) from error
     try:
         table = DeltaTable(source)
@@ -101,10 +101,10 @@ def _delta(spark: SparkSession, source: str) -> LogFiles:
         raise InputError(f"cannot read {source} as a Delta table: {str(error).splitlines()[0]}") from error
     hidden = features & {"deletionVectors", "columnMapping"}
     if hidden:
-        msg = f"{source} uses {', '.join(sorted(hidden))}, so its files alone do not say what is in it; "
-        raise InputError(msg + "read it with Delta's own reader, and give the DataFrame to inturn.spark.audit")
+        msg = f"{source} uses {', '.join(sorted(hidden))}, so it cannot be read from its files alone; "
+        raise InputError(msg + "read it with Delta's own reader, and pass the DataFrame to inturn.spark.audit")
     root = table.table_uri.rstrip("/")
     files = [f"{root}/{unquote(path)}" for _, path in sorted(zip(times, paths, strict=True))]
     if not files:
-        raise InputError(f"{source} has no messages: there is nothing in it")
+        raise InputError(f"{source} has no messages: it is empty")
     return LogFiles(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)

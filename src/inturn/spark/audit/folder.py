@@ -23,7 +23,7 @@ class Folder:
         location: a directory, or a URL that Spark and :mod:`inturn.spark.tables.storage` know.
 
     Raises:
-        StoreError: if it holds files that no audit wrote.
+        StoreError: if it contains files that no audit wrote.
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
@@ -31,12 +31,12 @@ class Folder:
         if not self._files.exists(_MARK):
             strangers = [name for name in self._files.names("") if not name.startswith(".")]
             if strangers:
-                msg = f"{self._files.location} holds {strangers[0]}, which no audit wrote; name another folder"
+                msg = f"{self._files.location} contains {strangers[0]}, which no audit wrote; use another folder"
                 raise StoreError(msg)
-            self._files.create(_MARK, b"inturn audit made the files beside this one, and writes them anew\n")
+            self._files.create(_MARK, b"inturn audit created the files in this folder, and overwrites them\n")
 
     def messages(self, rows: DataFrame, log: AuditLog) -> None:
-        """Write the messages with faults, whole, with one folder per kind."""
+        """Write the complete messages with faults, with one folder per kind."""
         place = F.timestamp_micros("place") if log.is_time else F.col("place")
         faults = rows.where("kinds is not null").select(
             *ROW,
@@ -74,7 +74,7 @@ class Folder:
         return self._written(replace(report, files={what: self._files.where(name) for what, name in names.items()}))
 
     def add_lab(self, report: AuditReport, page: str) -> AuditReport:
-        """Write the lab's page beside the others, which then name it, and return the report with its file.
+        """Write the lab's page into the folder, link the other pages to it, and return the report with its file.
 
         Args:
             report: report that was written to this folder.

@@ -1,4 +1,4 @@
-"""Numbers as people write them, the same in every view of a report."""
+"""Numbers in readable form, equal in every view of a report."""
 
 import datetime as dt
 from typing import Any
@@ -41,8 +41,9 @@ def outcome(counts: dict[str, int]) -> str:
     """Describe the verdicts of a pipeline for a log, from the counts of its messages."""
     rejected = [f"{counts[why]:,} as {why}" for why in ("conflict", "invalid") if counts.get(why)]
     return (
-        f"Fed this log as it came, it applies or holds {counted(counts.get('applied', 0), 'message')}, "
-        f"knows {counts.get('duplicate', 0):,} as duplicate or stale"
+        "For this log, in the order of arrival, the pipeline applies or holds "
+        f"{counted(counts.get('applied', 0), 'message')}, "
+        f"recognises {counts.get('duplicate', 0):,} as duplicate or stale"
         + (f", and rejects {' and '.join(rejected)}." if rejected else ".")
     )
 

@@ -12,18 +12,18 @@ from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Grade, Late, LogColumns
 
 COUNTED: Final = 0.95
-"""The least part of the expected revisions that must be there for a column to count as revisions."""
+"""The minimum share of the expected revisions that must be present for a column to count as revisions."""
 RIVALS: Final = 0.01
-"""The greatest part of the messages that may contradict an earlier one while revisions still identify messages."""
+"""The maximum share of messages that may contradict an earlier one while revisions still identify messages."""
 _MOSTLY: Final = 0.5
-"""The least part of the contradictions in one column alone for which that column may not be content."""
+"""The minimum share of contradictions in a single column from which the report suggests that it is not content."""
 _STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
 _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A number of messages with equal values in all that a pipeline decides by.
+    """A number of messages with equal values in all inputs of a pipeline's decision.
 
     Attributes:
         below: their revision is below the first.
@@ -72,7 +72,7 @@ class Evidence:
     Attributes:
         unique: a column that could be the id, if none was given.
         unit: unit of the order's times, if they are numbers.
-        outcomes: outcomes of all messages with a fault or beside one; empty if not known.
+        outcomes: outcomes of all messages with a fault or next to one; empty if not known.
         unplaced: number of messages without a place.
         casts: sentences about the columns that a pipeline needs converted.
         lowest: lowest place of all messages.
@@ -109,7 +109,7 @@ class GradeChoice:
 
     @property
     def needs_id(self) -> bool:
-        """Return whether only an id tells its duplicates."""
+        """Return whether duplicates are recognised only by an id."""
         return not Order.grades[self.name].has_revisions
 
 
@@ -121,16 +121,18 @@ def decide(seen: Evidence) -> GradeChoice:
     alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MOSTLY), None)
     if alone is None:
         return choice
-    only, column = f"{_percent(alone.part)} of the contradicting messages differ in", alone.columns[0]
-    hint = f"{only} {column} alone: if that tells of the delivery and not of what happened, it is no content: --ignore"
-    return replace(choice, needs=[f"{hint} {column}, or --arrival.", *choice.needs])
+    part, column = f"{_percent(alone.part)} of the contradicting messages", alone.columns[0]
+    hint = (
+        f"{part} differ only in {column}: if it describes the delivery and not the event, exclude it from the content"
+    )
+    return replace(choice, needs=[f"{hint} with --ignore {column} or --arrival {column}.", *choice.needs])
 
 
 def _decided(seen: Evidence) -> GradeChoice:
     if seen.keys.order is not None:
         return _counting(seen, seen.keys.order)
     if seen.keys.order_by is None:
-        says = ["No column carries an order, so the order of arrival is all there is."]
+        says = ["No column gives an order, so only the order of arrival remains."]
         return GradeChoice("Arrival", "Arrival()", says, _id_needed(seen))
     if seen.is_time:
         return _timed(seen, seen.keys.order_by)
@@ -138,7 +140,7 @@ def _decided(seen: Evidence) -> GradeChoice:
 
 
 def gives(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
-    """Return the number of messages by verdict if the pipeline reads this log as it came; empty if not known.
+    """Return the number of messages by verdict if the pipeline reads this log in order of arrival; empty if unknown.
 
     Messages held because of a missing predecessor count as applied, stale ones as duplicates.
     """
@@ -172,10 +174,10 @@ def line(seen: Evidence, choice: GradeChoice, name: str) -> str:
 
 def of_rows(made: Grade, field: str, name: str) -> Grade:
     """Return the grade of change events, grouped by a field of the row, with the mapping that gives each its group."""
-    says = f"These are change events: the group is the row's {field} after the change or, of a delete, before it."
+    says = f"These are change events: the group is the row's {field} after the change or, for a delete, before it."
     need = (
-        f"The mapping gives each event its group, which the pipeline finds in its field {name}: for inturn "
-        f'ingest, preset = "debezium" and group = {_text(field)}.'
+        f"The mapping writes the group of each event into the field {name}, from which the pipeline reads it; for "
+        f'inturn ingest, set preset = "debezium" and group = {_text(field)}.'
     )
     mapping = f"DebeziumMapping(group={_text(field)})"
     return replace(made, evidence=[says, *made.evidence], needs=[*made.needs, need], mapping=mapping)
@@ -187,29 +189,33 @@ def _text(name: str) -> str:
 
 
 def _counting(seen: Evidence, column: str) -> GradeChoice:
-    """Return Gapless if the revisions are there and each names one message; else the order that remains."""
+    """Return Gapless if the revisions are present and each identifies one message; else the order that remains."""
     gaps = seen.gaps
     lost = gaps.lost_revisions if gaps else 0
     rivals = seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
     there = seen.messages - seen.count(FaultKind.DUPLICATE) - rivals
     cover = there / (there + lost) if there + lost else 0.0
     contradicted = rivals / seen.messages
-    says = [f"{there:,} of {there + lost:,} revisions are there ({_percent(cover)})."]
+    says = [f"{there:,} of {there + lost:,} revisions are present ({_percent(cover)})."]
     if rivals:
         does = "message contradicts" if rivals == 1 else "messages contradict"
         says.append(f"{rivals:,} {does} an earlier one of the same revision ({_percent(contradicted)}).")
     if cover < COUNTED:
-        says.append(f"Numbers with so many holes do not count: a missing one proves nothing about {column}.")
+        says.append(
+            f"With so many missing numbers {column} is not a count: a missing number does not mean a missing message."
+        )
         return _rising(seen, column, says)
     if contradicted > RIVALS:
-        says.append(f"So {column} does not name one message; a place in an order that two share is no order.")
+        says.append(
+            f"So {column} does not identify one message, and the order of messages with the same {column} is undefined."
+        )
         return _rising(seen, column, says)
     if not lost:
-        whole = "Nothing is missing" if not (gaps and gaps.open) else "Nothing is missing but what may still come"
-        says.append(f"{whole}, so a gap can be told from the end, and completeness proved.")
+        late_ones = " except those that may still arrive" if gaps and gaps.open else ""
+        says.append(f"No revision is missing{late_ones}, so gaps can be detected and completeness can be proved.")
     if seen.late is not None:
         late = counted(seen.count(FaultKind.LATE), "message")
-        says.append(f"{late} came after a later one; Gapless waits and puts them right.")
+        says.append(f"{late} arrived after a later one; Gapless waits and restores the order.")
     on_gap, needs = _waiting(seen, says)
     first = _start(seen)
     start = [] if first == 1 else [f"start={_text(first) if isinstance(first, str) else first}"]
@@ -218,34 +224,35 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
 
 
 def _start(seen: Evidence) -> int | str:
-    """Return where groups begin; if anywhere, at their first message, if none has come late that may be before it."""
+    """Return the first revision; if groups begin anywhere, their first message, unless messages may precede it."""
     if seen.keys.start is not None:
         return seen.keys.start
     return "first" if seen.late is None else min(1, 1 if seen.lowest is None else seen.lowest)
 
 
 def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
-    """Return the gap policy and what the data lack for it; append the gaps seen to ``says``."""
+    """Return the gap policy and the conditions that it still needs; append the gaps seen to ``says``."""
     wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
     if FaultKind.RESET in seen.found:
         times = counted(seen.count(FaultKind.RESET), "time")
         needs.append(
-            f"The numbers start again {times} and no column says so: add one that is higher after each restart, "
-            "and name it, epoch=…"
+            f"The numbers start again {times} and no column shows this: add a column whose value is higher after each "
+            "restart, and name it with epoch=…"
         )
     if seen.gaps is not None and seen.gaps.lost:
         missing = f"{counted(seen.gaps.lost_revisions, 'revision')} in {counted(seen.gaps.lost, 'gap')}"
-        says.append(f"{missing} never came: a group must not wait for them for ever.")
+        says.append(f"{missing} never arrived: a group must not wait for them forever.")
         on_gap = f'Wait("{wait}", then="park")'
     if seen.keys.start is None and seen.late is None:
-        says.append("Groups begin at any revision: each begins where its first message does.")
+        says.append("Groups begin at any revision: each begins with its first message.")
     elif seen.keys.start is None:
         says.append(
-            "Groups begin at any revision, and messages come late, so that the first to come need not be the first."
+            "Groups begin at any revision, and messages arrive late, so the first to arrive may not be its first."
         )
         needs.append(
-            "Gapless waits for a group's first revision: read the log from its beginning, or let it be skipped."
+            "Gapless waits for a group's first revision: read the log from its beginning, or skip the revisions before "
+            "the first message."
         )
         on_gap = f'Wait("{wait}", then="skip")'
     return on_gap, needs
@@ -261,24 +268,27 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
         ties = sum(each.messages for each in placed if each.verdict("Monotone", has_ids=False) == "conflict")
     if ties:
         share = "message shares its" if ties == 1 else "messages share their"
-        says = [*says, f"{ties:,} {share} place with an earlier one: Monotone calls all but the first conflicts."]
+        says = [*says, f"{ties:,} {share} place with an earlier one: Monotone rejects all but the first as conflicts."]
     order = ", ".join([_text(column), *([f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch else [])])
     if not late:
-        says = [*says, f"{_never_falls(seen, column)}: newer and older are told apart, no gap is."]
+        says = [*says, f"{_never_falls(seen, column)}: older messages are recognised, but gaps are not."]
         return GradeChoice("Monotone", f"Monotone({order})", says, [])
     price = (
-        f"{counted(late, 'message')} came after a greater {column}: Monotone calls such stale and does not apply them."
+        f"{counted(late, 'message')} arrived after a greater {column}: Monotone treats them as stale and does not "
+        "apply them."
     )
     return GradeChoice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
 
 
 def _never_falls(seen: Evidence, column: str) -> str:
-    copies = ", copies apart," if FaultKind.DUPLICATE in seen.found else ","
+    copies = ", apart from copies," if FaultKind.DUPLICATE in seen.found else ","
     return f"Within its group{copies} {column} never falls"
 
 
 def _sort_first(column: str) -> str:
-    return f"Late messages must not matter (only the newest counts), or must be put in order by {column} before."
+    return (
+        f"Late messages must be irrelevant (only the newest counts), or the messages must be sorted by {column} first."
+    )
 
 
 def _timed(seen: Evidence, column: str) -> GradeChoice:
@@ -290,13 +300,13 @@ def _timed(seen: Evidence, column: str) -> GradeChoice:
         lateness = _rounded(late.behind.most)
         came = counted(seen.count(FaultKind.LATE), "message")
         says.append(
-            f"{came} came up to {duration(late.behind.most)} behind their group's greatest {column}; "
+            f"{came} arrived up to {duration(late.behind.most)} behind their group's greatest {column}; "
             f"{_rounded(late.behind.p99)} would cover 99% of them, {lateness} all."
         )
     if seen.count(FaultKind.TIE):
         tied = counted(seen.count(FaultKind.TIE), "message")
-        says.append(f"{tied} came with the time of an earlier one of the group: their ids decide which is first.")
-    says.append("A time does not count, so nothing tells whether a message is missing.")
+        says.append(f"{tied} arrived with the same time as an earlier one of the group: the ids decide the order.")
+    says.append("A time is not a count, so missing messages cannot be detected.")
     unit = "" if seen.unit == "us" else f', unit="{seen.unit}"'
     return GradeChoice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}"{unit})', says, _id_needed(seen))
 
@@ -304,11 +314,11 @@ def _timed(seen: Evidence, column: str) -> GradeChoice:
 def _id_needed(seen: Evidence) -> list[str]:
     if seen.keys.id is not None or seen.unique is not None:
         return []
-    return ["Without revisions, duplicates are known by an id: name the column that has one, id=…"]
+    return ["Without revisions, duplicates are recognised by an id: name its column with id=…"]
 
 
 def _rounded(seconds: float) -> str:
-    """Return a duration of at least so many seconds, as people write it and a pipeline reads it."""
+    """Return a duration of at least this many seconds, in the form that a pipeline reads."""
     step = next((each for each in _STEPS_S if each >= seconds), None)
     if step is None:
         step = math.ceil(seconds / 604_800) * 604_800

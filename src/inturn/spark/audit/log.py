@@ -35,7 +35,7 @@ from inturn.spark.columns.dataframe import quoted
 from inturn.spark.columns.names import CORRUPT, OWN
 
 _CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time", "at", "occurred_at", "event_time")
-"""Names of columns that are most likely the log's clock, the likeliest first."""
+"""Names of columns that are probably the log's clock, the most likely first."""
 _SPLIT_BITS = 40
 """Width of the offset of a file's split; the bits above hold the file's number."""
 
@@ -50,7 +50,7 @@ COLUMNS = ("group_hash", "group", "epoch", "place", "content", "id", "time", "ar
 """The columns of a row.
 
 ``group_hash`` and ``content`` are hashes, and ``id`` is one too; ``place`` is the place in the order, ``time`` is in
-microseconds; ``arrival`` and ``row`` sort by arrival and name one row; ``status`` is why a row cannot be placed, if so.
+microseconds; ``arrival`` and ``row`` sort by arrival and name one row; ``status`` is why a row has no place.
 """
 
 Key: TypeAlias = tuple[str, ...]
@@ -92,12 +92,12 @@ class AuditLog:
         files: Sequence[str] | None = None,
         kinds: Mapping[str, str] | None = None,
     ) -> "AuditLog":
-        """Check the columns, and look for the log's clock if none is named.
+        """Check the columns, and search for the log's clock if none is named.
 
         Args:
             df: the messages.
             keys: named columns.
-            files: files in order of arrival; None goes by their names.
+            files: files in order of arrival; None sorts them by name.
             kinds: types of the columns by their paths, if ``df`` has them as text.
 
         Raises:
@@ -107,12 +107,14 @@ class AuditLog:
             raise InputError("the input is a stream; an audit takes a DataFrame that was read with spark.read")
         check_audited(df)
         if keys.order and keys.order_by:
-            msg = f"order={keys.order!r} and order_by={keys.order_by!r}: give one; order counts, order_by only sorts"
+            msg = (
+                f"order={keys.order!r} and order_by={keys.order_by!r}: pass one; order is a count, order_by only sorts"
+            )
             raise InputError(msg)
         keys = keys.renamed(lambda name: resolved(df, name))
         check_names(df, keys)
         if keys.order is not None and kind_of(df, keys.order) in TIMES:
-            msg = f"the column {keys.order!r} is a time, which does not count; use --order-by (order_by=) for it"
+            msg = f"the column {keys.order!r} is a time, which is not a count; use --order-by (order_by=) for it"
             raise InputError(msg)
         known, events = numbers_and_times(df), ChangeEvents.of(df)
         known = known if events is None else events.known(known, keys)
@@ -147,7 +149,7 @@ class AuditLog:
     def arrives(self) -> tuple[str, ...]:
         """The columns of a row that sort a group's messages by arrival.
 
-        Messages with equal values in the arrival column are taken in their own order, as a pipeline takes them.
+        Messages with equal values in the arrival column are in their own order, in which a pipeline reads them.
         """
         ties = ("epoch", "place") if self.keys.arrival is not None and self.keys.place is not None else ()
         return (ROW[0], *ties, ROW[1])
@@ -211,7 +213,7 @@ class AuditLog:
         return df.select(arrival.alias("arrival"), mine.alias("row"), *kept)
 
     def misfits(self) -> list[str]:
-        """Return some values that should give a message's place and do not."""
+        """Return some values that should give a message's place but do not."""
         names = [name for name in (self.keys.place, self.keys.epoch) if name is not None]
         bad = self._place().isNull() | self._epoch().isNull()
         if self.keys.arrival is not None:
@@ -231,7 +233,7 @@ class AuditLog:
         return column(df, self.keys.group).cast("string") if of_row is None else of_row
 
     def _place(self) -> Column:
-        """Return a message's place in the order; its content if there is none, so that only copies share a place."""
+        """Return a message's place in the order; without an order, its content, so that only copies share a place."""
         if self.keys.order is not None:
             return whole(self.df, self.keys.order)
         if self.keys.order_by is None:
@@ -294,9 +296,9 @@ def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
     if keys.arrival is not None:
         return f"by the column {keys.arrival}"
     if not files:
-        return "as the rows stand in the DataFrame"
-    among = "those by name" if by_name else "those as they came"
-    return "as the rows stand in the file" if len(files) == 1 else f"as the rows stand in {len(files):,} files, {among}"
+        return "by the order of the rows in the DataFrame"
+    rows, among = "by the order of the rows in", "sorted by name" if by_name else "in order of arrival"
+    return f"{rows} the file" if len(files) == 1 else f"{rows} {len(files):,} files, {among}"
 
 
 def _files(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 EXTRA: Final = "spark"
-"""The extra that brings all that the page needs."""
+"""The extra that installs all packages that the page needs."""
 _A_TIME: Final = 10**14
 """A greater place in an order that does not count is a time in microseconds: no other number is as large."""
 _NOT_IN_FOLDERS: Final = {FaultKind.GAP: "gaps", FaultKind.PLACEHOLDER: None}
@@ -48,15 +48,15 @@ def render(report: AuditReport) -> str:
 def headline(report: AuditReport) -> str:
     """Return the result in one sentence."""
     if not report.messages:
-        return "No messages, so nothing can be said of their order"
+        return "No messages, so no order can be determined"
     read = f"{counted(report.messages, 'message')} of {counted(report.groups, 'group')}"
     if report.found:
         return f"{read}: {counted(len(report.found), 'kind')} of faults"
     if report.gaps is not None and report.gaps.open:
-        return f"{read}: nothing wrong, but {counted(report.gaps.open_revisions, 'revision')} may still come"
+        return f"{read}: no faults, but {counted(report.gaps.open_revisions, 'revision')} may still arrive"
     if report.keys.place is None:
-        return f"{read}: nothing wrong, but no column tells their order"
-    return f"{read}: nothing wrong"
+        return f"{read}: no faults, but no column gives their order"
+    return f"{read}: no faults"
 
 
 def _utc(moment: dt.datetime) -> str:
@@ -78,10 +78,10 @@ def _is_time(report: AuditReport) -> bool:
 
 def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
     """Return the rows of the lateness table: the measure, and the median, the 99% quantile and the maximum."""
-    rows = [("messages of the group that came in between", late.positions, False)]
+    rows = [("messages of the group that arrived in between", late.positions, False)]
     if late.seconds is not None:
         rows.append(("by the clock of the log", late.seconds, True))
-    rows.append(("how far their place is behind the greatest so far", late.behind, is_time))
+    rows.append(("distance of their place from the greatest so far", late.behind, is_time))
     return [
         (what, [duration(each) if timed else number(each) for each in (values.median, values.p99, values.most)])
         for what, values, timed in rows
@@ -96,10 +96,10 @@ def _pictures(report: AuditReport) -> dict[str, "Markup"]:
             if values is None or not values.bars:
                 continue
             timed = what == "seconds"
-            marks = {"half of them at most": values.median, "99% at most": values.p99, "the latest": values.most}
+            marks = {"median": values.median, "99% at most": values.p99, "maximum": values.most}
             told = [f"{mark} {duration(value) if timed else number(value)}" for mark, value in marks.items()]
             words = f"How late messages are, {'by the clock' if timed else 'in messages of their group'}: "
-            unit = "late by" if timed else "messages of the group late"
+            unit = "late by" if timed else "late by (messages of the group)"
             found[what] = pictures.spread(values, marks, words + ", ".join(told), seconds=timed, unit=unit)
     if report.sizes is not None and report.sizes.bars and report.groups > 1:
         found |= _of_sizes(report.sizes)
@@ -114,13 +114,15 @@ def _pictures(report: AuditReport) -> dict[str, "Markup"]:
 
 def _of_sizes(sizes: Sizes) -> dict[str, str]:
     most = float(max(count for _, count in sizes.largest))
-    marks = {"half of them at most": sizes.median, "the largest": most}
-    words = f"How many messages groups have: half of them at most {number(sizes.median)}, the largest {number(most)}"
+    marks = {"median": sizes.median, "largest": most}
+    words = f"Number of messages per group: median {number(sizes.median)}, largest {number(most)}"
     values = Spread(sizes.median, most, most, sizes.bars)
-    found = {"sizes": pictures.spread(values, marks, words, unit="messages of a group")}
+    found = {"sizes": pictures.spread(values, marks, words, unit="messages per group")}
     if sizes.consumers:
         costs = [f"{each.hashed:,.1f} times with {each.consumers:,}" for each in sizes.consumers]
-        words = f"Time that consumers take beside that of equal shares, by hash: {', '.join(costs)}"
+        words = (
+            f"Time that consumers need, compared with equal shares, if groups are assigned by hash: {', '.join(costs)}"
+        )
         found["consumers"] = pictures.consumers(sizes, words)
     return found
 
@@ -134,11 +136,11 @@ def _part(line: GroupTimeline) -> str:
     whole = counted(line.messages, "message")
     if len(line.points) >= line.messages or not line.points:
         return whole
-    return f"{whole}, shown are {line.points[0].position:,} to {line.points[-1].position:,}"
+    return f"{whole}, showing {line.points[0].position:,} to {line.points[-1].position:,}"
 
 
 def _as_first_seen(line: GroupTimeline) -> GroupTimeline:
-    """Return a group without an order: messages in the order first seen, copies beside their first."""
+    """Return a group without an order: messages in the order first seen, copies next to their first."""
     seen: dict[int, int] = {}
     points = [replace(point, place=seen.setdefault(point.place, len(seen) + 1)) for point in line.points]
     return replace(line, points=points)
@@ -147,5 +149,5 @@ def _as_first_seen(line: GroupTimeline) -> GroupTimeline:
 def _timeline(line: GroupTimeline, *, is_time: bool) -> "Markup | None":
     if not line.points:
         return None
-    words = f"Group {name(line.group)} as it arrived, {_part(line)}: {_faults(line)}"
+    words = f"Group {name(line.group)} in order of arrival, {_part(line)}: {_faults(line)}"
     return markup(pictures.timeline(line, words, is_time=is_time))

@@ -1,6 +1,6 @@
 """The pictures of a report, as SVG inside a page.
 
-No text of the log is drawn, only numbers and our own words: group names stand beside a picture, not in it. Every
+No text of the log is drawn, only numbers and fixed words: group names stand next to a picture, not in it. Every
 picture takes ``words``, its text alternative for readers who cannot see it.
 """
 
@@ -119,7 +119,7 @@ def consumers(sizes: Sizes, words: str) -> str:
     )
     plot.line([(plot.xs[0], 0), (plot.xs[1], 0)], FAINT)
     lines = (
-        (by_hash, LATE, "", "each has a partition, by hash", -6),
+        (by_hash, LATE, "", "groups assigned by hash", -6),
         (free, QUIET, "5 3", "each takes the next free group", 6),
     )
     for at, (costs, colour, dash, name, aside) in enumerate(lines):
@@ -144,10 +144,10 @@ def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
         low, high = min(low, *(ends_s or (low,))), max(high, *(ends_s or (high,)))
         times, names, day = _times(round(low * 1e6), round(high * 1e6), 7)
         ticks = [(each / 1e6 - low, name) for each, name in zip(times, names, strict=True)]
-        label = f"{day} UTC: when the first message beyond the gap came".strip()
+        label = f"{day} UTC: when the first message beyond the gap arrived".strip()
     else:
         ticks = [(each, f"{each}%") for each in range(0, 101, 20)]
-        label = "of the group's messages had come"
+        label = "of the group's messages had arrived"
     top = max(gone.count + may_come.count for gone, may_come in found.over)
     drawing, heights = Drawing(*_WIDE), [(each, f"{each:,}") for each in _rounds(0, top, 5)]
     width = (high - low) or 1.0  # far from 1970 a float does not tell two microseconds apart
@@ -159,8 +159,8 @@ def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
             plot.box((left, 0), (right, gone.count), WRONG)
         if may_come.count:
             drawing.hatched(plot.at(left, gone.count), plot.at(right, gone.count + may_come.count), _OPEN_BAND, OPEN)
-    x = plot.right - width_of("may still come", 9)
-    drawing.text((x, 9), "may still come")
+    x = plot.right - width_of("may still arrive", 9)
+    drawing.text((x, 9), "may still arrive")
     drawing.hatched((x - 22, 5), (x - 6, 13), _OPEN_BAND, OPEN)
     x -= 40 + width_of("lost", 9)
     drawing.text((x, 9), "lost")
@@ -292,7 +292,7 @@ def _bands(
             plot.drawing.box(*corners, _LOST_BAND)
         if all(abs(middle - other) > 0.13 for other in told) and len(told) < 5:
             told.append(middle)
-            text = f"{gap.last - gap.first + 1:,} {'may still come' if gap.open else 'missing'}"
+            text = f"{gap.last - gap.first + 1:,} {'may still arrive' if gap.open else 'missing'}"
             x, y = plot.at(right, middle if height > 0.09 else middle - height / 2)
             labels.append(((x - 2, y if height > 0.09 else y + 7), text, OPEN if gap.open else WRONG))
     return labels
@@ -326,7 +326,7 @@ _LOOKS: Final[dict[str, _Mark]] = {
     "exact copy": _Mark((FaultKind.DUPLICATE,), 1.0, WHITE, COPY),
     "without an id": _Mark((FaultKind.NO_ID,), 0.9, WHITE, INK, "square"),
     "late: below the greatest so far": _Mark((FaultKind.LATE,), 0.85, LATE, LATE),
-    "contradicts an earlier one": _Mark(_RIVALS, 1.2, "", WRONG, "cross"),
+    "contradicts an earlier message": _Mark(_RIVALS, 1.2, "", WRONG, "cross"),
 }
 """The appearance of messages by the text of the legend."""
 _RESTART_DASH: Final = "4 3"
@@ -394,6 +394,6 @@ def _marks(lines: Sequence[GroupTimeline]) -> Iterator[tuple[str, Callable[[Draw
         yield "the numbers start again", lambda drawing: drawing.line(ends, INK, 1.2, _RESTART_DASH)
     is_open = {gap.open for line in lines for gap, _, _ in _in_view(line)}
     if False in is_open:
-        yield "missing, from when on that shows", lambda drawing: drawing.box(*corners, _LOST_BAND)
+        yield "missing, drawn from the first message beyond the gap", lambda drawing: drawing.box(*corners, _LOST_BAND)
     if True in is_open:
-        yield "missing, but may still come", lambda drawing: drawing.hatched(*corners, _OPEN_BAND, OPEN)
+        yield "missing, but may still arrive", lambda drawing: drawing.hatched(*corners, _OPEN_BAND, OPEN)

@@ -1,7 +1,7 @@
 """Rating of the columns of a log that could carry its order.
 
 One pass over the groups in order of arrival measures every column of whole numbers or times: how often it rises, how
-often by one, how far it falls back, and how many of the values between its least and greatest are there.
+often by one, how far it falls back, and how many of the values between its least and greatest are present.
 """
 
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ from inturn.spark.columns.dataframe import INTEGERS
 FULL: Final = (0.9, 1.5)
 """The range of messages per value between a group's least and greatest within which a column counts."""
 RISES: Final = 0.8
-"""The least part of the messages that are not below their group's greatest so far in a rising column."""
+"""The minimum share of messages that are not below their group's greatest so far in a rising column."""
 _ALIKE: Final = 0.97
-"""The least ratio of distinct values to distinct messages for a column that may be an id."""
+"""The minimum ratio of distinct values to distinct messages for a column that may be an id."""
 _TRIED: Final = 4
 """The number of such columns that are checked."""
 
@@ -48,7 +48,7 @@ class _Seen:
 def rated(log: AuditLog) -> list[Column]:
     """Return the columns that could carry an order, the best first, then those that could not.
 
-    Of change events the position in the database's log is the best: it alone orders all changes of a row.
+    For change events the position in the database's log is the best: it alone orders all changes of a row.
     """
     taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
     kinds = {name: kind for name, kind in log.known.items() if name not in taken}
@@ -142,20 +142,20 @@ def _judge(name: str, kind: str, seen: _Seen) -> Column:
 def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
     """Return the grade that a column could carry, and the reason."""
     never = column.in_order == 1
-    falls = "it never falls back" if never else f"it falls back in {percent(1 - column.in_order)} of the messages"
+    falls = "never falls" if never else f"falls in {percent(1 - column.in_order)} of the messages"
     settled = column.in_order >= 0.6 or column.repeated <= 0.05
     useless = _useless(column, seen)
     if useless is not None:
         return None, useless
     if column.kind == "number" and FULL[0] <= column.cover <= FULL[1] and settled:
         every = never and column.cover == 1 and not column.repeated
-        share = "every value is there" if every else f"{column.cover:.2f} messages for each value"
-        return "Gapless", f"it counts: {share}, {percent(column.by_one)} come one after the other"
+        share = "every value is present" if every else f"{column.cover:.2f} messages for each value"
+        return "Gapless", f"counts: {share}, {percent(column.by_one)} of the messages are one above the value before"
     if column.in_order < RISES:
         return None, f"no order: {falls}"
     if column.kind == "time":
         return "Timestamp", falls if never else f"{falls}, by up to {column.lateness_s:,.0f} seconds"
-    return "Monotone", f"it rises with holes; {falls}"
+    return "Monotone", f"rises with missing values; {falls}"
 
 
 def _useless(column: Column, seen: _Seen) -> str | None:
@@ -167,11 +167,11 @@ def _useless(column: Column, seen: _Seen) -> str | None:
         said += [f"{percent(other)} {'have' if lack else 'of the messages have'} no {what} in it"] if other else []
         return f"no order: {', '.join(said)}"
     if not seen.followed:
-        return "cannot be told: no group has two messages"
+        return "cannot be rated: no group has two messages"
     if column.repeated <= 0.9:
         return None
     if seen.constant == seen.groups and seen.filled == seen.messages:
-        return "no order: it says the same in every message of a group"
+        return "no order: has the same value in every message of a group"
     return f"no order: {percent(column.repeated)} of the messages repeat the greatest value before them"
 
 

@@ -17,22 +17,22 @@ class FaultKind(StrEnum):
 
     meaning: str
 
-    UNREADABLE = "unreadable", "lines that cannot be read, and values that no pipeline takes"
+    UNREADABLE = "unreadable", "unreadable lines, and values that a pipeline rejects"
     NO_GROUP = "no-group", "messages without a group"
     NO_ORDER = "no-order", "messages without a place in the order, or with one that cannot be read"
     NO_ID = "no-id", "messages without an id"
-    PLACEHOLDER = "placeholder-group", "messages whose group is a blank or a word for nothing, such as NA"
+    PLACEHOLDER = "placeholder-group", "messages whose group is blank or a placeholder such as NA"
     DUPLICATE = "duplicate", "exact copies of an earlier message"
     CONFLICT = "conflict", "same revision as an earlier message, other content"
     ID_CONFLICT = "id-conflict", "same id as an earlier message of the group, other content"
-    TIE = "tie", "same place as an earlier message, other content: nothing says which comes first"
-    LATE = "late", "came after a message that follows them"
-    GAP = "gap", "revisions that are missing"
+    TIE = "tie", "same place as an earlier message, other content: their order is undefined"
+    LATE = "late", "arrived after a message that follows them in the order"
+    GAP = "gap", "missing revisions"
     RESET = "reset", "the group's numbers start again"
-    TWO_WRITERS = "two-writers", "two writers gave the same revisions to different messages"
+    TWO_WRITERS = "two-writers", "two writers assigned the same revisions to different messages"
 
     def __new__(cls, value: str, meaning: str = "") -> Self:
-        """Make a member that is its value."""
+        """Create a member that is its value."""
         member = str.__new__(cls, value)
         member._value_, member.meaning = value, meaning
         return member
@@ -82,7 +82,7 @@ class Late:
     """The lateness of late messages.
 
     Attributes:
-        positions: lateness in messages of the group that came since the first that overtook it.
+        positions: lateness in messages of the group that arrived since the first that overtook it.
         seconds: lateness by the clock of the log; None if the log has no time.
         behind: distance of their place in the order from the group's greatest so far: of a time, in seconds (which
             ``Timestamp(lateness=…)`` must cover), of a number, in its own units.
@@ -104,7 +104,7 @@ class Gap:
         last: last missing revision.
         age: messages of the group since the first beyond the gap, including it.
         age_s: the same by the clock of the log, in seconds; None if the log has no time.
-        open: whether the missing revisions may still come.
+        open: whether the missing revisions may still arrive.
     """
 
     group: str
@@ -150,7 +150,7 @@ class Consumers:
 
     Attributes:
         consumers: number of consumers.
-        free: time as a multiple of that of an equal share, if a consumer takes any next group.
+        free: time as a multiple of that of an equal share, if a consumer takes any free group.
         hashed: the same if the hash of a group assigns it to a consumer, as a partition does.
     """
 
@@ -213,7 +213,7 @@ class Differ:
 
     Attributes:
         columns: the columns in which they differ, and no others.
-        part: part of the contradictions looked at that differ so.
+        part: share of the examined contradictions that differ in these columns.
     """
 
     columns: list[str]
@@ -229,8 +229,8 @@ class Grade:
         evidence: reasons, a sentence each.
         line: the pipeline that fits; only its handler remains to be written.
         needs: conditions that are missing for the line to work, a sentence each.
-        gives: number of messages that the line applies (or holds), finds duplicate (or stale), and rejects as conflict
-            or invalid, if it reads this log as it came; empty if not known.
+        gives: number of messages that the line applies (or holds), recognises as duplicate (or stale), and rejects as
+            conflict or invalid, if it reads this log in the order of arrival; empty if not known.
         mapping: the mapping that the line needs before it, as Python; None if it needs none.
     """
 
@@ -386,6 +386,6 @@ def allowed(names: Iterable[str]) -> set[FaultKind]:
     kinds = set()
     for name in names:
         if name not in set(FaultKind):
-            raise InputError(f"there is no fault {name!r}; expected one of {', '.join(FaultKind)}")
+            raise InputError(f"no kind of fault {name!r}; existing kinds: {', '.join(FaultKind)}")
         kinds.add(FaultKind(name))
     return kinds

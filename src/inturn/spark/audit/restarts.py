@@ -1,8 +1,8 @@
 """Groups whose numbers start again without a column that shows it, such as a device that was reset.
 
-A restart looks like a conflict at first: revision 1 comes again with other content. What follows distinguishes it from
-a conflict and from a second writer: the new timeline gives the old revisions once more, one after the other, before
-the group continues beyond them. Only groups in which a first revision was contradicted, or in which the numbers fell
+A restart looks like a conflict at first: revision 1 arrives again with other content. The next messages distinguish it
+from a conflict and from a second writer: the new timeline repeats the old revisions, one after the other, before the
+group continues beyond them. Only groups in which a first revision was contradicted, or in which the numbers fell
 from far above to 0 or 1, are checked.
 """
 
@@ -17,7 +17,7 @@ from inturn.spark.audit.sort_passes import before, so_far, timelines
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
 SURELY: Final = 10
-"""A group that ends with its first revision, contradicted, has restarted if it had come at least so far above it."""
+"""A group that ends with its first revision, contradicted, has restarted if it had been at least this far above it."""
 
 
 def may_start(*, rival: Column, first: Column) -> Column:

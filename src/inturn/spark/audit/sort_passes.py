@@ -2,7 +2,7 @@
 
 The first pass reads each group in order of arrival, the second from its highest place down. Each pass keeps a few
 running values, so that a row has the facts about earlier rows without a lookup. The cost grows like that of a sort. The
-telling messages are those with a fault, or beside one, and the last row of each group, which has the group's totals.
+telling messages are those with a fault, or next to one, and the last row of each group, which has the group's totals.
 """
 
 from typing import Final

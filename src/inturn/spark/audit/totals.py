@@ -26,7 +26,7 @@ CONSUMERS: Final = (2, 4, 8, 16, 32, 64, 128)
 """The numbers of consumers for which the cost of order is computed."""
 _RANK: Final = "__rank"
 _EXACT: Final = 10_000
-"""The accuracy of quantiles: off by at most one rank in so many."""
+"""The accuracy of quantiles: the error is at most one rank in this many."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Overview:
     def start(self, given: int | None) -> int | None:
         """Return the first revision of a group: as given, or 1 or 0 if most groups begin there; None otherwise.
 
-        Where some groups begin at 0 it is not 1, below which a revision is invalid.
+        If some groups begin at 0, it is not 1, since a revision below the first is invalid.
         """
         if given is not None:
             return given
@@ -113,7 +113,7 @@ def faults(rows: DataFrame, seen: Overview) -> dict[FaultKind, FaultCount]:
 
 
 def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]:
-    """Return the numbers of telling rows with equal values in all that a pipeline decides by."""
+    """Return the numbers of telling rows with equal values in all inputs of a pipeline's decision."""
     below = F.lit(False) if start is None else F.lit(log.counts) & (F.col("status") == GOOD) & (F.col("place") < start)  # noqa: FBT003
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
@@ -216,19 +216,19 @@ def dated(
 ) -> tuple[DataFrame, str]:
     """Return the gaps with ``age`` in messages, ``age_us`` and ``open``; and the greatest age of an open one in words.
 
-    A gap is open while it is not older than the greatest lateness in this log: by the clock if late messages have shown
-    it, or ``patience_us`` gives it; else by messages of the group, of which one is always granted.
+    A gap is open while it is not older than the greatest lateness in this log: by the clock if late messages show it
+    or ``patience_us`` sets it; else by messages of the group, at least one.
     """
-    words = "by --patience"
+    words = "set by --patience"
     if patience_us is None and found_late is not None and found_late.seconds is not None:
-        patience_us, words = round(found_late.seconds.most * 1e6), "as late as messages have been in this log"
+        patience_us, words = round(found_late.seconds.most * 1e6), "the greatest lateness in this log"
     age, age_us = F.col("size") - F.col("opened") + 1, F.lit(ended_us) - F.col("opened_us")
     grant = 1 if found_late is None else max(1, int(found_late.positions.most))
     if patience_us is None or ended_us is None:
         is_open = age <= grant
-        words = f"{counted(grant, 'message')} of its group, as late as messages have been here"
+        words = f"{counted(grant, 'message')} of its group, the greatest lateness in this log"
         if found_late is None:
-            words = "the last message of its group is the first beyond it"
+            words = "1 message of its group, since no message in this log is late"
     else:
         is_open = F.coalesce(age_us <= patience_us, age <= grant)
         words = f"{duration(patience_us / 1e6)}, {words}"
@@ -273,8 +273,8 @@ def sizes(per_group: DataFrame, seen: Overview) -> Sizes | None:
 def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consumers:
     """Return the time that consumers need, as a multiple of an equal share of the messages for each.
 
-    If consumers take whole groups as they come, only the largest group can make one take longer (Graham's bound on list
-    scheduling, without its last term: groups are many and small beside it). By hash, the fullest consumer decides.
+    If consumers take whole groups in turn, only the largest group can make one take longer (Graham's bound on list
+    scheduling, without its last term: groups are many and much smaller). By hash, the fullest consumer decides.
     """
     share = total / consumers
     mine = [sum(n for slice_, n in load.items() if slice_ % consumers == each) for each in range(consumers)]

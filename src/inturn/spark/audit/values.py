@@ -26,7 +26,7 @@ _EPOCH_UNITS_US = ((10**17, 1e-3), (10**14, 1), (10**11, 1_000), (0, 1_000_000))
 _SINCE_2000_S, _TO_2100_S = 946_684_800, 4_102_444_800
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MOSTLY = 0.95
-"""The least part of a column's numbers that are times from 2000 to 2100 in one unit, for the column to be a clock."""
+"""The minimum share of a column's numbers that are times from 2000 to 2100 in one unit, if the column is a clock."""
 _CLOCK_WORDS = re.compile(
     r"(?:^|_)(?:at|on|t|ts|tm|time|times|timestamp|stamp|date|datetime|day|when|clock|epoch|utc|unix|since|moment|"
     r"created|updated|modified|occurred|happened|received|arrived|sent|ingested|recorded|logged|observed|"
@@ -60,7 +60,7 @@ def resolved(df: DataFrame, name: str) -> str:
         return joined(parts(name))
     if name in df.columns:
         return joined([name])
-    msg = f"there is no column {name!r}; there are {', '.join(each for each in df.columns if each != CORRUPT)}"
+    msg = f"no column {name!r}; existing columns: {', '.join(each for each in df.columns if each != CORRUPT)}"
     raise InputError(msg)
 
 
@@ -143,7 +143,7 @@ def what(df: DataFrame, path: str, known: dict[str, str]) -> str | None:
 
 
 def text_micros(own: str) -> Column:
-    """Convert text to microseconds since 1970 as :func:`inturn.core.values.instant.parsed` does; null if it is none.
+    """Convert text to microseconds since 1970 as :func:`inturn.core.values.instant.parsed` does; null for other text.
 
     Args:
         own: the text, as SQL.
@@ -175,9 +175,9 @@ def whole(df: DataFrame, name: str) -> Column:
 
 
 def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
-    """Return a column of times as microseconds since 1970; null for values that are no time.
+    """Return a column of times as microseconds since 1970; null for other values.
 
-    Numbers count in the known unit of the column; else the size of each number tells its unit.
+    Numbers count in the known unit of the column; else the size of each number determines its unit.
 
     Raises:
         InputError: if the column's type has no times.
@@ -232,8 +232,8 @@ def check_names(df: DataFrame, keys: LogColumns) -> None:
     for path in filter(None, (keys.group, keys.id)):
         kind = type_at(df.schema, parts(path))
         if kind is not None and any(name_of(each.kind) in _NO_NAMES for each in within(kind, path)):
-            msg = f"the column {path!r} is {kind.simpleString()}, which is no name of a group and no id"
-            raise InputError(f"{msg}: give to_json(…) of it, a text")
+            msg = f"the column {path!r} is {kind.simpleString()}, which can be neither a group nor an id"
+            raise InputError(f"{msg}: convert it with to_json(…)")
 
 
 def unreadable(df: DataFrame) -> Column:
@@ -252,7 +252,7 @@ def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
 
     Args:
         df: the messages, every value as text.
-        kinds: types of the columns by their paths, as Spark takes them from the values.
+        kinds: types of the columns by their paths, as Spark infers them from the values.
     """
     have = leaves(df)
     asked = [path for path, kind in kinds.items() if kind == "string" and have.get(path) == "string"]
@@ -271,7 +271,7 @@ def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
     likely = [path for path, *_ in counted_in(df.limit(_SAMPLE_ROWS), asked)]
     return [
         f"The column {path} is text: {others:,} of its {counted(values, 'value')} {'is' if others == 1 else 'are'} "
-        f"no number, such as {such[:60]!r}."
+        f"not a number, such as {such[:60]!r}."
         for path, values, others, such in counted_in(df, likely)
         if others
     ]
@@ -304,7 +304,7 @@ def casts(df: DataFrame, keys: LogColumns, *, is_time: bool, kinds: Mapping[str,
         (keys.arrival, (*INTEGERS, *TIMES[:2]), "bigint"),
     )
     return tuple(
-        f"The column {name} is {kind_in(name)}, which a pipeline does not take: cast it to {kind}."
+        f"The column {name} is {kind_in(name)}, which a pipeline does not accept: cast it to {kind}."
         for name, fits, kind in asked
         if name is not None and kind_in(name) not in fits
     )

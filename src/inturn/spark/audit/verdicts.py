@@ -12,11 +12,11 @@ from inturn.spark.audit.report import FaultKind
 from inturn.spark.audit.sort_passes import before, follows_gap, timelines
 
 _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown", "-", "?")
-"""Placeholders that people write for a missing key."""
+"""Placeholders for a missing key."""
 
 
 def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
-    """Return the telling rows with their verdicts. Nothing is sorted: the rows come in the order of the second pass.
+    """Return the telling rows with their verdicts. Nothing is sorted: the rows are in the order of the second pass.
 
     Args:
         told: rows from :func:`inturn.spark.audit.sort_passes.telling`.
@@ -24,14 +24,14 @@ def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
         log: the log of the rows.
 
     Returns:
-        The columns that are needed further, and:
+        The columns that later steps need, and:
 
         * ``kinds``: kinds of faults of the message, an array of texts; null for none.
         * ``missing_from``: revision after which all before this one are missing; null for none.
         * ``opened``, ``opened_us``: position of arrival, and clock, at which that gap opened.
-        * ``positions``: of a late message, messages of the group since the first that overtook it, including that one.
-        * ``waited``: of a late message, the same in microseconds; null if there is no time.
-        * ``behind``: of a late message, the distance of its place from the greatest so far.
+        * ``positions``: for a late message, messages of the group since the first that overtook it, including that one.
+        * ``waited``: for a late message, the same in microseconds; null if there is no time.
+        * ``behind``: for a late message, the distance of its place from the greatest so far.
         * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
         * ``again``, ``other``, ``no_id``: whether an earlier message is the same, an earlier one has its id and other
           content, it has no id; and those of :func:`_compared`: inputs of a pipeline's decision.
@@ -63,11 +63,11 @@ def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
 
 
 def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
-    """Return the rows with what they are beside the others of their place, and beside those of their timeline.
+    """Add columns that compare each row with the other rows of the same place and of the same timeline.
 
-    ``first``: they are the first of their place; ``same``: they have its content; ``overtaken``: it came after a
-    greater place. ``copy`` and ``rival``: they repeat or contradict an earlier one; ``writers``: the timeline has two
-    writers. ``size`` and ``lowest``: messages and lowest place of the timeline.
+    ``first``: the row is the first of its place; ``same``: it has the content of the first; ``overtaken``: the first
+    arrived after a greater place. ``copy`` and ``rival``: the row repeats or contradicts an earlier one; ``writers``:
+    the timeline has two writers. ``size`` and ``lowest``: messages and lowest place of the timeline.
     """
     whole, shared = timelines(key), timelines(key, "down")
     first, same = F.col("position") == F.col("first_position"), F.col("content") == F.col("first_content")
@@ -91,7 +91,7 @@ def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
 
 
 def _faults(log: AuditLog, late: Column) -> list[tuple[Column, Column]]:
-    """Return conditions, and the kind of fault that each is."""
+    """Return conditions, each with its kind of fault."""
     status, good = F.col("status"), F.col("status") == GOOD
     misplaced = F.when(status == UNREADABLE, FaultKind.UNREADABLE).when(status == NO_GROUP, FaultKind.NO_GROUP)
     rival_kind = F.when(F.col("writers"), FaultKind.TWO_WRITERS).otherwise(FaultKind.CONFLICT)
@@ -149,9 +149,9 @@ def gaps(rows: DataFrame, start: int | None) -> DataFrame:
         lacking = (F.col("status") == GOOD) & F.col("below").isNull() & (F.col("place") > start)
         parts.append(F.when(lacking, _hole(F.lit(start), F.col("place") - 1, F.lit(1), F.col("clock_first"))))
         some |= lacking
-    few = rows.where(some)  # saves making an array for each of the other rows
+    few = rows.where(some)  # avoids an array for each of the other rows
     found = few.select("group", "epoch", "size", F.inline(F.array_compact(F.array(*parts))))
-    wide = "decimal(38,0)"  # numbers that do not count may lie further apart than a long can hold
+    wide = "decimal(38,0)"  # numbers that are not a count may differ by more than a long can hold
     return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
 
 
