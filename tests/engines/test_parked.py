@@ -314,7 +314,7 @@ def test_a_stray_file_among_the_decisions_stops_nothing(
     last = bench.store.latest()
     assert last is not None
     assert [each.void for each in last.decisions] == [None], "the skip is taken, and nothing else"
-    assert caplog.messages[0].startswith(f"{stray} is no decision and is passed over: ")
+    assert caplog.messages[0].startswith(f"{stray} is not a decision and is ignored: ")
 
     _, said = command("parked", "list", parked)
     assert f"decisions/new/{name} is ignored: " in said

@@ -40,7 +40,7 @@ def test_what_was_written_is_ours_whatever_the_answer_was(files: Storage, proxy:
 def test_what_another_wrote_is_still_a_conflict(files: Storage, proxy: Proxy, fault: Fault) -> None:
     files.create("steps/1.json", b"another's")
     proxy.faults = once(fault, put="steps/1")
-    with pytest.raises(StoreConflict, match=r"steps/1.json is there already"):
+    with pytest.raises(StoreConflict, match=r"steps/1.json already exists"):
         files.create("steps/1.json", b"mine")
     assert files.read("steps/1.json") == b"another's"
 
@@ -51,7 +51,7 @@ def test_what_cannot_be_read_back_is_said_to_be_unknown(files: Storage, proxy: P
         return 400 if proxy.refuses else None
 
     proxy.faults = last_answer
-    with pytest.raises(StoreError, match="it may have been written all the same"):
+    with pytest.raises(StoreError, match="it may have been written nevertheless"):
         files.create("steps/1.json", b"mine")
     proxy.refuses = False
     assert files.read("steps/1.json") == b"mine"

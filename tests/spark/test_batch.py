@@ -371,7 +371,7 @@ def test_a_column_may_change_its_type_while_messages_wait(spark: SparkSession, t
     [
         ({"name": "other"}, {}, "the store of a pipeline with pipeline 'ledger', not 'other'"),
         ({"order": Gapless("revision", start=0)}, {}, "with order .*start=1.*, not .*start=0"),
-        ({}, {"buckets": 3}, "was made with 2 buckets, not 3"),
+        ({}, {"buckets": 3}, "was created with 2 buckets, not 3"),
     ],
     ids=["another name", "another order", "another number of buckets"],
 )
@@ -391,7 +391,7 @@ def ledger_store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_a_directory_with_something_else_in_it_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear reader")
-    with pytest.raises(StoreError, match="is not empty and not a store"):
+    with pytest.raises(StoreError, match="is neither a store nor empty"):
         batch(ledger, frame(spark, ROWS), store=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 

@@ -173,5 +173,5 @@ def test_in_a_session_of_the_users_the_error_names_the_workers_python() -> None:
     done = run("-c", PLAIN)
     assert done.stdout == "False python3\n", "nothing of the session was configured"
     assert "inturn.core.errors.SetupError: the workers' Python, python3, cannot import " in done.stderr
-    assert "set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts" in done.stderr
+    assert "before the session starts, set PYSPARK_PYTHON to a Python that has inturn[spark]" in done.stderr
     assert f"PYSPARK_PYTHON={sys.executable}" in done.stderr

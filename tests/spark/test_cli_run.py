@@ -67,7 +67,7 @@ def test_a_line_that_cannot_be_read_is_rejected_with_its_text(
     assert counts["rejected"] == {"invalid": 3}
     rejected = read(spark, tmp_path / "s", "rejected").collect()
     assert {json.loads(row.message)["__inturn_corrupt_record"] for row in rejected} == {*lines[1:4]}
-    assert {row.detail for row in rejected} == {"the line cannot be read as the message type says"}
+    assert {row.detail for row in rejected} == {"the line cannot be parsed as the message type"}
 
 
 def test_parquet_in_a_folder(spark: SparkSession, command: Command, tmp_path: Path) -> None:

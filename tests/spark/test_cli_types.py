@@ -70,9 +70,9 @@ def test_rows_that_python_cannot_hold(spark: SparkSession, command: Command, pla
     told = json.loads(ran.stdout)
     assert told["agree"]
     assert told["left_out"] == [
-        "day is +20260-01-01, and Python has only the years 1 to 9999",
-        "the text of says is no UTF-8",
-        "days.k is -0001-01-01, and Python has only the years 1 to 9999",
+        "day is +20260-01-01; Python has only the years 1 to 9999",
+        "the text of says is not valid UTF-8",
+        "days.k is -0001-01-01; Python has only the years 1 to 9999",
     ]
 
     ran = command("audit", files, "--group", "g", "--order", "r", "--json")

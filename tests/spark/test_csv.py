@@ -155,7 +155,7 @@ def test_the_commands_take_the_dialect(kept: SparkSession, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--delimiter", ""], "expected what separates values"),
+        (["--delimiter", ""], "expected a separator of values"),
         (["--quote", "''"], "expected one character"),
         (["--encoding", "klingon"], "is not known"),
         (["--format", "json", "--null", "NA"], "--null is only for CSV files"),

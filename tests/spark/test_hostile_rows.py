@@ -48,4 +48,4 @@ def test_a_string_that_is_no_utf8_is_invalid_alone(spark: SparkSession, tmp_path
     report = batch(hostile, df, store=tmp_path / "store")
     assert (report.counts.applied, report.counts.rejected) == (1, {"invalid": 2})
     told = {(each["group"], each["detail"]) for each in read(spark, tmp_path / "store", "rejected").collect()}
-    assert told == {("b", "the text of text is no UTF-8"), ("\\xe9", "the text of g is no UTF-8")}
+    assert told == {("b", "the text of text is not valid UTF-8"), ("\\xe9", "the text of g is not valid UTF-8")}

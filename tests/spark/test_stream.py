@@ -273,7 +273,7 @@ def test_a_checkpoint_that_is_older_than_its_store_is_refused(source: Source, tm
     shutil.rmtree(tmp_path / "checkpoint")
     shutil.move(tmp_path / "old", tmp_path / "checkpoint")
     source.put(second[50:])
-    with pytest.raises(Exception, match=r"micro-batch 1, but the store .* put back from an older copy"):
+    with pytest.raises(Exception, match=r"micro-batch 1, but the store .* restored from an older copy"):
         take(source, tmp_path)
     take(source, tmp_path / "new", store=tmp_path / "store")  # with a new checkpoint, as it says
     assert sum(each.applied for each in counts(tmp_path / "store")) == ledger.replay(MESSAGES).counts.applied
@@ -373,7 +373,7 @@ def test_a_gap_policy_that_gains_a_time_goes_on_with_its_checkpoint(
     timed = replace(ledger, on_gap=Wait("1 second", then="skip"))
     source.put([{"account": "a", "revision": 2, "amount": 1}])
     take(source, tmp_path, timed)
-    assert any("had no time when the checkpoint" in message for message in caplog.messages)
+    assert any("waits end only when messages arrive" in message for message in caplog.messages)
     time.sleep(1)
     source.put([{"account": "b", "revision": 2, "amount": 1}])
     take(source, tmp_path, timed)
@@ -425,7 +425,7 @@ def test_another_handler_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureF
         settle(ledger, store=tmp_path / "store")
         assert caplog.text == ""
         settle(replace(ledger, handler=lambda state, message: (state, [])), store=tmp_path / "store")
-    assert "ledger: the handler is not the one of step 2" in caplog.text
+    assert "ledger: the handler's code has changed since step 2" in caplog.text
 
 
 # -- the tables ------------------------------------------------------------------------------------------------

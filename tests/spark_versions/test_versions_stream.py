@@ -136,10 +136,10 @@ def test_without_ticks_a_stream_says_when_waits_end(
     source.put([NEXT])
     with caplog.at_level(logging.WARNING, logger="inturn"):
         take(source, tmp_path, pipeline(on_gap=Wait("1 second", then="skip")))
-    assert any("waits end when messages come, not before" in message for message in caplog.messages)
+    assert any("waits end only when messages arrive" in message for message in caplog.messages)
     note = tmp_path / "checkpoint" / "inturn.json"
     note.write_text(json.dumps(json.loads(note.read_text()) | {"ticks": True}))  # as a newer Spark would have made it
-    with pytest.raises(SetupError, match=rf"needs Spark 4.0 or newer, and PySpark {pyspark.__version__} is installed"):
+    with pytest.raises(SetupError, match=rf"needs Spark 4.0 or newer, but PySpark {pyspark.__version__} is installed"):
         take(source, tmp_path, pipeline(on_gap=Wait("1 second", then="skip")))
 
 
@@ -150,7 +150,7 @@ def test_available_now_is_refused_where_it_could_end_too_early(
     spark.conf.set(WRAPS_SOURCES, "false")
     try:
         source.put([NEXT])
-        with pytest.raises(SetupError, match=r"needs Spark 4.2 or newer.*or set this first: spark.conf.set\("):
+        with pytest.raises(SetupError, match=r"needs Spark 4.2 or newer.*first call spark.conf.set\("):
             take(source, tmp_path, pipeline(on_gap=Wait("1 second", then="skip")))
         take(source, tmp_path / "untimed")
     finally:
@@ -162,7 +162,7 @@ def test_available_now_is_refused_where_it_could_end_too_early(
 
 @pytest.mark.skipif(has_python_sources(), reason="only Spark 3.5 has no sources in Python")
 def test_without_a_source_the_queue_is_refused_by_name(spark: SparkSession) -> None:
-    with pytest.raises(SetupError, match=r'^format\("inturn"\) needs Spark 4.0 or newer, and PySpark 3.5'):
+    with pytest.raises(SetupError, match=r'^format\("inturn"\) needs Spark 4.0 or newer, but PySpark 3.5'):
         inturn.spark.register(spark)
 
 
@@ -259,7 +259,7 @@ def test_what_a_source_cannot_keep_to_is_refused(spark: SparkSession, tmp_path: 
     at = {"store": tmp_path / "store", "checkpoint": tmp_path / "checkpoint", "trigger": "available now"}
     spark.conf.set(WRAPS_SOURCES, "false")
     try:
-        with pytest.raises(SetupError, match=r"needs Spark 4.2 or newer.*or set this first: spark.conf.set\("):
+        with pytest.raises(SetupError, match=r"needs Spark 4.2 or newer.*first call spark.conf.set\("):
             stream(ledger, inturn.spark.messages(ledger, log), **at)
     finally:
         spark.conf.set(WRAPS_SOURCES, "true")

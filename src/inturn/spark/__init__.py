@@ -16,7 +16,7 @@ except ImportError as error:
     from inturn.core.errors import SetupError
 
     if error.name is None:  # installed, but incompatible with another package
-        msg = f"inturn.spark needs numpy, pyarrow and pyspark that fit each other: {error}"
+        msg = f"inturn.spark needs compatible versions of numpy, pyarrow and pyspark: {error}"
     else:
         msg = f"inturn.spark needs {error.name}; install it with: pip install 'inturn[spark]'"
     raise SetupError(msg) from error

@@ -1,4 +1,4 @@
-"""Conversion of Spark's errors about the input to one line, in place of a page of Java."""
+"""Conversion of Spark's errors about the input to one line, instead of a Java stack trace."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from inturn.core.errors import InputError
 
 _TWICE: Final = re.compile(r"\[COLUMN_ALREADY_EXISTS\][^`]*`(.*?)` already exists")
 _MEND: Final = (
-    "if they differ in case, have Spark tell them apart by spark.sql.caseSensitive=true (for a command: "
+    "if they differ only in case, set spark.sql.caseSensitive=true (for a command: "
     "PYSPARK_SUBMIT_ARGS='--conf spark.sql.caseSensitive=true pyspark-shell'), otherwise rename one"
 )
 
@@ -29,7 +29,7 @@ def input_errors(what: str) -> Iterator[None]:
 def reason(error: Exception) -> str:
     """Return the first line of an error; for an error from Java, that of each cause that adds information.
 
-    For two columns that Spark takes for one, it is the remedy.
+    For two columns that Spark treats as one, return the remedy.
     """
     twice = _TWICE.search(str(error))
     if twice is not None:

@@ -40,7 +40,7 @@ _MADE = {
     "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__",
     "__slots__", "__dict__", "__weakref__", "__match_args__", "__static_attributes__", "__firstlineno__",
 }  # fmt: skip
-"""The attributes that Python makes for every class."""
+"""The attributes that Python creates for every class."""
 
 
 def dumps(pipeline: Pipeline) -> bytes:
@@ -54,8 +54,8 @@ def dumps(pipeline: Pipeline) -> bytes:
         with _own_code_by_value():
             _Pickler(buffer).dump(pipeline)
     except Exception as error:
-        msg = f"pipeline {pipeline.name!r} cannot be sent to the workers: {error}; a handler must not refer to "
-        raise SetupError(msg + "connections, locks or sessions: it is pure") from error
+        msg = f"pipeline {pipeline.name!r} cannot be sent to the workers: {error}; a handler must be pure: it must "
+        raise SetupError(msg + "not refer to connections, locks or sessions") from error
     return buffer.getvalue()
 
 

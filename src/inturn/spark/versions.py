@@ -9,7 +9,7 @@ from inturn.core.errors import SetupError
 WRAPS_SOURCES = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 """The setting with which Spark 4.0 and 4.1 support "available now" for Python sources.
 
-The query then reads all that is there at the start, and ends.
+The query then reads everything that is available at its start, and ends.
 """
 
 
@@ -25,8 +25,9 @@ def has_read_limits() -> bool:
 
 def lacking(what: str, needed: str, instead: str) -> SetupError:
     """Return the error for a feature that the installed PySpark lacks, with the version that has it and a remedy."""
-    there = f"PySpark {pyspark.__version__} is installed"
-    return SetupError(f"{what} needs Spark {needed} or newer, and {there}; {instead}")
+    return SetupError(
+        f"{what} needs Spark {needed} or newer, but PySpark {pyspark.__version__} is installed; {instead}"
+    )
 
 
 def unwrapped(what: str) -> SetupError:
@@ -35,4 +36,4 @@ def unwrapped(what: str) -> SetupError:
     Without the setting, Spark treats the trigger "available now" as "once": it runs one micro-batch whatever the
     limits, and after a crash only the one that is repeated.
     """
-    return lacking(what, "4.2", f"or set this first: spark.conf.set({WRAPS_SOURCES!r}, 'true')")
+    return lacking(what, "4.2", f"upgrade, or first call spark.conf.set({WRAPS_SOURCES!r}, 'true')")

@@ -205,7 +205,7 @@ def test_what_would_not_come_back_is_refused(case: str) -> None:
     kind, value = WRONG[case]
     record = make_dataclass("State", [("v", kind)])
     codec = StateCodec(pipeline(record))
-    with pytest.raises(StateError, match="pipeline 'coded': the state's 'v' cannot be stored"):
+    with pytest.raises(StateError, match="pipeline 'coded': the state field 'v' cannot be stored"):
         codec.pack([record(value)])
 
 

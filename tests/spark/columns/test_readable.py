@@ -175,7 +175,7 @@ def test_a_year_that_python_lacks_harms_its_row_alone(order: Order) -> None:
         assert (counts.applied, counts.rejected) == (2, {"invalid": len(BEYOND)})
         seen = bench.seen()
         assert seen.states == {"1970-01-01": {"count": 1}, "1970-01-02": {"count": 1}}
-        told = {detail.split(",")[0]: message for _, _, detail, message in seen.rejected}
+        told = {detail.split(";")[0]: message for _, _, detail, message in seen.rejected}
         assert told.keys() == {
             "g is +5881580-07-11",
             "i is -5877641-06-23",
@@ -205,5 +205,5 @@ def test_a_map_with_a_key_twice_harms_its_row_alone(depth: int) -> None:
 
 def test_a_pipeline_that_fails_on_invalid_says_so() -> None:
     pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=count, on_invalid="fail")
-    with Times(pipeline, SCHEMA) as bench, pytest.raises(InvalidMessage, match=r"v\[1\] is 0000-12-31, and Python"):
+    with Times(pipeline, SCHEMA) as bench, pytest.raises(InvalidMessage, match=r"v\[1\] is 0000-12-31; Python"):
         bench.step([FINE | {"v": BEYOND["v"]}])

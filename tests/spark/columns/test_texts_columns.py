@@ -57,14 +57,14 @@ def test_a_row_that_is_no_utf8_harms_itself_alone(order: Any, place: str) -> Non
         seen = bench.seen()
         assert seen.states == {"a": {"seen": ["v", "v"]}, "b": {"seen": ["v"]}}
         (((group, _, detail, message), _),) = seen.rejected.items()
-        assert detail == f"the text of {place} is no UTF-8"
+        assert detail == f"the text of {place} is not valid UTF-8"
         assert "caf\\\\xe9" in message
         assert group == ("caf\\xe9" if place == "g" else "a")
 
 
 def test_a_pipeline_that_fails_on_invalid_says_so() -> None:
     pipeline = Pipeline(name="p", group="g", order=Gapless("r"), handler=keep, on_invalid="fail")
-    with Raw(pipeline, PLAIN) as bench, pytest.raises(InvalidMessage, match="the text of v is no UTF-8"):
+    with Raw(pipeline, PLAIN) as bench, pytest.raises(InvalidMessage, match="the text of v is not valid UTF-8"):
         bench.step([row(v=BAD)])
 
 
@@ -78,8 +78,8 @@ def test_within_nested_columns() -> None:
     column = pa.array(values, as_bytes).view(NESTED)
     table = pa.table({"plain": ["é", "x", "\0"], "nested": column})
     assert unreadable(table) == {
-        0: "the text of nested.a[1] is no UTF-8",
-        2: "the text of a key of nested.m is no UTF-8",
+        0: "the text of nested.a[1] is not valid UTF-8",
+        2: "the text of a key of nested.m is not valid UTF-8",
     }
     table = as_texts(table)
     assert table["plain"].to_pylist() == ["é", "x", "\0"]

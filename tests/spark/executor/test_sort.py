@@ -124,7 +124,7 @@ def test_the_check_passes_what_is_sorted_and_nothing_else(data, cuts, swap):
 def test_the_check_says_which_rows():
     first, second = table_of([(1, "a", 8, NOON, "x")]), table_of([(1, "a", 7, NOON, "x")])
     last = assert_sorted(first, None, **BY)
-    with pytest.raises(InturnError, match=r"h=1, g='a', revision=7.*came after.*h=1, g='a', revision=8"):
+    with pytest.raises(InturnError, match=r"h=1, g='a', revision=7.*follows.*h=1, g='a', revision=8"):
         assert_sorted(second, last, **BY)
 
 

@@ -273,7 +273,7 @@ def test_a_table_ahead_of_its_store_is_refused_and_made_anew(bench: Bench) -> No
     (bench.root / "steps" / "000000000002.json").unlink()
     (bench.root / HEAD).unlink()  # an older copy
     before = log(bench)
-    with pytest.raises(StoreMismatch, match=f"step 2.*only goes to step 1.*[Dd]elete {LOG}"):
+    with pytest.raises(StoreMismatch, match=f"step 2.*ends with step 1.*[Dd]elete {LOG}"):
         publish(bench.store, "ledger")
     assert log(bench) == before
     for path in (bench.root / LOG).iterdir():
@@ -294,7 +294,7 @@ def test_a_store_that_was_put_back_and_has_gone_on_beyond_its_table_is_refused(b
     (bench.root / HEAD).write_bytes(head)
     for revision in (2, 3, 4):
         bench.step(rows(revision))
-        with pytest.raises(StoreMismatch, match=f"outputs of another step 2.*Delete {LOG}"):
+        with pytest.raises(StoreMismatch, match=f"outputs of a different step 2.*Delete {LOG}"):
             publish(bench.store, "ledger")
     shutil.rmtree(bench.root / LOG)
     assert publish(bench.store, "ledger").step == 4
@@ -331,13 +331,13 @@ def test_what_was_put_back_and_went_on_without_delta_is_refused_until_the_table_
     assert inturn.spark.publish(bench.root) == (str(bench.root / ROOT), 0, 2)
     restored.go_back(2, 3, 4)
     before = log(bench)
-    with pytest.raises(StoreMismatch, match=r"outputs of another step 2.*put back from an older copy") as refused:
+    with pytest.raises(StoreMismatch, match=r"outputs of a different step 2.*restored from an older copy") as refused:
         inturn.spark.publish(bench.root)
     code, printed = by_command(bench, "--json")
     assert (code, log(bench)) == (1, before)
     assert printed == f"StoreMismatch: {' '.join(str(refused.value).split())}"
 
-    way_out = re.search(r"Delete (\S+) in it, and run: (inturn .*); that makes the table anew", str(refused.value))
+    way_out = re.search(r"Delete (\S+) in the store, and run: (inturn .*); this creates", str(refused.value))
     assert way_out
     shutil.rmtree(bench.root / way_out[1])
     ran = CliRunner().invoke(app, [*shlex.split(way_out[2])[1:], "--json"])
@@ -355,7 +355,7 @@ def test_a_later_commit_of_another_hides_nothing(bench: Bench, tmp_path: Path) -
     assert publish(bench.store, "ledger") == (str(bench.root / ROOT), 2, 3)
     table(bench).alter.set_table_properties({"delta.logRetentionDuration": "interval 2 days"})
     restored.go_back(2, 3, 4)
-    with pytest.raises(StoreMismatch, match="outputs of another step 3"):
+    with pytest.raises(StoreMismatch, match="outputs of a different step 3"):
         publish(bench.store, "ledger")
 
 
@@ -368,7 +368,7 @@ def test_a_log_that_was_shortened_hides_nothing(bench: Bench, tmp_path: Path) ->
         path.unlink()
     assert publish(bench.store, "ledger").step == 2
     restored.go_back(2, 3)
-    with pytest.raises(StoreMismatch, match="outputs of another step 2"):
+    with pytest.raises(StoreMismatch, match="outputs of a different step 2"):
         publish(bench.store, "ledger")
 
 

@@ -215,10 +215,10 @@ def test_a_table_of_another_history_is_refused_and_made_anew(bench: Bench, tmp_p
     publish_states(bench.store, "ledger")
     shutil.copytree(bench.root / ROOT, tmp_path / "older" / ROOT)
     older = Bench(pipeline(), SCHEMA, root=tmp_path / "older")
-    with pytest.raises(StoreMismatch, match=r"has the states of step 2, but .* only goes to step 1"):
+    with pytest.raises(StoreMismatch, match=r"has the states of step 2, but .* ends with step 1"):
         publish_states(older.store, "ledger")
     older.step(rows(2, amount=7))
-    with pytest.raises(StoreMismatch, match=r"of another step 2 .* run: inturn publish .* --states"):
+    with pytest.raises(StoreMismatch, match=r"of a different step 2 .* run: inturn publish .* --states"):
         publish_states(older.store, "ledger")
     shutil.rmtree(older.root / ROOT / "_delta_log")
     publish_states(older.store, "ledger")
@@ -249,11 +249,11 @@ def test_a_failure_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch
         raise DeltaError("the disk is full")
 
     monkeypatch.setattr(delta_states, "_made", fail)
-    with pytest.raises(StoreError, match=r"the disk is full; the store is whole\. .* --states"):
+    with pytest.raises(StoreError, match=r"the disk is full; the store is complete\. .* --states"):
         inturn.spark.publish(bench.root, table="states")
 
 
 def test_another_table_is_refused(bench: Bench) -> None:
     bench.step(rows(1))
-    with pytest.raises(InputError, match="table is 'held'; it is 'outputs' or 'states'"):
+    with pytest.raises(InputError, match="table is 'held'; expected 'outputs' or 'states'"):
         inturn.spark.publish(bench.root, table="held")  # type: ignore[arg-type]

@@ -126,7 +126,7 @@ def test_a_store_of_another_history_is_refused(bench: Bench, target: StatesTable
     publish(bench, target)
     older = Bench(pipeline(), SCHEMA, root=tmp_path / "older")
     for _ in range(2):
-        with pytest.raises(StoreMismatch, match="the store was put back from an older copy, or is another"):
+        with pytest.raises(StoreMismatch, match="the store was restored from an older copy, or is a different one"):
             publish(older, target)
         older.step(rows(2, amount=7))
 
@@ -146,7 +146,7 @@ def test_a_table_of_the_user_s_that_lacks_a_column_is_named(bench: Bench, target
     bench.step(rows(1))
     with psycopg.connect(target.address) as db:
         db.execute('create table balances ("group" text)')
-    with pytest.raises(InputError, match="has no column 'status'; name a table that inturn has made, or none"):
+    with pytest.raises(InputError, match="has no column 'status'; name a table that inturn created, or one"):
         publish(bench, target)
 
 
@@ -163,5 +163,5 @@ def test_a_server_that_is_away_is_told_without_the_password(bench: Bench) -> Non
     "wrong", ["balances", "shop.db#balances", "postgresql://me@h/shop", "postgresql://h/d#a.b.c", "postgresql://h/d#a."]
 )
 def test_a_target_that_names_no_table_is_refused(wrong: str) -> None:
-    with pytest.raises(InputError, match=r"it is postgresql://…#TABLE"):
+    with pytest.raises(InputError, match=r"expected postgresql://…#TABLE"):
         StatesTable.of(wrong)

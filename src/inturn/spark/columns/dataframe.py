@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 """Spark's SQL names of the integer types."""
-_TEXTS = "or make it a string: the text of a line that cannot be read, or null"
+_TEXTS = "or cast it to string: the text of an unreadable line, or null"
 DDL: dict[Any, str] = {
     bool: "boolean",
     int: "bigint",
@@ -54,7 +54,7 @@ def is_case_sensitive(spark: "SparkSession") -> bool:
 
 def own_name(found: str) -> InputError:
     """Return the error for a column with a reserved name."""
-    return InputError(f"{found}; names that begin with {OWN} are inturn's own: rename it")
+    return InputError(f"{found}; names that begin with {OWN} are reserved: rename it")
 
 
 def check_own_names(df: "DataFrame") -> None:
@@ -89,7 +89,7 @@ def column_kinds(pipeline: Pipeline) -> dict[str, str]:
     """Return the fields of the message type as Spark types; a field without a column type is read as text.
 
     Raises:
-        InputError: if one has a name that inturn uses itself.
+        InputError: if one has a reserved name.
     """
     kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
     if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:

@@ -56,7 +56,7 @@ class MessageCodec:
             for field in self._defaults:
                 if field.default is None and not field.optional:
                     kind = pipeline.message.__name__
-                    msg = f"the messages have no {field.name!r}, and {kind} has no default for it; give it one"
+                    msg = f"the messages have no field {field.name!r}, and {kind} has no default for it; add a default"
                     raise InputError(msg)
             self._make = maker(pipeline.message, self.names)
         self._content = [name for name in self.names if pipeline.in_content(name)]
@@ -176,7 +176,7 @@ def _default_of(field: RecordField, row: int, bad: dict[int, str]) -> Any:
     try:
         return field.default and field.default()
     except Exception as error:  # noqa: BLE001 - a factory of the user's
-        bad.setdefault(row, f"the default of {field.name} cannot be made: {error_text(error)}")
+        bad.setdefault(row, f"cannot compute the default of {field.name}: {error_text(error)}")
 
 
 def _fit_one(field: RecordField, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:

@@ -43,10 +43,12 @@ def check_names(fields: Iterable[str]) -> None:
     names = list(fields)
     own = next((name for name in names if is_own(name)), None)
     if own is not None:
-        raise StateError(f"the state has a field {own!r}; names that begin with {OWN} are inturn's own: rename it")
+        raise StateError(f"the state has a field {own!r}; names that begin with {OWN} are reserved: rename it")
     found = twins(names)
     if found is not None:
-        msg = f"the state has the fields {found[0]!r} and {found[1]!r}, which are one column to Spark and most others"
+        msg = (
+            f"the state has the fields {found[0]!r} and {found[1]!r}, which Spark and most engines treat as one column"
+        )
         raise StateError(f"{msg}: rename one of them")
 
 

@@ -1,4 +1,4 @@
-"""Values that Spark has and Python lacks: only the row with such a value is invalid, and it is kept as text.
+"""Values that Spark has and Python lacks: only the row with such a value is invalid, and it is stored as text.
 
 These are strings that are not UTF-8, as after ``CAST(payload AS string)``; dates and times in years that Python's
 datetime lacks; and maps with a duplicate key, as Spark reads them from JSON and from Parquet.
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from inturn.core.values.plain import inside
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON, day_text, instant_text
 
-_NOT_UTF8: Final = "the text of {} is no UTF-8"
-_NO_YEAR: Final = "{} is {}, and Python has only the years 1 to 9999"
+_NOT_UTF8: Final = "the text of {} is not valid UTF-8"
+_NO_YEAR: Final = "{} is {}; Python has only the years 1 to 9999"
 _TWICE: Final = "{} has the key {!r:.100} twice"
 
 Inner = Iterator[tuple[Any, pa.DataType, str]]
@@ -33,7 +33,7 @@ def unreadable(table: pa.Table) -> dict[int, str]:
 
 
 def as_texts(table: pa.Table) -> pa.Table:
-    r"""Return the rows for people: dates and times as text, bytes that are not UTF-8 as escapes such as ``\xe9``."""
+    r"""Return readable rows: dates and times as text, bytes that are not UTF-8 as escapes such as ``\xe9``."""
     for at, name in enumerate(table.column_names):
         column, kind = table[name], table[name].type
         if _needs_a_look(column):
@@ -154,7 +154,7 @@ def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa
 
 
 def _told(value: Any, kind: pa.DataType) -> Any:
-    """Return a raw value in the form that is kept for people."""
+    """Return a raw value in the readable form that is stored."""
     if value is None:
         return None
     if _is_string(kind):

@@ -24,12 +24,12 @@ CARRIED: Final = frozenset((
 ))  # fmt: skip
 """The types whose values Python has; see docs/spark-types.md."""
 MENDS: Final = {
-    "VariantType": "give to_json(…) of it, a text",
+    "VariantType": "convert it with to_json(…)",
     "YearMonthIntervalType": "cast it to string",
     "CalendarIntervalType": "cast it to string",
-    "GeometryType": "give st_asbinary(…) of it",
-    "GeographyType": "give st_asbinary(…) of it",
-    "UserDefinedType": "make columns of plain types of it; of a vector, vector_to_array makes an array",
+    "GeometryType": "convert it with st_asbinary(…)",
+    "GeographyType": "convert it with st_asbinary(…)",
+    "UserDefinedType": "convert it to columns of plain types (a vector to an array with vector_to_array)",
 }
 """Other types, each with the advice for a column of it."""
 _OTHERWISE: Final = "cast it to string"
@@ -37,7 +37,7 @@ _NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
 
 
 def check_described(df: "DataFrame") -> None:
-    """Check that PySpark knows the types of all columns, or raise InputError: Spark 3.5 has some that PySpark lacks."""
+    """Check that PySpark has the types of all columns, or raise InputError: Spark 3.5 has some that PySpark lacks."""
     try:
         df.schema  # noqa: B018 - asked for, and kept by PySpark
     except ValueError as error:
@@ -45,9 +45,7 @@ def check_described(df: "DataFrame") -> None:
             try:
                 df.select(quoted(name)).schema  # noqa: B018 - as above
             except ValueError:
-                msg = (
-                    f"the column {name!r} is of a type that this PySpark lacks, which no message carries: {_OTHERWISE}"
-                )
+                msg = f"the column {name!r} has a type that the installed PySpark does not support: {_OTHERWISE}"
                 raise InputError(f"{msg}, or drop the column") from error
         raise
 
@@ -66,9 +64,11 @@ def _faults(whole: "DataType", column: str) -> Iterator[str]:
         if named not in CARRIED:
             yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
         elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
-            yield _fault(path, kind, "cast the whole to a type such as array<string> or map<string,string>")
+            yield _fault(path, kind, "cast the whole column to a type such as array<string> or map<string,string>")
         elif named in _NO_KEYS and is_key:
-            yield _fault(path, kind, "no dict has such keys: give map_entries(…) of the map, an array")
+            yield _fault(
+                path, kind, "convert the map to an array with map_entries(…), since a Python dict cannot have such keys"
+            )
         elif twice is not None:
             yield twice
 
@@ -106,13 +106,11 @@ def twice_fault(path: str, kind: "DataType") -> str | None:
     """Return the error text for a struct with two fields of one name; None if it has none."""
     names: list[str] = getattr(kind, "names", [])
     twice = next((name for name in names if names.count(name) > 1), None)
-    return (
-        None if twice is None else f"the column {path!r} has two fields that are called {twice!r}; rename one of them"
-    )
+    return None if twice is None else f"the column {path!r} has two fields named {twice!r}; rename one of them"
 
 
 def _fault(path: str, kind: "DataType", mend: str) -> str:
-    return f"the column {path!r} is {kind.simpleString()}, which no message carries: {mend}, or drop the column"
+    return f"the column {path!r} is {kind.simpleString()}, which messages do not support: {mend}, or drop the column"
 
 
 def name_of(kind: "DataType") -> str:

@@ -1,7 +1,7 @@
 """States in columns, out and in again, without pickle.
 
 A field whose type has an Arrow type becomes a column of that type; other fields become columns of text or JSON. A
-value that would not come back unchanged is refused, so that a state means the same in this step and in the next. The
+value that would change when it is read back is refused, so that a state is equal in this step and in the next. The
 column of a JSON field does not show the field's type, so the store keeps its JSON schema. As with the state itself, a
 record may gain fields with defaults; nothing else may change.
 """
@@ -77,7 +77,7 @@ class StateCodec:
                 msg = f"{self.record.__name__}.{hidden[0]} is not an argument of __init__, so it cannot be stored"
                 raise StateError(msg)
             if not fields:
-                msg = f"{self.record.__name__} has no fields, so there is nothing to store; give it one, or use dict"
+                msg = f"{self.record.__name__} has no fields, so there is nothing to store; add a field, or use dict"
                 raise StateError(msg)
         check_names(field.name for field in fields)
         self.columns = [_Column(field, pipeline.name) for field in fields]
@@ -97,7 +97,7 @@ class StateCodec:
         now = self.signature
         for name, kind in stored.items():
             if name not in now:
-                msg = f"the store's states have a field {name!r} ({kind}) that the state type has no more; put it back"
+                msg = f"the store's states have a field {name!r} ({kind}) that the state type no longer has; restore it"
                 raise StateError(f"{msg}, or start a new store")
             if now[name] != kind and not _grew(kind, now[name]):
                 msg = f"the state field {name!r} is stored as {kind} and is now {now[name]}; keep the type"
@@ -105,10 +105,10 @@ class StateCodec:
         for column in self.columns:
             if column.name not in stored and column.field.default is None:
                 msg = f"the state field {column.name!r} is new and has no default, so older states cannot be loaded"
-                raise StateError(f"{msg}; give it one")
+                raise StateError(f"{msg}; add a default")
 
     def pack(self, states: Sequence[Any]) -> pa.StructArray:
-        """Return the states as one struct column; a StateError says which would not come back unchanged."""
+        """Return the states as one struct column; a StateError names a value that would change when it is read back."""
         if any(isinstance(state, OldState) for state in states):
             return self._pack_with_old(states)
         if self.record is None:
@@ -131,7 +131,7 @@ class StateCodec:
 
         States that an older version stored are upgraded; one that cannot be upgraded is returned as an ``OldState``.
         """
-        if array.null_count:  # of groups that were forgotten, and are given up: no handler sees it
+        if array.null_count:  # of groups that were erased and given up: no handler sees it
             rest = iter(self.unpack(array.drop_null()))
             first = self._pipeline.make_first
             return [next(rest) if is_there else first() for is_there in array.is_valid().to_pylist()]
@@ -196,7 +196,7 @@ class _Column:
     def pack(self, column: Sequence[Any]) -> pa.Array:
         array = self._array(column)
         if not self._comes_back(array, column):
-            self._refuse("a value would not come back as it is", f"expected {self._wanted!r}")
+            self._refuse("a value would change when it is read back", f"expected {self._wanted!r}")
         return array
 
     def _comes_back(self, array: pa.Array, column: Sequence[Any]) -> bool:
@@ -213,7 +213,7 @@ class _Column:
         try:
             if self._form == "column":
                 if self.field.type is dt.datetime and any(v is not None and v.tzinfo is None for v in column):
-                    self._refuse("a time without a zone", "give it one, such as datetime.UTC")
+                    self._refuse("a time without a zone", "add one, such as datetime.UTC")
                 return pa.array(column, type=self.type)
             if self._form == "text":
                 return pa.array([None if v is None else msgspec.to_builtins(v) for v in column], type=self.type)
@@ -231,7 +231,7 @@ class _Column:
             decode = self._decoder.decode
             return [None if value is None else decode(value) for value in column]
         except msgspec.ValidationError as error:
-            msg = f"pipeline {self._pipeline!r}: a stored {self.name!r} of a state is no {self._wanted!r} any more"
+            msg = f"pipeline {self._pipeline!r}: a stored state's {self.name!r} is no longer a valid {self._wanted!r}"
             raise StateError(f"{msg}: {error}") from error
 
     def _json(self, value: Any) -> str:
@@ -241,11 +241,11 @@ class _Column:
         except msgspec.ValidationError as error:
             self._refuse(repr(value), str(error))
         if again != value:
-            self._refuse(repr(value), f"after storing it would be {again!r}; use JSON values, or a typed state")
+            self._refuse(repr(value), f"it would be read back as {again!r}; use JSON values, or a typed state")
         return text.decode()
 
     def _refuse(self, what: str, mend: str) -> typing.NoReturn:
-        raise StateError(f"pipeline {self._pipeline!r}: the state's {self.name!r} cannot be stored: {what}: {mend}")
+        raise StateError(f"pipeline {self._pipeline!r}: the state field {self.name!r} cannot be stored: {what}: {mend}")
 
 
 def _grew(stored: str, now: str) -> bool:
@@ -308,5 +308,5 @@ def _fits(stored: Any, now: Any) -> bool:
 
 
 def _has(stored: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return whether all names are still there and their schemas fit."""
+    """Return whether all names still exist and their schemas fit."""
     return all(name in now and _fits(each, now[name]) for name, each in stored.items())

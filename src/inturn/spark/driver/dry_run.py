@@ -1,4 +1,4 @@
-"""Dry runs of decisions about a store on Spark: the tasks of a step in this process, of which nothing is written."""
+"""Dry runs of decisions about a store on Spark: the tasks of a step run in this process and write nothing."""
 
 import datetime as dt
 import json
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def dry_run(
     pipeline: Pipeline, at: SparkInspector, draft: DecisionDraft, *, now: dt.datetime | None = None
 ) -> Iterator[DryRun]:
-    """Yield the effect that each decision of a draft would have, if a step with this pipeline took it now.
+    """Yield the effect that each decision of a draft would have if a step with this pipeline applied it now.
 
     Args:
-        pipeline: the pipeline, with the mended handler.
+        pipeline: the pipeline, with the corrected handler.
         at: the store.
         draft: the decisions; see :meth:`inturn.core.pipeline.deciding.Decider.draft`.
         now: the time of the step; default: the clock.
@@ -45,7 +45,7 @@ def dry_run(
     Raises:
         StoreMismatch: if the store belongs to another pipeline.
         StateError: if the state type no longer fits the store, or a state cannot be stored.
-        HandlerError: if the handler is not pure, so that a state cannot be made again.
+        HandlerError: if the handler is not pure, so that a state cannot be computed again.
     """
     yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
     wanted = {each.group: each for each in draft.decisions}
@@ -66,7 +66,7 @@ def dry_run(
 
 
 def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest) -> tuple[Decisions, "DryRunWriter"]:
-    """Run a task without messages, as the executor does, with a writer that only notes."""
+    """Run a task without messages, as the executor does, with a writer that only records."""
     states = StateCodec(pipeline, plan.older)
     policy = {"wait_us": pipeline.wait_us, "version": pipeline.version, "shape": pipeline.shape}
     writer = DryRunWriter(part, plan, pipeline, states, structs.replace(last, state=states.signature, **policy))
@@ -77,7 +77,7 @@ def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest) -> tu
 
 
 class DryRunWriter(StepWriter):
-    """A writer that notes the rows of a task's groups and writes none.
+    """A writer that records the rows of a task's groups and writes nothing.
 
     Attributes:
         statuses: the groups as they would be.

@@ -43,8 +43,8 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     """Return the columns of a DataFrame that the pipeline reads.
 
     Raises:
-        InputError: if a column is missing, occurs twice, or has a type that the pipeline cannot use; if a batch gets
-            a stream, or the reverse.
+        InputError: if a column is missing, occurs twice, or has a type that the pipeline cannot use; if a batch
+            receives a stream, or the reverse.
     """
     if df.isStreaming != streaming:
         raise InputError(
@@ -68,7 +68,8 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             _check_type(pipeline, field.name, field.type, kinds[field.name])
             wanted.append(field.name)
         elif field.default is None and not field.optional:
-            msg = f"the input has no column {field.name!r}, and {pipeline.message.__name__} has no default for it"
+            kind = pipeline.message.__name__
+            msg = f"the input has no column {field.name!r}, and {kind} has no default for it; add one of them"
             raise InputError(msg)
     arrival = parts(pipeline.arrival)[0] if pipeline.arrival else None
     wanted += [name for name in [arrival] if name and name not in wanted]
@@ -92,7 +93,7 @@ def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
     kind = type_at(df.schema, parts(path))
     if kind is None:
         there = ", ".join(df.columns)
-        msg = f"the input has no column {path!r}, which pipeline {pipeline.name!r} needs; it has {there}"
+        msg = f"the input has no column {path!r}, which pipeline {pipeline.name!r} needs; existing columns: {there}"
         if path in df.columns:
             msg += f"; write {joined([path])!r} for the column with a dot in its name"
         raise InputError(msg)

@@ -37,7 +37,7 @@ from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
 
 
 class SparkInspector(Decider):
-    """A view of a store as its last step left it; a StoreError says if there is none."""
+    """A view of a store after its last step; raises StoreError if there is no store or no step."""
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.store = SparkStore(store)
@@ -126,7 +126,7 @@ class SparkInspector(Decider):
 
     @override
     def outputs(self) -> Iterator[OutputRow]:
-        """Yield all outputs that the steps have made, each group's in the order of its messages in each step."""
+        """Yield all outputs of the steps; within a step, those of a group are in the order of its messages."""
         columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
         for _, row in self._parquet("outputs", columns):
             yield OutputRow(*(*row[:-1], msgspec.json.decode(row[-1])))
@@ -224,7 +224,7 @@ class SparkInspector(Decider):
 
 
 def store(location: str | os.PathLike[str]) -> PipelineResults:
-    """Return the results in a store as its last step left them, and decisions about its groups; Spark is not needed.
+    """Return the results in a store after its last step, and decisions about its groups; Spark is not needed.
 
     Raises:
         StoreError: if there is no store, or it has no step yet.

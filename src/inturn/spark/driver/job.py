@@ -1,4 +1,4 @@
-"""The Spark job of a step: its tasks, and an error of a worker in one line in place of a page of Java."""
+"""The Spark job of a step: its tasks, and an error of a worker as one line instead of a Java stack trace."""
 
 import contextlib
 import re
@@ -48,11 +48,13 @@ def run_tasks(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan
         if missing or "PYTHON_VERSION_MISMATCH" in str(error):
             context = getattr(df.sparkSession, "sparkContext", None)
             python = f"the workers' Python, {context.pythonExec}," if context else "the workers' Python"
-            what = f"cannot import {missing[1] or missing[2]}" if missing else "is of another version than the driver's"
+            what = (
+                f"cannot import {missing[1] or missing[2]}" if missing else "has a different version than the driver's"
+            )
             raise SetupError(
-                f"{python} {what}; set PYSPARK_PYTHON to a Python that has inturn[spark] before the session starts, "
-                f"here PYSPARK_PYTHON={sys.executable}; on a cluster install inturn[spark] for its workers, or send it "
-                "with spark.addArtifacts or --py-files"
+                f"{python} {what}; before the session starts, set PYSPARK_PYTHON to a Python that has inturn[spark], "
+                f"on this machine PYSPARK_PYTHON={sys.executable}; on a cluster, install inturn[spark] for its "
+                "workers, or send it with spark.addArtifacts or --py-files"
             ) from error
         raise
     for result in results:
@@ -61,6 +63,6 @@ def run_tasks(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan
             kind = getattr(errors, name, InturnError)
             raise kind(text)
     if len(results) != plan.buckets and (results or not df.isEmpty()):
-        msg = f"{len(results)} tasks answered for {plan.buckets} buckets; this engine does not keep to repartitionById"
-        raise InturnError(msg)
+        msg = f"{len(results)} tasks returned a result for {plan.buckets} buckets; this engine does not honour "
+        raise InturnError(msg + "repartitionById: use Apache Spark")
     return results

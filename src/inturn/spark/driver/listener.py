@@ -91,7 +91,11 @@ class StepListener(StreamingQueryListener):
                 self._told = manifest.step
                 self._tell(summary)
         except Exception:  # noqa: BLE001 - nothing may be raised into Spark
-            _log.warning("the steps of %s cannot be told now", self._store, exc_info=True)
+            _log.warning(
+                "cannot report the steps of %s; they are reported with the next progress of a query",
+                self._store,
+                exc_info=True,
+            )
 
     def _tell(self, summary: StepSummary) -> None:
         if self._on_step is None:

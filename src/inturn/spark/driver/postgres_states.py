@@ -1,7 +1,7 @@
 """The states of a store's groups in a table of PostgreSQL: a row per group, upserted after each step.
 
-The table is a projection of committed steps. A transaction holds what a step changed and the step's number, which is
-the fence: a step that is published again, by whomever, changes nothing.
+The table is a projection of committed steps. One transaction writes the changes of a step and the step's number, which
+is the fence: a step that is published again, by any process, changes nothing.
 """
 
 import re
@@ -55,7 +55,7 @@ class StatesTable(NamedTuple):
         """
         address, _, table = target.partition("#")
         if not is_address(address) or not table or not all(table.split(".")) or table.count(".") > 1:
-            msg = f"states_to is {shown(target)!r}; it is postgresql://…#TABLE, such as postgresql://me@host/shop#balances"
+            msg = f"states_to is {shown(target)!r}; expected postgresql://…#TABLE, e.g. postgresql://me@host/shop#balances"
             raise InputError(msg)
         return cls(address, table)
 
@@ -66,20 +66,21 @@ class StatesTable(NamedTuple):
 
 
 def publish_to(store: SparkStore, pipeline: str, target: StatesTable) -> Published:
-    """Write the states that missing steps of a pipeline's store changed; the table is made if it is absent.
+    """Write the states that missing steps of a pipeline's store changed; the table is created if it is absent.
 
     Each step is a transaction. The first call writes all groups as the last step left them. In texts of a state NUL
     becomes U+FFFD, since ``jsonb`` cannot hold it.
 
     Raises:
         SetupError: if psycopg is not installed.
-        StoreError: if the store cannot be read or the table cannot be written; the next call goes on.
+        StoreError: if the store cannot be read or the table cannot be written; the next call continues.
         StoreMismatch: if the table has a step that the store lacks.
     """
     try:
         import psycopg
     except ImportError as error:
-        raise SetupError(f"for PostgreSQL psycopg is needed: pip install 'inturn[postgres]' ({error})") from error
+        msg = f"PostgreSQL needs psycopg; install it with: pip install 'inturn[postgres]' ({error})"
+        raise SetupError(msg) from error
     last = store.latest()
     if last is None:
         return Published(target.shown, 0, 0)
@@ -93,7 +94,9 @@ def publish_to(store: SparkStore, pipeline: str, target: StatesTable) -> Publish
                         _write(db, store, pipeline, target, changes)
     except psycopg.Error as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        msg = f"cannot write the states to {target.shown}: {why}; the store is whole, and the next step catches up"
+        msg = (
+            f"cannot write the states to {target.shown}: {why}; the store is complete, and the next step adds the rest"
+        )
         raise StoreError(msg) from error
     return Published(target.shown, before, last.step)
 
@@ -103,12 +106,12 @@ def _make(db: "Connection", pipeline: str, target: StatesTable) -> None:
 
     columns = sql.SQL(", ").join(sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(k)) for n, k in _COLUMNS.items())
     with db.transaction():
-        db.execute("select pg_advisory_xact_lock(hashtext('inturn_steps'))")  # two may not create a table at once
+        db.execute("select pg_advisory_xact_lock(hashtext('inturn_steps'))")  # concurrent creation of a table fails
         db.execute(_STEPS)
         db.execute(sql.SQL("create table if not exists {} ({})").format(_name(target), columns))
         has = db.execute(sql.SQL("select * from {} limit 0").format(_name(target))).description or ()
         if missing := [name for name in _COLUMNS if name not in {column.name for column in has}]:
-            mend = "name a table that inturn has made, or none that is there"
+            mend = "name a table that inturn created, or one that does not exist yet"
             raise InputError(f"{target.shown} has no column {missing[0]!r}; {mend}")
         db.execute("insert into inturn_steps values (%s, %s, 0, '') on conflict do nothing", (pipeline, target.table))
 
@@ -119,9 +122,9 @@ def _done(db: "Connection", store: SparkStore, pipeline: str, target: StatesTabl
     step, writer = db.execute(query, (pipeline, target.table)).fetchone() or (0, "")
     if step and (step > last or store.manifest(step).writer != writer):
         raise StoreMismatch(
-            f"{target.shown} has the states of step {step} of another run than {store.location} has: the store was put "
-            f"back from an older copy, or is another. To begin anew, drop the table {target.table}, and delete its row "
-            "in inturn_steps"
+            f"{target.shown} has the states of step {step} of another run than {store.location}: the store was "
+            f"restored from an older copy, or is a different one. To start over, drop the table {target.table}, "
+            "and delete its row in inturn_steps"
         )
     return int(step)
 

@@ -38,7 +38,7 @@ class Publishing:
             StatesTable.of(self.states_to)
 
     def publish(self, store: SparkStore, pipeline: str) -> None:
-        """Publish the steps that the tables lack, also those that a crash left out."""
+        """Publish the steps that the tables lack, including those that a crash left unpublished."""
         if self.outputs_format == "delta":
             publish_steps(store, pipeline)
         if self.states_format == "delta":
@@ -50,7 +50,7 @@ class Publishing:
 def publish(
     store: str | os.PathLike[str], *, table: Literal["outputs", "states"] = "outputs", to: str | None = None
 ) -> Published:
-    """Add the committed steps that a table lacks to it; needs no session.
+    """Add the missing committed steps to a table; this needs no session.
 
     ``batch`` and ``stream`` do the same after each step with ``outputs_format``, ``states_format`` and ``states_to``.
     Any number of processes may call this at any time: each step is published once.
@@ -74,5 +74,5 @@ def publish(
     if to is not None:
         return publish_to(source, pipeline, StatesTable.of(to))
     if table not in ("outputs", "states"):
-        raise InputError(f"table is {table!r}; it is 'outputs' or 'states'")
+        raise InputError(f"table is {table!r}; expected 'outputs' or 'states'")
     return publish_steps(source, pipeline) if table == "outputs" else publish_states(source, pipeline)

@@ -22,7 +22,7 @@ _STEPS = (
 )
 
 _READERS = 64
-"""The most tasks that read a table; with fewer files, there is one task per file."""
+"""The maximum number of tasks that read a table; with fewer files, there is one task per file."""
 _PARKED = (
     "group string, status string, reason string, error string, epoch bigint, revision bigint, id string, "
     "since timestamp, message string, step bigint"
@@ -54,7 +54,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         StoreError: if there is no store, or no such step.
     """
     if table not in TABLES:
-        raise InputError(f"there is no table {table!r}; expected {', '.join(TABLES)}")
+        raise InputError(f"no table {table!r}; existing tables: {', '.join(TABLES)}")
     source = SparkStore(store)
     about = source.known()
     steps = [number for number in source.found_steps() if step is None or number <= step]

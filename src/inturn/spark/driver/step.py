@@ -43,7 +43,7 @@ _EVENTS = EventLogger("spark")
 class MicroBatch(NamedTuple):
     """A micro-batch: the stream's id, the number in Spark, and the digest of the checkpoint's plan, if known.
 
-    ``since_us`` is when the stream started: what came before may be in later micro-batches. None: it ends with them.
+    ``since_us`` is the start of the stream: older messages may be in later micro-batches. None: it ends with them.
     """
 
     run: str
@@ -102,8 +102,8 @@ def batch(  # noqa: PLR0913 - options by name, each with a default
         pipeline: the definition.
         df: the messages; its session runs the step and is not changed.
         store: a directory that the driver and all workers can access; created if absent.
-        buckets: the number of slices into which a new store divides its groups, and so the most parallel tasks;
-            about twice the cores is good. An existing store keeps its number.
+        buckets: the number of slices into which a new store divides its groups, and so the maximum number
+            of parallel tasks; about twice the cores is good. An existing store keeps its number.
         outputs_format: ``delta`` also publishes the outputs as a Delta table, in ``data/outputs`` of the store.
         states_format: ``delta`` publishes the states as a Delta table, in ``states`` of the store.
         states_to: a table of PostgreSQL that has the states too: ``postgresql://…#TABLE``.
@@ -124,8 +124,8 @@ def batch(  # noqa: PLR0913 - options by name, each with a default
         StoreError: if the store cannot be read or written.
         SetupError: if the workers lack a package or run another Python version, or the pipeline cannot be sent.
 
-    After any of these, nothing of the step is kept; a StoreError that names a table to publish to is an exception:
-    the step is committed, and the next one publishes it.
+    After any of these, the step is discarded, except for a StoreError that names a table to publish to: then the step
+    is committed, and the next one publishes it.
     """
     check_final(pipeline, final=final)
     intake = StepInput.of(pipeline, df)
@@ -137,7 +137,7 @@ def batch(  # noqa: PLR0913 - options by name, each with a default
 def settle(
     pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None, final: bool = False
 ) -> Report:
-    """Run a step without messages, in this process and without Spark: take decisions, and end waits that are over.
+    """Run a step without messages, in this process and without Spark: apply decisions, and end expired waits.
 
     Args:
         pipeline: the definition.
@@ -158,7 +158,7 @@ class Stepper:
     """A writer of one store's steps; arguments and errors are those of :func:`batch`.
 
     Args:
-        publishing: the tables that follow the store; None: none.
+        publishing: the tables that follow the store; None: no tables.
         alone: whether Spark is not used, so that the pipeline need not be pickled.
 
     Attributes:
@@ -203,10 +203,10 @@ class Stepper:
             versions.check(self.pipeline, last.version, last.shape)
 
     def _look_for_lost(self) -> None:
-        """Log, once, that manifests of earlier steps are lost, which the next step does not need.
+        """Log once that manifests of earlier steps are lost; the next step does not need them.
 
-        The first step lists all. The others probe for the oldest, which goes first by a rule that deletes old files:
-        a list in each step would cost more with each.
+        The first step lists all. The others check for the oldest, which a rule that deletes old files removes first: a
+        listing in each step would cost more with every step.
         """
         last = self.last
         if last is None or self._lost_is_told or (self._has_looked and self.store.has(1)):
@@ -215,7 +215,7 @@ class Stepper:
         self._lost_is_told = len(self.store.found_steps()) < last.step
 
     def _publish(self) -> None:
-        """Publish committed steps; the next step publishes those that a crash left out."""
+        """Publish committed steps; the next step publishes those that a crash left unpublished."""
         self._publishing.publish(self.store, self.pipeline.name)
 
     def step(
@@ -236,7 +236,7 @@ class Stepper:
             now: the time of the step; default: the clock, but not before the time of the last step.
             final: see :func:`batch`.
             micro_batch: the micro-batch of the messages, if they are from a stream.
-            tasks: the most tasks, if fewer than the buckets; each task has a cost.
+            tasks: the maximum number of tasks, if fewer than the buckets; each task has a cost.
         """
 
         def run() -> Report:
@@ -281,22 +281,22 @@ class Stepper:
         self._publish()
         self._tell(manifest, last.parked if last else 0)
         if last is not None and last.handler != manifest.handler:
-            log.warning("%s: the handler is not the one of step %d", self.pipeline.name, last.step)
+            log.warning("%s: the handler's code has changed since step %d", self.pipeline.name, last.step)
         return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
 
     def _tell(self, manifest: Manifest, parked: int) -> None:
-        """Log what became of groups and messages in a committed step."""
+        """Log the parked and resumed groups and the rejected messages of a committed step."""
         name = self.pipeline.name
         about: dict[str, Any] = {"pipeline": name, "step": manifest.step}
         if manifest.parked > parked:
-            text = "step %(step)s of %(pipeline)r: %(parked)s groups are parked, before there were %(before)s"
+            text = "step %(step)s of %(pipeline)r: parked groups rose from %(before)s to %(parked)s"
             _EVENTS.warning("park", name, text, parked=manifest.parked, before=parked, **about)
         elif manifest.parked < parked:
-            text = "step %(step)s of %(pipeline)r: groups go on; %(parked)s are still parked"
+            text = "step %(step)s of %(pipeline)r: groups were resumed; %(parked)s are still parked"
             _EVENTS.info("resume", name, text, parked=manifest.parked, **about)
         for reason, count in manifest.counts["rejected"].items():
             event = "conflict" if reason == "conflict" else "reject"
-            text = "step %(step)s of %(pipeline)r: %(count)s messages are rejected: %(reason)s"
+            text = "step %(step)s of %(pipeline)r: %(count)s messages were rejected: %(reason)s"
             _EVENTS.warning(event, name, text, count=count, reason=reason, **about)
 
     def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool, since_us: int | None = 0) -> Plan:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _NOTE = "inturn.json"
 """The file in a checkpoint that identifies the stream."""
+_APPLIED_ONCE = "messages that the store has applied are not applied again"
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -63,10 +64,10 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
     """Apply a streaming DataFrame of messages step by step, exactly once despite crashes.
 
     Batches and streams may use the same store: a message that both read is applied once. If the gap policy has a time,
-    or ``Timestamp`` an ``idle``, waits end on time and decisions are taken at once, even while no messages come.
-    Otherwise, and on Spark 3.5, both happen with the next messages. The wait of an idle group begins anew with the
-    stream, which has the messages of the time between to read. ``"available now"`` releases nothing of an idle group:
-    call :func:`settle` once it has ended.
+    or ``Timestamp`` an ``idle``, waits end on time and decisions are taken at once, even while no messages arrive.
+    Otherwise, and on Spark 3.5, both happen with the next messages. The wait of an idle group starts over with each
+    stream, which first has to read the messages that arrived in between. ``"available now"`` releases nothing of an
+    idle group: call :func:`settle` once it has ended.
 
     Args:
         pipeline: the definition.
@@ -104,7 +105,7 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
     ends = trigger is not None and "availableNow" in trigger
     work = MicroBatches(stepper, intake, note.run, place.location, publishing, ends=ends)
     if note.ticks and not has_python_sources():
-        instead = "use one, or start with a new checkpoint: what the store has applied is not applied twice"
+        instead = f"upgrade Spark, or start with a new checkpoint: {_APPLIED_ONCE}"
         raise lacking(f"the checkpoint {place.location}, in which waits end without messages,", "4.0", instead)
     if ends and has_python_sources() and not has_read_limits():
         _check_ends_late(df, note)
@@ -121,7 +122,7 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
 
 
 def _check_ends_late(df: "DataFrame", note: _Note) -> None:
-    """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has read all that is available."""
+    """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has read all available messages."""
     if is_set(df.sparkSession, WRAPS_SOURCES):
         return
     with contextlib.redirect_stdout(io.StringIO()) as plan:
@@ -146,7 +147,7 @@ def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
     try:
         return storage(checkpoint)
     except StoreError as error:
-        msg = f"checkpoint={os.fspath(checkpoint)!r} is on a filesystem that is not known here; use a path, s3:// or gs://"
+        msg = f"checkpoint={os.fspath(checkpoint)!r} is on an unsupported filesystem; use a path, s3:// or gs://"
         raise InputError(msg) from error
 
 
@@ -157,16 +158,18 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
     ticks = timed and has_python_sources()
     if data is None:
         if checkpoint.names("offsets"):
-            raise InputError(f"{checkpoint.location} is the checkpoint of a query that is not inturn's; name a new one")
+            raise InputError(f"{checkpoint.location} is the checkpoint of a query of another library; use a new one")
         checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name, ticks)))
         data = checkpoint.read(_NOTE) or b""
     note = msgspec.json.decode(data, type=_Note)
     if note.pipeline != pipeline.name:
         msg = f"{checkpoint.location} is the checkpoint of pipeline {note.pipeline!r}, not {pipeline.name!r}"
-        raise InputError(msg + "; name one of its own")
+        raise InputError(msg + "; each pipeline needs its own checkpoint")
     if timed and not note.ticks:
-        msg = "%s: the gap policy, or idle=, had no time when the checkpoint %s was made, or Spark was older than 4.0: "
-        log.warning(msg + "waits end when messages come, not before", pipeline.name, checkpoint.location)
+        msg = (
+            "%s: waits end only when messages arrive: when the checkpoint %s was created, the gap policy and idle= had "
+        )
+        log.warning(msg + "no time, or Spark was older than 4.0", pipeline.name, checkpoint.location)
     return note
 
 
@@ -177,8 +180,8 @@ def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
         there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
         raise StoreMismatch(
             f"the checkpoint {checkpoint.location} has finished micro-batch {done}, but the store "
-            f"{stepper.store.location} has {there}; one of them was replaced. Put back the store that belongs to it, "
-            "or start with a new checkpoint: what the store has applied is not applied twice"
+            f"{stepper.store.location} has {there}; one of the two was replaced. Restore the store that belongs to the "
+            f"checkpoint, or start with a new checkpoint: {_APPLIED_ONCE}"
         )
 
 
@@ -193,9 +196,9 @@ def _plan_of(checkpoint: str, batch_id: int) -> str:
 
 
 class MicroBatches:
-    """The function for ``foreachBatch``; it runs on the driver or, through Connect, in a process beside the server.
+    """The function for ``foreachBatch``; it runs on the driver or, through Connect, in a process next to the server.
 
-    The given stepper is used on the driver only: another process makes its own.
+    The given stepper is used on the driver only: another process creates its own.
     """
 
     def __init__(
@@ -209,7 +212,7 @@ class MicroBatches:
         self._tasks: int | None = None
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
-        """Apply the micro-batch as the next step, unless the store has it already.
+        """Apply the micro-batch as the next step, unless the store already has it.
 
         Raises:
             StoreMismatch: if the store lacks the previous micro-batch, or has other messages under this number.
@@ -222,11 +225,11 @@ class MicroBatches:
         known, plan = _known(last, self._run), _plan_of(self._checkpoint, batch_id)
         if batch_id <= known:
             self._check_same(batch_id, plan, last)
-            log.info("%s: micro-batch %d is in the store already", stepper.pipeline.name, batch_id)
+            log.info("%s: micro-batch %d is already in the store", stepper.pipeline.name, batch_id)
             return
         if batch_id > known + 1:
-            msg = f"micro-batch {batch_id} comes, but the store {self._store} knows only those up to {known}"
-            raise StoreMismatch(msg + "; it was replaced while the stream ran")
+            msg = f"received micro-batch {batch_id}, but the store {self._store} has only those up to {known}"
+            raise StoreMismatch(msg + "; the store was replaced while the stream ran")
         context = getattr(df.sparkSession, "sparkContext", None)  # None through Connect
         if self._tasks is None and context is not None:
             # More tasks than can run at once only add cost to small micro-batches. And there is nothing to gain from
@@ -248,11 +251,11 @@ class MicroBatches:
         if batch_id == known and (plan == applied or not plan or not applied):
             return
         raise StoreMismatch(
-            f"the checkpoint {self._checkpoint} is at micro-batch {batch_id}, but the store {self._store} has taken "
-            f"those up to {known}, with other messages: the checkpoint was put back from an older copy. Put back the "
-            "one that belongs to the store, or start with a new one: what the store has applied is not applied twice"
+            f"the checkpoint {self._checkpoint} is at micro-batch {batch_id}, but the store {self._store} has applied "
+            f"those up to {known}, with other messages: the checkpoint was restored from an older copy. Restore the "
+            f"checkpoint that belongs to the store, or start with a new one: {_APPLIED_ONCE}"
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without the stepper: another process makes its own."""
+        """Return the state to pickle, without the stepper: another process creates its own."""
         return {**vars(self), "_stepper": None}

@@ -1,4 +1,4 @@
-"""A streaming source without rows: it starts a micro-batch when a wait is over or a decision came.
+"""A streaming source without rows: it starts a micro-batch when a wait has expired or a decision was made.
 
 Spark runs a micro-batch only when a source has new data. So this source is added to the user's stream with a union.
 Its offset is the time, and advances only when the store has something to do.

@@ -1,4 +1,4 @@
-"""The decisions about a task's groups. Each is taken when its group is opened, before the group's messages."""
+"""The decisions about a task's groups. Each is applied when its group is opened, before the group's messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +17,12 @@ from inturn.spark.columns.message_codec import MessageCodec
 
 
 class Decisions:
-    """Those of the given decisions, by name, that are about groups with hashes from ``low`` to ``high``.
+    """The decisions, by name, about groups in the hash range from ``low`` to ``high``.
 
     Attributes:
-        groups: the groups that they are about.
+        groups: the groups of the decisions.
         hashes: the sorted hashes of these groups.
-        verdicts: for each decision that was taken, why it is void; None if it was carried out.
+        verdicts: for each processed decision, the reason why it is void; None if it was carried out.
     """
 
     def __init__(self, decisions: Mapping[str, Decision], low: int, high: int) -> None:
@@ -37,7 +37,7 @@ class Decisions:
         self.verdicts: dict[str, str | None] = {}
 
     def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return, for each group, whether a decision is about it."""
+        """Return, for each group, whether there is a decision about it."""
         if not self._by_group:
             return np.zeros(len(groups), dtype=np.bool_)
         return np.array([group in self._by_group for group in groups], dtype=np.bool_)
@@ -48,7 +48,7 @@ class Decisions:
 
 
 def held_content(entry: TimelineEntry) -> dict[str, Any]:
-    """Return the content of a held message, as a person is shown it."""
+    """Return the content of a held message in the form that users see."""
     content: dict[str, Any] = entry.ref[0].slice(entry.ref[1], 1).to_pylist(maps_as_pydicts="strict")[0]
     return content
 

@@ -1,9 +1,11 @@
 """The fast path: groups whose rows are placed by columns, without a fold or held messages as objects.
 
-It takes, under ``Gapless`` without epochs, the groups that hold nothing, and those that go on holding because no due
-message came. These are most groups of most chunks. A timeline is made only to judge rows of old revisions. If a
-handler does anything but return (state, outputs), the results for its group are dropped, and the kernel processes the
-group on the slow path, through its timeline and fold.
+Under ``Gapless`` without epochs, it processes the groups that hold nothing, and those that continue to hold messages
+because no due message arrived. These are most groups of most chunks. For speed it restates some rules of the timeline
+over columns (early messages, duplicates, status, the size of the memory); tests/spark/executor/test_kernel.py compares
+them with the timeline. A timeline is created only to judge rows of old revisions. If a handler does anything but return
+(state, outputs), the results for its group are dropped, and the kernel processes the group on the slow path, through
+its timeline and fold.
 """
 
 from collections.abc import Sequence
@@ -37,7 +39,7 @@ _UNUSUAL = object()
 
 @dataclass(slots=True)
 class Applied:
-    """New states and outputs of groups, given by their places in the chunk; ``left`` ones take the slow path."""
+    """New states and outputs of groups, given by their places in the chunk; groups in ``left`` take the slow path."""
 
     groups: list[int] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
@@ -117,7 +119,7 @@ class VectorizedGroups:
         return done
 
     def _place_others(self, taken: Ints) -> Ints:
-        """Place the rows of these groups that are in no run; return the new ones that have to wait."""
+        """Place the rows of these groups that are not in a run; return the new ones that have to wait."""
         chunk, runs, places = self.chunk, self.runs, self.found.places
         ours = np.zeros(len(self.rows), dtype=np.bool_)
         ours[taken] = True

@@ -91,11 +91,11 @@ def unread_lines(table: pa.Table) -> dict[int, str]:
     """Return the rows whose lines Spark's reader could not parse, each with the reason."""
     if CORRUPT not in table.column_names:
         return {}
-    return dict.fromkeys(_rows(table[CORRUPT].is_valid()), "the line cannot be read as the message type says")
+    return dict.fromkeys(_rows(table[CORRUPT].is_valid()), "the line cannot be parsed as the message type")
 
 
 def _unordered(pipeline: Pipeline, table: pa.Table) -> dict[int, str]:
-    """Return the rows whose time is none, or null; or one of whose positions is none."""
+    """Return the rows whose time is invalid or null, or that have an invalid position."""
     order = pipeline.order
     if order.fields:
         rows = _rows(table[TIE].is_null())

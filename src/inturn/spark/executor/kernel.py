@@ -2,8 +2,9 @@
 
 On the fast path, numpy finds and places the runs of consecutive revisions of all groups at once. On the slow path, the
 fold of each group applies such a run in one call, and everything else (held messages, parked groups, old copies,
-epochs, order by time or arrival) is offered row by row to the timeline that the replay uses too. So the rules are
-written once, and the common case is fast.
+epochs, order by time or arrival) is offered row by row to the timeline that the replay also uses. For speed,
+fast_path.py restates the rules of the common case (early messages, duplicates, status, the size of the memory);
+tests/spark/executor/test_kernel.py compares it with the timeline.
 """
 
 import time
@@ -118,7 +119,7 @@ class Kernel:
             self._take(table.slice(0, cut))
 
     def finish(self) -> None:
-        """Process the remaining rows, and the groups without messages whose wait is over."""
+        """Process the remaining rows, and the groups without messages whose wait has expired."""
         if self._pending:
             self._take(self._pending[0])
         self._close()
@@ -162,7 +163,7 @@ class Kernel:
         return opened
 
     def _visit(self, records: dict[str, EarlierGroup], below: int | None) -> None:
-        """Process groups that have no message in this step but whose wait may be over."""
+        """Process groups that have no message in this step but whose wait may have expired."""
         for name in sorted(name for name, record in records.items() if below is None or record.hash < below):
             record = records.pop(name)
             self._settle(self._reopen(name, record.hash, record))
@@ -280,7 +281,7 @@ class Kernel:
         holds_on = np.append(found.status(Status.WAITING), False)[rows]
         holds_on &= np.append(found.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
         holds_on &= ~np.logical_or.reduceat(chunk.turns == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
-        # The first group may begin in the previous chunk, and the last may go on in the next.
+        # The first group may begin in the previous chunk, and the last may continue in the next.
         fast = (is_open | holds_on) & (hashes != hashes[0]) & (hashes != hashes[-1])
         fast &= ~self._decisions.concerning(chunk.names)
 

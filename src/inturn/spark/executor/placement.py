@@ -23,7 +23,7 @@ TURN: Final = f"{OWN}turn"
 TIE: Final = f"{OWN}tie"
 """The column with the text that orders messages of the same turn."""
 IDENT: Final = f"{OWN}id"
-"""The column with the ids that the places of messages make, where several fields have the place."""
+"""The column with message ids derived from their places, if a place consists of several fields."""
 _WITHIN: Final = f"{OWN}at_"
 
 
@@ -62,7 +62,7 @@ def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _positions(pipeline: Pipeline, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    """Return the ties of messages whose place is in several fields, and their ids; null where a field has none."""
+    """Return the ties of messages whose place is in several fields, and their ids; null where a field has no place."""
     order = pipeline.order
     ties: list[str | None] = []
     names: list[str | None] = []

@@ -12,7 +12,7 @@ from inturn.spark.tables.manifest import File, Level
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The plan of a step for its tasks; it fixes time and names, so that a second attempt decides the same.
+    """The plan of a step for its tasks; it fixes time and names, so that a second attempt makes equal decisions.
 
     Attributes:
         now_us: the time of the step, in microseconds since 1970.
@@ -48,7 +48,7 @@ class SliceResult(msgspec.Struct):
 
     Attributes:
         files: the files written, by table; those of ``merged_groups`` and so on replace the levels that were merged.
-        verdicts: for each decision about its groups, why it is void; None if it was carried out.
+        verdicts: for each decision about its groups, the reason why it is void; None if it was carried out.
         parked: the change in the number of parked groups.
         oldest_us: the time since which the oldest held message waits, in microseconds since 1970.
         waiting_us: the same for groups that are not parked.

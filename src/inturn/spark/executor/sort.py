@@ -47,10 +47,10 @@ def sorted_chunks(  # noqa: PLR0913 - every bound can be set, and by its name on
         group: The column of the group, a string.
         keys: The columns that order a group's rows, the most significant first: integers, times, strings, or
             any other type that ``pyarrow.compute.rank`` takes.
-        chunk_rows: The most rows of a yielded table.
-        sort_rows: The most rows sorted in memory; beyond that, runs go to disk.
-        sort_bytes: The most bytes sorted in memory; beyond that, runs go to disk.
-        merge_rows: The most rows of each run that are in memory while runs are merged.
+        chunk_rows: The maximum number of rows of a yielded table.
+        sort_rows: The maximum number of rows sorted in memory; beyond that, runs go to disk.
+        sort_bytes: The maximum number of bytes sorted in memory; beyond that, runs go to disk.
+        merge_rows: The maximum number of rows of each run that are in memory while runs are merged.
         spill_dir: The directory for runs. If None, the executor's local directory (``SPARK_LOCAL_DIRS``,
             ``LOCAL_DIRS``) with the most free space, or else the system's temporary directory. The files are
             removed after the last chunk, when the caller closes the generator, or when an error is raised.

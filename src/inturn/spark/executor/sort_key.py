@@ -145,6 +145,6 @@ def _out_of_order(key: SortKey, before: RowKey, after: RowKey) -> InturnError:
         return ", ".join(f"{name}={value!r}" for name, value in zip(key.names, texts, strict=True))
 
     return InturnError(
-        f"Rows are out of order: ({show(after)}) came after ({show(before)}). They must come sorted by "
-        f"{', '.join(key.names)}; something between the sort and here has changed their order. Nothing is applied."
+        f"rows are out of order: ({show(after)}) follows ({show(before)}). Rows must be sorted by "
+        f"{', '.join(key.names)}; their order was changed after the sort. Nothing is applied."
     )

@@ -17,7 +17,7 @@ from inturn.core.errors import SetupError
 from inturn.spark.executor.sort_key import RowKey, SortKey, plain, row_at
 
 MERGE_RUNS: Final = 64
-"""The most sorted runs that are merged at a time; more are first merged into fewer, which costs another pass."""
+"""The maximum number of runs merged at a time; more runs are first merged into fewer, which costs another pass."""
 
 
 def pools(pieces: Iterable[Any], rows: int, nbytes: int) -> Iterator[list[Any]]:
@@ -48,7 +48,7 @@ def combine(pieces: list[Any]) -> pa.Table:
 
 
 def cut(table: pa.Table, rows: int) -> Iterator[pa.Table]:
-    """Yield a table in pieces of so many rows."""
+    """Yield a table in pieces of the given number of rows."""
     for start in range(0, table.num_rows, rows):
         yield table.slice(start, rows)
 
@@ -189,7 +189,7 @@ def _spilling(directory: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         raise SetupError(
-            f"The rows of this task do not fit in memory, and they cannot be sorted in {directory}: {error}. "
-            "Free space there, or name another directory: spark.local.dir (on a cluster SPARK_LOCAL_DIRS, or YARN's "
-            "own local directories) for the executors, TMPDIR outside Spark."
+            f"the rows of this task do not fit in memory, and cannot be sorted in {directory}: {error}. Free space "
+            "there, or set another directory: spark.local.dir (on a cluster SPARK_LOCAL_DIRS, or YARN's own local "
+            "directories) for the executors, TMPDIR outside Spark."
         ) from error

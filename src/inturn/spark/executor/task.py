@@ -109,5 +109,5 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
 def _check_slice(chunk: pa.Table, part: StoreSlice) -> None:
     """Check that Spark sent the rows to the right task: otherwise a group could be in two tasks."""
     if chunk[HASH][0].as_py() < part.low or chunk[HASH][-1].as_py() > part.high:
-        msg = "rows came to the wrong task; this engine does not keep to repartitionById: use Apache Spark"
+        msg = "rows were sent to the wrong task; this engine does not honour repartitionById: use Apache Spark"
         raise errors.InturnError(msg)

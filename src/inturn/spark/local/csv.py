@@ -1,7 +1,7 @@
 """CSV files as RFC 4180 defines them, read by Spark: doubled quotes within quotes, line ends within quotes.
 
 Spark reads a file without line ends in values in parallel parts, any other file as a whole. One pass over the text
-finds out beforehand.
+determines this first.
 """
 
 import codecs
@@ -40,7 +40,7 @@ class Dialect:
 
     def __post_init__(self) -> None:
         if not self.delimiter or self.delimiter in (self.quote, "\n", "\r"):
-            raise InputError(f"--delimiter {self.delimiter!r}; expected what separates values, such as ';' or '\\t'")
+            raise InputError(f"--delimiter {self.delimiter!r}; expected a separator of values, such as ';' or '\\t'")
         if len(self.quote) > 1:
             raise InputError(f"--quote {self.quote!r}; expected one character, or '' for files without quotes")
         try:
@@ -82,7 +82,7 @@ def csv_table(spark: SparkSession, source: str, dialect: Dialect | None = None, 
         spark: the session that reads.
         source: a file, a folder or a URI.
         dialect: the dialect of the files.
-        streaming: whether files may come later, about which nothing is known.
+        streaming: whether further files, of unknown content, may arrive later.
     """
     dialect = dialect or Dialect()
     options = {**dialect.options, **_lines(spark, source, dialect, streaming=streaming)}

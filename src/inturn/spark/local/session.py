@@ -55,7 +55,7 @@ def local_session(
     except ImportError as error:
         raise SetupError(
             f"Spark is not installed ({error}). Run `pip install 'inturn[spark]'`, "
-            "with `[spark,java]` where there is no Java 17 or newer."
+            "or `pip install 'inturn[spark,java]'` if there is no Java 17 or newer."
         ) from error
 
     try:
@@ -136,10 +136,10 @@ def _started(builder: "SparkSession.Builder") -> "SparkSession":
 
 @contextlib.contextmanager
 def _not_interrupted() -> "Iterator[None]":
-    """Put off a first Ctrl-C until the block has ended; a second one has its usual effect.
+    """Delay a first Ctrl-C until the block has ended; a second one has its usual effect.
 
     PySpark waits for the port that Java writes into a folder. Interrupted, it removes the folder, and Java, which then
-    cannot write there, stays for ever.
+    cannot write there, runs forever.
     """
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):  # or Ctrl-C is ignored

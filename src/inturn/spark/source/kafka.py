@@ -40,19 +40,21 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
 
     The columns are those of ``format("inturn")``, with ``topic`` and ``partition``. ``sequence_number`` is the record's
     offset and ``sent_at`` its time. A record that the mapping refuses is a row without a group, which the pipeline
-    rejects as invalid; its reason, place, key and value are in the column ``__inturn_corrupt_record``, as JSON. What
-    the mapping passes over, such as tombstones, is left out.
+    rejects as invalid; its reason, place, key and value are in the column ``__inturn_corrupt_record``, as JSON. Records
+    that the mapping skips, such as tombstones, are left out.
 
     Args:
         df: a DataFrame of ``format("kafka")``, streaming or not; with ``includeHeaders`` if the mapping reads headers.
         mapping: how a record becomes a message, such as :class:`inturn.ingest.DebeziumMapping`.
 
     Raises:
-        InputError: if the DataFrame has not the columns of Kafka's connector.
+        InputError: if the DataFrame lacks columns of Kafka's connector.
     """
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
-        msg = f"the DataFrame has no column {absent[0]!r}: from_kafka() takes one of spark.read(Stream).format('kafka')"
+        msg = (
+            f"the DataFrame has no column {absent[0]!r}; from_kafka() expects one of spark.read(Stream).format('kafka')"
+        )
         raise InputError(msg)
     if mapping.needs_headers and "headers" not in df.columns:
         raise InputError("the mapping reads headers: read Kafka with option('includeHeaders', 'true')")
@@ -87,7 +89,7 @@ class _MappedRecords:
 
 @dataclass(slots=True)
 class _KafkaRecord:
-    """A record with what a row tells of it beside the message."""
+    """A record, with the columns of its row that are not part of the message."""
 
     source: SourceRecord
     topic: str
@@ -101,7 +103,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[_KafkaRecord]:
     given = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value")]
     headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * len(batch)
     for topic, partition, offset, key, value, time_us, pairs in zip(*given, times, headers, strict=True):
-        # As inturn.ingest has it: the position is the offset after the record, and a header without a value is none.
+        # As in inturn.ingest: the position is the offset after the record, and headers without a value are dropped.
         found = {each["key"]: each["value"] for each in pairs or () if each["value"] is not None}
         time_ms = None if time_us is None else time_us // 1000
         record = SourceRecord(str(partition), offset + 1, value, key, found, time_ms)

@@ -53,13 +53,14 @@ def open_log(place: QueueLocation) -> SourceLog:
     try:
         from inturn.store.postgres.log import PostgresLog
     except ImportError as error:
-        msg = f"for PostgreSQL psycopg is needed wherever Spark runs: pip install 'inturn[postgres]' ({error})"
+        need = "PostgreSQL needs psycopg on each machine that runs Spark"
+        msg = f"{need}; install it with: pip install 'inturn[postgres]' ({error})"
         raise SetupError(msg) from error
     return PostgresLog(*place)
 
 
 def arrow(log: SourceLog, after: int, up_to: int) -> pa.RecordBatch:
-    """Return messages after a sequence number and up to another, as many as fit; there must be at least one."""
+    """Return messages after a sequence number and up to another, as many as fit; at least one must exist."""
     packed = log.packed(after, up_to) if isinstance(log, SqliteLog) else None
     found = None if packed is None else _of_packed(packed)
     return _of_rows(log.rows(after, up_to)) if found is None else found

@@ -31,7 +31,7 @@ def register(spark: "SparkSession") -> None:
         SetupError: if the installed PySpark has no data sources written in Python.
     """
     if not has_python_sources():
-        instead = "or read the queue in Python, write its messages to files and read those"
+        instead = "upgrade, or read the queue in Python, write its messages to files and read those"
         raise lacking('format("inturn")', "4.0", instead)
     from pyspark.errors import AnalysisException
 
@@ -39,7 +39,7 @@ def register(spark: "SparkSession") -> None:
 
     try:
         spark.dataSource.register(QueueSource)
-    except AnalysisException as error:  # before Spark 4.2 a source found by itself cannot be registered again
+    except AnalysisException as error:  # before Spark 4.2 an automatically found source cannot be registered again
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 
@@ -69,8 +69,10 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
-        msg = f"the DataFrame has no column {absent[0]!r}: messages() takes one of spark.read(Stream).format('inturn')"
-        raise InputError(f"{msg}, or of inturn.spark.outputs or from_kafka")
+        msg = (
+            f"the DataFrame has no column {absent[0]!r}; messages() expects one of spark.read(Stream).format('inturn')"
+        )
+        raise InputError(f"{msg}, inturn.spark.outputs or inturn.spark.from_kafka")
     kinds = _kinds(pipeline, schema, df)
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -85,7 +87,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
         first, *rest = parts(path)
         kind = type_at(bodies, parts(path))
         if kind is None:
-            msg = f"pipeline {pipeline.name!r} needs {path!r}, and the bodies have no such field; say so in the schema"
+            msg = f"pipeline {pipeline.name!r} needs {path!r}, but the bodies have no such field; add it to the schema"
             raise InputError(msg)
         own, given = F.col(f"b.{sql_of(path)}"), F.col(f"e.{quoted(source)}")
         filled = F.coalesce(own, try_cast(f"e.{quoted(source)}", kind.simpleString()))
@@ -121,7 +123,7 @@ def _corrupt(agrees: "Column") -> "Column":
 
     text = F.col("e.body")
     is_object = text.rlike(r"^\s*\{") & F.col(f"b.{CORRUPT}").isNull()
-    differs = F.concat(F.lit("the body says otherwise than its envelope: "), F.to_json(F.col("e")))
+    differs = F.concat(F.lit("the body contradicts its envelope: "), F.to_json(F.col("e")))
     return F.when(~is_object, text).when(~agrees, differs)
 
 
@@ -131,8 +133,8 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None", df: "DataFrame
         return column_kinds(pipeline)
     if schema is None:
         raise InputError(
-            f"pipeline {pipeline.name!r} takes plain dicts, so it does not say which fields the bodies have: give it a "
-            "message type, or say messages(pipeline, df, 'account string, amount bigint')"
+            f"pipeline {pipeline.name!r} takes plain dicts, so the fields of the bodies are unknown: give it a message "
+            "type, or pass them: messages(pipeline, df, 'account string, amount bigint')"
         )
     # StructType.fromDDL needs Spark 4.0
     found = df.sparkSession.createDataFrame([], schema).schema if isinstance(schema, str) else schema

@@ -68,7 +68,7 @@ class StreamOptions(NamedTuple):
     Attributes:
         reader: name of the reader that holds messages that Spark has not committed.
         acknowledge: whether messages that Spark has committed are acknowledged too.
-        fail_on_loss: whether to fail if messages may be gone that Spark has not read.
+        fail_on_loss: whether to fail if messages that Spark has not read may be lost.
     """
 
     place: QueueLocation
@@ -118,8 +118,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     reader = given.get("reader")
     if not reader:
         raise InputError(
-            f"name the reader that holds in {place} what Spark has not committed: "
-            '.option("reader", "ledger"), another one for each query'
+            f'no reader for {place}; set one with .option("reader", "ledger"), a different name for each query: it '
+            "holds the messages that Spark has not committed"
         )
     return StreamOptions(
         place,
@@ -134,7 +134,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 def _division(given: Mapping[str, str]) -> Division:
     by = given.get("partitionBy", "range").lower()
     if by not in {"range", "group"}:
-        raise InputError(f"partitionBy is {by!r}; it is 'range' or 'group'")
+        raise InputError(f"partitionBy is {by!r}; expected 'range' or 'group'")
     return Division(by == "group", _number(given, "partitions", 0, 1) or None)
 
 
@@ -143,7 +143,7 @@ def _number(given: Mapping[str, str], name: str, usual: int, least: int) -> int:
     if text is None:
         return usual
     if not text.strip().isdecimal() or int(text) < least:
-        raise InputError(f"{name} is {text!r}; it is a whole number, {least} or more")
+        raise InputError(f"{name} is {text!r}; expected a whole number of at least {least}")
     return int(text)
 
 
@@ -156,14 +156,14 @@ def _time_ms(given: Mapping[str, str], name: str) -> int | None:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise InputError(f"{name} is {text!r}; it is a time with its zone, such as 2026-03-29T12:00:00+00:00")
+        raise InputError(f"{name} is {text!r}; expected a time with its zone, such as 2026-03-29T12:00:00+00:00")
     return round(time.timestamp() * 1000)
 
 
 def _flag(given: Mapping[str, str], name: str, *, usual: bool) -> bool:
     text = given.get(name, str(usual)).lower()
     if text not in {"true", "false"}:
-        raise InputError(f"{name} is {text!r}; it is 'true' or 'false'")
+        raise InputError(f"{name} is {text!r}; expected 'true' or 'false'")
     return text == "true"
 
 
@@ -172,5 +172,6 @@ def _check_known(given: Mapping[str, str], known: tuple[str, ...], of: str) -> N
     for name in given:
         if name.lower() not in names:
             near = get_close_matches(name.lower(), names, 1)
-            meant = f"is {names[near[0]]!r} meant? " if near else ""
-            raise InputError(f"{name!r} is no option of {of}.format('inturn'): {meant}There are {', '.join(known[1:])}")
+            meant = f"did you mean {names[near[0]]!r}? Existing" if near else "existing"
+            msg = f"{name!r} is not an option of {of}.format('inturn'); {meant} options: {', '.join(known[1:])}"
+            raise InputError(msg)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _READERS: Final = 64
-"""The most tasks that read outputs; with fewer files, there is one task per file."""
+"""The maximum number of tasks that read outputs; with fewer files, there is one task per file."""
 
 
 def outputs(
@@ -56,7 +56,7 @@ def outputs(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-        raise InputError(f"after is {after!r}; it is the number of a step, or 0 for all outputs")
+        raise InputError(f"after is {after!r}; expected the number of a step, or 0 for all outputs")
     source = SparkStore(store)
     source.known()
     if after:
@@ -64,7 +64,7 @@ def outputs(
     if streaming:
         df = _stream(spark, source, after, max_rows)
     elif max_rows is not None:
-        raise InputError(f"max_rows is {max_rows!r}, which is for a stream; a batch reads all outputs after a step")
+        raise InputError(f"max_rows is {max_rows!r}, but a batch has no limit; omit it, or pass streaming=True")
     else:
         df = _batch(spark, source, after)
     return df.select(
@@ -87,7 +87,7 @@ def _batch(spark: "SparkSession", source: SparkStore, after: int) -> "DataFrame"
 
 def _stream(spark: "SparkSession", source: SparkStore, after: int, max_rows: int | None) -> "DataFrame":
     if not has_python_sources():
-        raise lacking("a stream of a store's outputs", "4.0", "read them as a batch, with after= the last step read")
+        raise lacking("a stream of a store's outputs", "4.0", "read them as a batch, with after=<last step read>")
     from inturn.spark.source.outputs_stream import OutputsSource
 
     spark.dataSource.register(OutputsSource)

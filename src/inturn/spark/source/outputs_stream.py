@@ -48,9 +48,9 @@ class OutputsSource(DataSource):
         """
         limit = self.options.get("maxRowsPerBatch")
         if limit is not None and not (limit.isdecimal() and int(limit)):
-            raise InputError(f"max_rows is {limit}; it is a number of outputs, 1 or more")
+            raise InputError(f"max_rows is {limit}; expected a number of outputs greater than 0")
         if limit is not None and not has_read_limits():
-            raise lacking("max_rows", "4.2", "without it a micro-batch takes all that is there")
+            raise lacking("max_rows", "4.2", "without max_rows a micro-batch takes all available outputs")
         max_rows = limits.SOURCE_ROWS if limit is None else int(limit)
         return as_called(_OutputsReader(self.options["path"], int(self.options["after"]), max_rows))
 
@@ -145,10 +145,10 @@ class _OutputsReader(LimitedReader):
         if there >= step and self._writer(step) == offset["writer"]:
             return
         raise StoreMismatch(
-            f"the checkpoint has read the outputs of {self._location} up to step {step}, but the store that is there "
-            "now has another step of this number, or none: it was made anew, or put back from an older copy. Put back "
-            "the one that belongs to the checkpoint, or start with a new checkpoint: what the next store has applied "
-            "is not applied twice"
+            f"the checkpoint has read the outputs of {self._location} up to step {step}, but the current store has a "
+            "different step of this number, or none: it was created again, or restored from an older copy. Restore the "
+            "store that belongs to the checkpoint, or start with a new checkpoint: messages that the next store has "
+            "applied are not applied again"
         )
 
 

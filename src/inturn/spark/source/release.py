@@ -28,7 +28,7 @@ class UncommittedMessages:
         self._released: int | None = None
 
     def position(self) -> int:
-        """Return the reader's position; make the reader if it does not exist, and hold everything from then on."""
+        """Return the reader's position; create the reader if it does not exist, and hold everything from then on."""
         self._reader.commit(0)
         return self._reader.position()
 
@@ -46,7 +46,7 @@ class UncommittedMessages:
         self._db.close()
 
     def _acknowledge_up_to(self, last: int) -> None:
-        """Acknowledge messages that no one else has received, in transactions of bounded length."""
+        """Acknowledge messages that no other consumer has received, in transactions of bounded length."""
         after = self._reader.position()
 
         def some(store: Store, now_ms: int) -> int | None:

@@ -37,7 +37,7 @@ class Identity(NamedTuple):
 
 
 def identity_of(path: str) -> Identity:
-    """Return an identity that tells a file from a copy of it elsewhere.
+    """Return an identity that distinguishes a file from a copy of it elsewhere.
 
     Raises:
         NoSuchDatabase: if the file does not exist.
@@ -83,8 +83,8 @@ class Slice(InputPartition):
         with closing(open_log(self.place)) as log:
             if not isinstance(self.seen, Identity) and _seen(log, self.place) != self.seen:
                 raise StoreError(
-                    f"{self.place} is another one on {platform.node()} than where Spark's driver runs: the address has "
-                    "to lead to the same database from everywhere, and the queue must not be made anew meanwhile"
+                    f"{self.place} on {platform.node()} is not the queue that Spark's driver opened: the address must "
+                    "lead to the same database from every machine, and the queue must not be created again meanwhile"
                 )
             yield log
 
@@ -97,12 +97,12 @@ class Slice(InputPartition):
             return
         if found is None or found.machine != seen.machine:
             msg = (
-                f"{self.place.path} is a file of the machine that runs Spark's driver, and a task is to read it on "
-                f"another, {platform.node()}: an SQLite file is read on its own machine only. Run Spark there, such "
-                "as with master local[*], or write the messages to files that all workers see and read those"
+                f"{self.place.path} is a file on the machine of Spark's driver, but a task runs on another machine, "
+                f"{platform.node()}: an SQLite file can be read on its own machine only. Run Spark there, for example "
+                "with master local[*], or write the messages to files that all workers can read"
             )
         else:
-            msg = f"{self.place.path} is not the file any more that Spark's driver has opened; start the query again"
+            msg = f"{self.place.path} is no longer the file that Spark's driver opened; start the query again"
         raise StoreError(msg)
 
 

@@ -1,8 +1,8 @@
 """``format("inturn")``: the log of a queue as a Spark source, for a batch or a stream.
 
-A stream's offset is a sequence number. A named reader in the queue holds whatever Spark may still ask for. It is made
-before the first offset is given, and advances when Spark asks for messages after an offset: by then Spark has recorded
-that everything before it is done. ``commit`` says the same, but later, and never for the last micro-batch.
+A stream's offset is a sequence number. A named reader in the queue holds all messages that Spark may still request. It
+is created before the first offset is returned, and advances when Spark requests messages after an offset: by then Spark
+has recorded that everything before it is done. ``commit`` does the same, but later, and never for the last micro-batch.
 """
 
 from contextlib import closing
@@ -57,7 +57,7 @@ class QueueSource(DataSource):
         """
         options = stream_options(self.options)
         if "maxRowsPerBatch" in self.options and not has_read_limits():
-            raise lacking("maxRowsPerBatch", "4.2", "without it a micro-batch takes all that is there")
+            raise lacking("maxRowsPerBatch", "4.2", "without this option a micro-batch takes all available messages")
         return as_called(_StreamReader(options, _chosen(schema)))
 
 
@@ -71,8 +71,8 @@ def _chosen(schema: "StructType") -> list[str]:
         if COLUMNS.get(field.name) != field.dataType.simpleString():
             known = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
             raise InputError(
-                f"a message has no {field.name} {field.dataType.simpleString()}; there are {known}. "
-                "Of the fields of its body, inturn.spark.messages(pipeline, df) makes columns"
+                f"a message has no column {field.name} {field.dataType.simpleString()}; existing columns: {known}. "
+                "inturn.spark.messages(pipeline, df) turns the fields of the body into columns"
             )
     return list(schema.names)
 
@@ -94,7 +94,7 @@ class _BatchReader(DataSourceReader):
 
 
 class _StreamReader(LimitedReader):
-    """A stream reader in a process beside the driver; tasks get copies, which only read."""
+    """A stream reader in a process next to the driver; tasks get copies, which only read."""
 
     def __init__(self, options: StreamOptions, columns: list[str]) -> None:
         self._options, self._columns = options, columns
@@ -173,18 +173,18 @@ class _StreamReader(LimitedReader):
         """Return the sequence number of an offset, after checking that everything after it still exists.
 
         Raises:
-            StoreMismatch: if the offset belongs to another queue or another history, or messages after it may be gone.
+            StoreMismatch: if the offset belongs to another queue or another history, or messages after it may be lost.
         """
         place, name = self._options.place, self._options.reader
         after: int = start["sequence_number"]
         self._check_history(start, info)
         position = info.readers.get(name)
         if self._options.fail_on_loss and (position is None or position > after):
-            found = "is not there any more" if position is None else f"was moved on to {position} by somebody else"
+            found = "no longer exists" if position is None else f"was moved to {position} by another process"
             raise StoreMismatch(
-                f"the checkpoint has read {place} up to {after}, but its reader {name!r} {found}, so messages after "
-                "that may be gone. Name a reader of its own for each query; "
-                '.option("failOnDataLoss", "false") goes on with what is there'
+                f"the checkpoint has read {place} up to {after}, but its reader {name!r} {found}, so later "
+                "messages may be lost. Use a separate reader for each query; "
+                '.option("failOnDataLoss", "false") continues with the existing messages'
             )
         return after
 
@@ -199,10 +199,10 @@ class _StreamReader(LimitedReader):
         if offset["queue_made_ms"] == info.created_ms and is_valid(place, self._open().incarnation(number), info.last):
             return
         raise StoreMismatch(
-            f"the checkpoint has read {self._options.place} up to {number}, but the queue that is there now was made "
-            "anew, or put back from an older copy and has gone on from there: it has given these numbers to other "
-            "messages. Put back the one that belongs to the checkpoint, or start with a new checkpoint, which takes "
-            "what is there: what the store has applied is not applied twice"
+            f"the checkpoint has read {self._options.place} up to {number}, but the current queue was created "
+            "again, or restored from an older copy and used since: it has assigned these sequence numbers to other "
+            "messages. Restore the queue that belongs to the checkpoint, or start with a new checkpoint, which reads "
+            "the existing messages: those that the store has applied are not applied again"
         )
 
     def _offset(self, info: QueueInfo, number: int) -> Offset:

@@ -1,15 +1,15 @@
-"""The decisions of a store: people append them without the writer's fence, the next step takes them, all are kept.
+"""The decisions of a store: users append them without the writer's fence, the next step applies them, all are kept.
 
 ```
-STORE/decisions/new/0001764000000000-id.json    not taken yet; the time in microseconds and the decision's id
-STORE/decisions/new/0001764000000000-id.json    the same with many decisions, which one step takes all together
-STORE/decisions/taken/…json                     taken by a step; its manifest records the outcome
-STORE/decisions/aside/…                         not a decision; moved here by a person
+STORE/decisions/new/0001764000000000-id.json    not applied yet; the time in microseconds and the decision's id
+STORE/decisions/new/0001764000000000-id.json    the same with many decisions, all of which one step applies
+STORE/decisions/taken/…json                     applied by a step; its manifest records the outcome
+STORE/decisions/aside/…                         not a decision; moved here by an operator
 ```
 
-Only a whole decision under its own name counts. Any other file among the new ones (an editor's copy, a truncated
-file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside. For a version that does
-not know files with many decisions such a file is one: it says that it has no action ``many``, and leaves the file.
+Only a complete decision under its own name counts. Any other file among the new ones (an editor's copy, a truncated
+file, a decision of a newer version) blocks nothing: it is logged, and a command moves it aside. A version that does not
+support files with many decisions handles such a file in the same way: it logs that the action ``many`` is unknown.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Stray(msgspec.Struct, frozen=True):
 
 
 class _Many(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a file with many decisions; its first field tells versions that know none that it is unknown."""
+    """The content of a file with many decisions; its first field makes versions without such files ignore it."""
 
     action: Literal["many"] = "many"
     id: str
@@ -61,7 +61,7 @@ class DecisionLog:
         self._told: set[str] = set()
 
     def append(self, decision: Decision) -> str:
-        """Append a decision for the next step to take, and return its name."""
+        """Append a decision for the next step, and return its name."""
         self._create(decision)
         return decision.name
 
@@ -83,21 +83,21 @@ class DecisionLog:
         )
 
     def pending(self, taken: set[str], most: int | None = None) -> dict[str, Decision]:
-        """Return the decisions that no step has taken yet, by name and in order; log a warning for each stray file.
+        """Return the decisions that no step has applied yet, by name and in order; log a warning for each stray file.
 
-        Some files that the last step has ``taken`` may lie among the new ones still. With ``most``, whole files are
-        read as long as they have no more decisions together, and one at least.
+        Some files that the last step has ``taken`` may still be among the new ones. With ``most``, files are read
+        completely while their decisions do not exceed it, but at least one file.
         """
         found: dict[str, Decision] = {}
         for path, read in self._new():
             if isinstance(read, Stray):
                 if path not in self._told:
                     self._told.add(path)
-                    log.warning("%s is no decision and is passed over: %s", self._files.where(path), read.why)
+                    log.warning("%s is not a decision and is ignored: %s", self._files.where(path), read.why)
                 continue
             name = PurePosixPath(path).stem
             if name in taken or self.is_taken(name):
-                self.file_away(name)  # the step that took it died before filing it, or it was sent twice
+                self.file_away(name)  # its step died before it moved the file, or the file was sent twice
                 continue
             new = {name: read} if isinstance(read, Decision) else _named(read)
             if most is not None and found and len(found) + len(new) > most:
@@ -106,11 +106,11 @@ class DecisionLog:
         return found
 
     def is_taken(self, file: str) -> bool:
-        """Return whether a file, by its name, lies among those that a step took."""
+        """Return whether a file, by its name, is among those that a step applied."""
         return self._files.exists(f"{_TAKEN}/{file}.json")
 
     def taken(self, group: str, files: int) -> dict[str, Decision]:
-        """Return the decisions about a group in the last files that steps have taken, by name, the last first."""
+        """Return the decisions about a group in the last files that steps applied, by name, the last first."""
         found: dict[str, Decision] = {}
         for path in sorted(self._files.names(_TAKEN), reverse=True)[:files]:
             data = self._files.read(path)
@@ -145,7 +145,7 @@ class DecisionLog:
         return moved
 
     def file_away(self, name: str) -> None:
-        """Move a file of decisions that a committed step took to ``decisions/taken``."""
+        """Move a file of decisions that a committed step applied to ``decisions/taken``."""
         data = self._files.read(f"{_NEW}/{name}.json")
         if data is not None:
             with contextlib.suppress(StoreConflict):
@@ -198,7 +198,7 @@ def _erased(decision: Decision, group: str) -> Decision:
 def _read(path: str, data: bytes, folder: str = _NEW) -> Decision | _Many | Stray:
     name = PurePosixPath(path).name
     if not _NAME.fullmatch(name) or path != f"{folder}/{name}":
-        return Stray(path, "its name is not that of a decision")
+        return Stray(path, "its name is not the name of a decision")
     content: Decision | _Many
     try:
         if msgspec.json.decode(data, type=_Peek).action == "many":
@@ -206,13 +206,13 @@ def _read(path: str, data: bytes, folder: str = _NEW) -> Decision | _Many | Stra
         else:
             content = msgspec.json.decode(data, type=Decision)
     except (msgspec.MsgspecError, InputError, UnicodeDecodeError) as error:
-        return Stray(path, f"its content is not a whole decision: {error}")
+        return Stray(path, f"its content is not a complete decision: {error}")
     if name != f"{content.name}.json":
-        return Stray(path, f"it holds the decision {content.name}, which has another name")
+        return Stray(path, f"it contains the decision {content.name}, which does not match its name")
     return content
 
 
 class _Peek(msgspec.Struct, frozen=True):
-    """The part of a file that tells whether it holds one decision or many."""
+    """The part of a file that shows whether it contains one decision or many."""
 
     action: str | None = None

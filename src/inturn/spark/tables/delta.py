@@ -2,7 +2,7 @@
 
 The table's root is the store's folder of outputs, and its data files are the files that the tasks wrote: nothing is
 copied. The table is a projection; the manifests remain the source of truth. Each step is one Delta commit, and the
-table keeps the step's number as an application transaction. The next publisher adds what a crashed one left out.
+table keeps the step's number as an application transaction. The next publisher adds steps that a crashed one left out.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = "data/outputs"
 LOG = f"{ROOT}/_delta_log"
-"""The files of the Delta table alone. If they are deleted, publishing makes them again from the first step."""
+"""The files of the Delta table alone. If they are deleted, publishing creates them again from the first step."""
 
 # An append-only table refuses a DELETE or UPDATE of another engine, which would rewrite the store's files.
 _GROWS = {"delta.appendOnly": "true"}
@@ -33,7 +33,7 @@ _GROWS = {"delta.appendOnly": "true"}
 def publish_steps(store: SparkStore, pipeline: str) -> Published:
     """Publish the missing steps of a pipeline's store, one Delta commit per step; see :func:`inturn.spark.publish`.
 
-    The first call makes the table; its application id is ``inturn:`` and the pipeline's name. A step without outputs
+    The first call creates the table; its application id is ``inturn:`` and the pipeline's name. A step without outputs
     gets a commit only if it is the last one, so that the table records its progress.
 
     Raises:
@@ -58,21 +58,21 @@ def publish_steps(store: SparkStore, pipeline: str) -> Published:
 
 
 def _table(location: str) -> "DeltaTable":
-    """Return the current table; make it if it does not exist."""
+    """Return the current table; create it if it does not exist."""
     from deltalake import CommitProperties, DeltaTable, Schema
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     with contextlib.suppress(TableNotFoundError):
         return DeltaTable(location)
     schema = Schema.from_arrow(pa.schema(OUTPUTS))
-    # A retry after another publisher's commit would make the table a second time.
+    # A retry after another publisher's commit would create the table a second time.
     once = CommitProperties(max_commit_retries=0)
     try:
         return DeltaTable.create(location, schema, name="outputs", configuration=_GROWS, commit_properties=once)
     except DeltaError:
         if not DeltaTable.is_deltatable(location):
             raise
-        return DeltaTable(location)  # another publisher made it first
+        return DeltaTable(location)  # another publisher created it first
 
 
 def _check_history(table: "DeltaTable", place: TablePlace, done: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 ROOT = "states"
-"""Outside of ``data``, whose files belong to the manifests: `sweep` deletes there what none of them names."""
+"""Outside of ``data``, whose files belong to the manifests: `sweep` deletes files there that no manifest names."""
 _FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -64,7 +64,7 @@ def _table(place: TablePlace) -> "DeltaTable | None":
 
 
 def _made(place: TablePlace, changes: StepChanges, properties: "CommitProperties") -> "DeltaTable":
-    """Make the table with all groups; if another publisher has made it meanwhile, return that one."""
+    """Create the table with all groups; if another publisher has created it meanwhile, return that one."""
     from deltalake import DeltaTable, write_deltalake
     from deltalake.exceptions import DeltaError
 
@@ -80,7 +80,7 @@ def _made(place: TablePlace, changes: StepChanges, properties: "CommitProperties
 
 
 def _merge(table: "DeltaTable", place: TablePlace, changes: StepChanges, application: str) -> None:
-    """Commit what a step changed, unless the table has it already."""
+    """Commit the changes of a step, unless the table already has them."""
     from deltalake.exceptions import CommitFailedError
 
     step = changes.manifest.step
@@ -99,7 +99,7 @@ def _merge(table: "DeltaTable", place: TablePlace, changes: StepChanges, applica
                 merge.when_matched_update_all().when_not_matched_insert_all().execute()
             else:  # the progress alone
                 table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
-        except CommitFailedError:  # another publisher committed meanwhile: look again
+        except CommitFailedError:  # another publisher committed meanwhile: read again
             table.update_incremental()
             if (table.transaction_version(application) or 0) == done:
                 raise
@@ -114,7 +114,7 @@ def _properties(application: str, manifest: Manifest) -> "CommitProperties":
     return CommitProperties(
         app_transactions=[Transaction(application, manifest.step, committed_ms)],
         custom_metadata={STEP: str(manifest.step), WRITER: manifest.writer},
-        max_commit_retries=0,  # a retry would not look at the application's transaction again
+        max_commit_retries=0,  # a retry would not read the application's transaction again
     )
 
 

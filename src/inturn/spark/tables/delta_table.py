@@ -1,4 +1,4 @@
-"""A Delta table that a store keeps of its committed steps: where it is, how far it is, and what its errors say."""
+"""A Delta table of a store's committed steps: its location, its progress, and its errors."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ class Published(NamedTuple):
     Attributes:
         table: location of the table.
         before: last step in the table before the call; 0 for none.
-        step: last step in the table now; 0 if the store has no step yet, in which case no table is made.
+        step: last step in the table now; 0 if the store has no step yet, in which case no table is created.
     """
 
     table: str
@@ -37,7 +37,7 @@ class TablePlace(NamedTuple):
 
     Attributes:
         root: its folder.
-        option: what ``inturn publish STORE`` needs to make it.
+        option: option with which ``inturn publish STORE`` writes it.
     """
 
     store: SparkStore
@@ -46,7 +46,7 @@ class TablePlace(NamedTuple):
 
     @property
     def log(self) -> str:
-        """The folder of the files of the Delta table alone; without them publishing makes it anew."""
+        """The folder of the files of the Delta table alone; without them publishing creates the table again."""
         return f"{self.root}/_delta_log"
 
     @property
@@ -64,23 +64,23 @@ class TablePlace(NamedTuple):
 
     @property
     def anew(self) -> str:
-        """The instruction for making the table again from the store."""
-        return f"Delete {self.log} in it, and run: {self.command}; that makes the table anew"
+        """The instruction for creating the table again from the store."""
+        return f"Delete {self.log} in the store, and run: {self.command}; this creates the table again"
 
     def check_not_ahead(self, done: int, last: Manifest, what: str) -> None:
         """Refuse a table that has a step which the store lacks; else return."""
         if done > last.step:
             store = self.store.location
-            msg = f"{self.location} has the {what} of step {done}, but {store} only goes to step {last.step}: it "
-            raise StoreMismatch(f"{msg}was put back from an older copy. {self.anew}")
+            msg = f"{self.location} has the {what} of step {done}, but {store} ends with step {last.step}: the store "
+            raise StoreMismatch(f"{msg}was restored from an older copy. {self.anew}")
 
     def other_history(self, done: int, what: str) -> StoreMismatch:
         """Return the error for a table with another step than the store has under the same number."""
-        msg = f"{self.location} has the {what} of another step {done} than {self.store.location} has, which was put "
-        return StoreMismatch(f"{msg}back from an older copy and has gone on since. {self.anew}")
+        msg = f"{self.location} has the {what} of a different step {done} than {self.store.location}: the store was "
+        return StoreMismatch(f"{msg}restored from an older copy and has continued since. {self.anew}")
 
     def last_published(self, table: "DeltaTable") -> dict[str, Any]:
-        """Return the metadata of the last commit by inturn; later ones may be others', such as a property's change."""
+        """Return the metadata of the last commit by inturn; others may follow, such as a property's change."""
         for version in range(table.version(), -1, -1):
             # Read as a file: DeltaTable.history() returns nothing for some paths, such as one with a %.
             data = self.store.files.read(f"{self.log}/{version:020d}.json")
@@ -101,8 +101,8 @@ class TablePlace(NamedTuple):
             yield
         except (DeltaError, OSError) as error:
             why = str(error).splitlines()[0]
-            msg = f"cannot publish to the Delta table {self.location}: {why}; the store is whole. Mend that and run: "
-            again = f"{self.command}; if the table is damaged, delete {self.log} first, so that it is made anew"
+            msg = f"cannot publish to the Delta table {self.location}: {why}; the store is complete. Fix this and run: "
+            again = f"{self.command}; if the table is damaged, delete {self.log} first, so that it is created again"
             raise StoreError(f"{msg}{again}") from error
 
 
@@ -120,5 +120,5 @@ def check_publishable(store: SparkStore, pipeline: str) -> None:
     known = store.known()
     if known.pipeline != pipeline:
         # Another name is another application id, so every step would be added again.
-        msg = f"{store.location} is the store of pipeline {known.pipeline!r}, not {pipeline!r}; name that one"
+        msg = f"{store.location} is the store of pipeline {known.pipeline!r}, not {pipeline!r}; use that pipeline"
         raise StoreMismatch(msg)

@@ -1,8 +1,8 @@
 """Erasure of a group from a store: its rows are removed from every file, and the files that had them are deleted.
 
-It commits a step in which the group is given up and has no content. So a writer that is at work fails at its commit,
-and takes the group's content from no earlier step. Then old steps are vacuumed, and the files of outputs and of
-rejected messages are written anew. What an interrupted run has not done, another one does.
+It commits a step in which the group is given up and has no content. So a writer that is running fails at its commit,
+and no later step reads the group's content from an earlier one. Then old steps are vacuumed, and the files of outputs
+and of rejected messages are rewritten. If a run is interrupted, another run completes it.
 """
 
 import datetime as dt
@@ -35,7 +35,7 @@ class ErasedRows(NamedTuple):
     """The rows that an erasure has removed from a store.
 
     Attributes:
-        is_known: whether the store knew the group; it has given the group up then.
+        is_known: whether the store had the group, which is then given up.
         outputs: outputs, which were delivered or not.
         rejected: rejected messages.
         held: held messages.
@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 
 
 def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: str = "") -> ErasedRows:
-    """Remove a group's content from a store; no stream of its outputs may be at work.
+    """Remove a group's content from a store; no stream of its outputs may be running.
 
     Args:
         location: the store.
@@ -73,8 +73,8 @@ def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: s
     store.known()
     if any("/_delta_log/" in name for name in store.files.names("data")):
         raise InputError(
-            f"the outputs of {store.location} are a Delta table, whose files and history have the group's content too; "
-            "they are not erased. Make a new store from messages without the group, and remove this one"
+            f"the outputs of {store.location} are a Delta table, whose files and history also contain the group's "
+            "content and are not erased. Create a new store from messages without the group, and delete this one"
         )
     store.steps()  # raises an error if content may be in files that a lost manifest named
     reach("before results")
@@ -228,9 +228,9 @@ def _written(store: SparkStore, table: str, rows: Sequence[pa.Table]) -> list[Fi
 
 
 def _delete_unnamed(store: SparkStore, steps: Sequence[int]) -> None:
-    """Delete data files that no manifest names and that were there before the last step.
+    """Delete data files that no manifest names and that existed before the last step.
 
-    A younger file is of a writer that is at work; an older one is of a step that failed, or was just replaced.
+    A younger file belongs to a running writer; an older one belongs to a failed step, or was just replaced.
     """
     if not steps:
         return

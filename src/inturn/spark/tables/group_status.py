@@ -14,7 +14,7 @@ from inturn.spark.tables.manifest import Manifest
 
 
 def status_of(row: dict[str, Any], last: Manifest) -> GroupStatus:
-    """Return the status in a stored row of a group, of which the last manifest says how it is stored."""
+    """Return the status in a stored row of a group; the last manifest describes the form of its state."""
     wait_us, waiting_us = last.wait_us, row["waiting_us"]
     old_version, state = _state(row["state"], last)
     return GroupStatus(

@@ -1,4 +1,4 @@
-"""The state of groups after earlier steps, read in hash order beside the messages of the current step.
+"""The state of groups after earlier steps, read in hash order along with the messages of the current step.
 
 Each step wrote a level: the groups that it touched, sorted by hash. The newest level with a group holds its current
 state. A task walks all levels side by side and takes the rows of the groups it needs, so the amount read depends on
@@ -29,7 +29,7 @@ NONE_US = -(2**62)
 
 
 class _Due(Batches):
-    """Record batches that are searched for groups whose wait is over, with or without a new message."""
+    """Record batches that are searched for groups whose wait has expired, with or without a new message."""
 
     def hashes(self, upto: int, since_us: int) -> Iterator[Hashes]:
         for batch in self.upto(upto):
@@ -149,7 +149,7 @@ class Levels:
         content = pa.Table.from_struct_array(table["message"])
         messages, bad = MessageCodec(self._pipeline, content.column_names).built(content)
         for row, why in bad.items():
-            msg = f"a held message of group {table['group'][row]} does not fit the message type any more: {why}"
+            msg = f"a held message of group {table['group'][row]} no longer fits the message type: {why}"
             raise InputError(msg)
         rows = zip(spots(table), *(values(table[name]) for name in ("digest", "id", "since_us")), strict=True)
         for at, ((epoch, turn, tie, _), digest, ident, since_us) in enumerate(rows):

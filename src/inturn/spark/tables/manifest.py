@@ -94,12 +94,12 @@ LEVEL_TABLES: Final = Level.__struct_fields__[1:]
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A file of decisions that a step took.
+    """A file of decisions that a step applied.
 
     Attributes:
         name: name of the file, and of its decision if it has only one.
-        void: the reason why its one decision came too late, None if it was carried out.
-        voids: of a file with many decisions, the same for those that came too late, by their numbers.
+        void: the reason why its one decision was too late, None if it was carried out.
+        voids: for a file with many decisions, the reason for each decision that was too late, by its number.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Taken(msgspec.Struct, frozen=True):
         return list(files.values())
 
     def verdict(self, name: str) -> str:
-        """Return why a decision of the file came too late; empty if it was carried out."""
+        """Return the reason why a decision of the file was too late; empty if it was carried out."""
         return self.void or self.voids.get(number_of(name), "")
 
 
@@ -133,7 +133,7 @@ class Manifest(msgspec.Struct, frozen=True):
         committed: time of the commit, ISO 8601.
         seconds: duration of the step.
         writer: id of the run that committed it.
-        counts: number of messages by what became of them.
+        counts: number of messages by outcome.
         handler: fingerprint of the handler's code.
         state: storage types of the state's fields.
         levels: files with the groups and held messages after this step, newest last.
@@ -145,12 +145,12 @@ class Manifest(msgspec.Struct, frozen=True):
         waiting_us: the same for groups that are not parked.
         batches: last micro-batch in this store of each stream that ever wrote here, by its run id.
         plans: for the same streams, the digest of what their checkpoints planned for that micro-batch.
-        decisions: decisions that this step took.
-        policy: what the pipeline does about a gap when the wait is over; empty if it waits for ever.
-        wait_us: length of that wait in microseconds; None if for ever.
+        decisions: decisions that this step applied.
+        policy: action of the pipeline on a gap after the wait; empty if it waits forever.
+        wait_us: length of that wait in microseconds; None if it waits forever.
         vacuumed: whether ``levels`` was emptied because its files were deleted.
         version: version of the pipeline; all states in the levels have it.
-        shape: shape of the pipeline's state type; None in stores made before it was recorded.
+        shape: shape of the pipeline's state type; None in stores created before it was recorded.
     """
 
     step: int
@@ -210,8 +210,8 @@ class SparkStore:
     """A store at a location: its identity, its committed steps, and the decisions about its groups.
 
     A step whose manifest is missing or damaged raises a :class:`StoreError` that names it; see
-    :mod:`inturn.spark.tables.steps` for what goes on without it. The location is a path, a
-    ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
+    :mod:`inturn.spark.tables.steps` for the operations that do not need it. The location is a
+    path, a ``file:`` URI, or a URL of an object store; see :mod:`inturn.spark.tables.storage`.
     """
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
@@ -224,7 +224,7 @@ class SparkStore:
         """Return the store's identity; None if there is no store yet.
 
         Raises:
-            StoreMismatch: if the format is not the one that this version knows.
+            StoreMismatch: if this version does not support the format.
             StoreError: if it cannot be read.
         """
         data = self.files.read(ABOUT)
@@ -232,7 +232,7 @@ class SparkStore:
             return None
         version = self._decode(data, dict[str, Any], ABOUT).get("format")
         if version != FORMAT:
-            msg = f"{self.location} has format {version!r}; this version of inturn knows {FORMAT}: update inturn"
+            msg = f"{self.location} has format {version!r}; this version of inturn supports {FORMAT}: update inturn"
             raise StoreMismatch(msg)
         return cast("StoreIdentity", self._decode(data, StoreIdentity, ABOUT))
 
@@ -241,24 +241,24 @@ class SparkStore:
         about = self.about()
         if about is None:
             self._check_lost(self.files.names(""))
-            raise StoreError(f"{self.location} is not a store; make one with inturn.spark.batch(…, store=…)")
+            raise StoreError(f"{self.location} is not a store; create one with inturn.spark.batch(…, store=…)")
         return about
 
     def open(self, wanted: StoreIdentity, *, buckets: int | None) -> StoreIdentity:
-        """Open the store for a pipeline; make it if it does not exist.
+        """Open the store for a pipeline; create it if it does not exist.
 
         Raises:
             StoreMismatch: if it belongs to another pipeline, or has another number of buckets.
-            StoreError: if it cannot be made.
+            StoreError: if it cannot be created.
         """
         there = self.about()
         if there is None:
             names = self.files.names("")
-            there = self.about()  # another writer may have made it meanwhile, with its files
+            there = self.about()  # another writer may have created it meanwhile, with its files
             if there is None:
                 self._check_lost(names)
                 if any(not PurePosixPath(name).name.startswith(".") for name in names):
-                    raise StoreError(f"{self.location} is not empty and not a store; name an empty or new directory")
+                    raise StoreError(f"{self.location} is neither a store nor empty; use an empty or new directory")
         if there is None:
             with contextlib.suppress(StoreConflict):
                 self.files.create(ABOUT, _pretty(wanted))
@@ -267,17 +267,17 @@ class SparkStore:
             mine, theirs = getattr(wanted, name), getattr(there, name)
             if mine != theirs:
                 msg = f"{self.location} is the store of a pipeline with {name} {theirs!r}, not {mine!r}"
-                raise StoreMismatch(msg + "; name another store")
+                raise StoreMismatch(msg + "; use another store")
         if buckets not in (None, there.buckets):
-            msg = f"{self.location} was made with {there.buckets} buckets, not {buckets}; leave buckets= out"
+            msg = f"{self.location} was created with {there.buckets} buckets, not {buckets}; omit buckets="
             raise StoreMismatch(msg)
         return there
 
     def _check_lost(self, names: list[str]) -> None:
         """Check, by the names of its files, that a location without an identity file has no steps either."""
         if any(name == HEAD or name.startswith("steps/") for name in names):
-            msg = f"{self.location} has steps and lacks {ABOUT}, which says what it is a store of"
-            raise StoreError(msg + ": restore it from a backup")
+            msg = f"{self.location} has steps but lacks {ABOUT}, which identifies the store"
+            raise StoreError(msg + ": restore this file from a backup")
 
     def steps(self) -> list[int]:
         """Return the numbers of the committed steps, in order; if a manifest is missing raise StoreError."""
@@ -337,9 +337,9 @@ class SparkStore:
             self.files.create(manifest_name(manifest.step), _pretty(manifest))
         except StoreConflict:
             msg = (
-                f"{self.location}: another writer committed step {manifest.step} first; nothing of this one was kept. "
+                f"{self.location}: another writer committed step {manifest.step} first; this one was discarded. Run it "
             )
-            raise StoreConflict(msg + "Run it again: what the other applied is not applied twice") from None
+            raise StoreConflict(msg + "again: what the other writer applied is not applied again") from None
         with contextlib.suppress(StoreError):  # the step is committed; readers find it without the head too
             note(self.files, manifest.step, manifest.writer)
 
@@ -355,14 +355,14 @@ class SparkStore:
         return f"step {last_step(self.files)}, {head!r}, {sorted(self.files.names('decisions/new'))}"
 
     def undecided(self, last: Manifest | None, most: int | None = None) -> dict[str, Decision]:
-        """Return the decisions that no step has taken yet, by name, in order; ``last`` is the last step's manifest.
+        """Return the decisions that no step has applied yet, by name, in order; ``last`` is the last step's manifest.
 
         ``most``: see :meth:`DecisionLog.pending`.
         """
         return self.decisions.pending({each.name for each in last.decisions} if last else set(), most)
 
     def file_away(self, manifest: Manifest) -> None:
-        """Move the decisions that a committed step took to ``decisions/taken``."""
+        """Move the decisions that a committed step applied to ``decisions/taken``."""
         for taken in manifest.decisions:
             self.decisions.file_away(taken.name)
 

@@ -1,7 +1,7 @@
 """Merging of the newest levels of a store into one, so that their number stays small.
 
-The sizes of the levels alone decide which are merged. A row is written again only after at least half as many rows
-came after it, so over its life about as often as the store doubled in size. Log-structured merge trees work this way.
+The sizes of the levels alone decide which are merged. A row is rewritten only after at least half as many rows
+were added after it, so about as often as the store doubled in size. Log-structured merge trees work this way.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ def newest_groups(
     Args:
         part: the slice.
         levels: the levels, oldest first.
-        read: makes rows alike that were stored in different forms; ``hash`` and ``group`` stay.
+        read: function that converts rows stored in different forms to one form; it keeps ``hash`` and ``group``.
     """
     walks = [_Walk(part, level.groups) for level in levels]
     while walks:

@@ -128,7 +128,7 @@ class _Part:
 
 
 def unsettled(groups: pa.Table) -> pa.Table:
-    """Return the rows of groups that are not open, without what only a step reads."""
+    """Return the rows of groups that are not open, without the columns that only a step reads."""
     return groups.filter(pc.not_equal(groups["status"], Status.OPEN.value)).drop_columns(["memory", "conflicts"])
 
 

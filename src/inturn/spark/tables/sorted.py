@@ -58,7 +58,7 @@ class Batches:
         return file.firsts[number + 1] if number + 1 < len(file.firsts) else file.high
 
     def read(self) -> pa.RecordBatch:
-        """Return the current batch; a StoreError says why it cannot be read."""
+        """Return the current batch; raises StoreError with the reason if it cannot be read."""
         if self._batch is None:
             file, number = self._places[self._at]
             with self._store.told("read", file.path):

@@ -2,12 +2,13 @@
 
 Steps are numbered from 1, and no manifest is ever deleted. ``head.json`` names a committed step, usually the last. It
 makes a listing of all steps unnecessary, and shows whether the last manifests are missing. It is written after the
-manifest, so it may be behind but never ahead.
+manifest, so it may lag behind but is never ahead.
 
-A last manifest that is missing is an error that names it: a writer that took the step before the gap for the last
-would commit a second history beside the one that readers see. An earlier one is needed by no step, since the last
-manifest names all that a step needs: a writer logs a warning and goes on, and so does a reader of what the others
-name. Who needs all of them, such as a vacuum, which deletes what none names, gets an error.
+If the last manifest is missing, an error names it: a writer that treated the step before the gap as the last would
+commit a second history that conflicts with the one that readers see. No step needs an earlier manifest, since the last
+manifest names all files that a step needs: writers log a warning and continue, and so do readers of the files that the
+other manifests name. Operations that need all manifests raise an error, such as a vacuum, which deletes files that no
+manifest names.
 """
 
 from collections.abc import Sequence
@@ -60,11 +61,11 @@ def lost_steps(found: Sequence[int]) -> list[int]:
 
 
 def lost_text(files: Storage, steps: Sequence[int]) -> str:
-    """Return what is lost with the manifests of earlier steps."""
+    """Return the text that reports what is lost with the manifests of earlier steps."""
     return (
-        f"{files.location} lacks {_named(steps)}, which was committed: the outputs, rejected messages, decisions and "
-        "counts that it names cannot be found, the states and held messages can. Restore it from a backup, and let no "
-        "rule delete old files of a store"
+        f"{files.location} lacks {_named(steps)}: the outputs, rejected messages, decisions and counts of a committed "
+        "step are lost; the states and held messages are complete. Restore the missing file from a backup, and disable "
+        "rules that delete old files of a store"
     )
 
 
@@ -95,7 +96,7 @@ def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
     """
     head, wrote = msgspec.structs.astuple(_head(files))
     if head == known and writer and wrote not in ("", writer):
-        msg = f"{files.location} has another step {known} than was seen: it was replaced meanwhile; start again"
+        msg = f"step {known} of {files.location} has changed since it was read: the store was replaced; start again"
         raise StoreMismatch(msg)
     if not known and not head:
         return max(found_steps(files), default=0)
@@ -119,7 +120,7 @@ def _head(files: Storage) -> _Head:
     try:
         return msgspec.json.decode(data, type=_Head)
     except msgspec.MsgspecError as error:
-        msg = f"{files.where(HEAD)} is damaged: {error}; delete it, and the next step writes it anew"
+        msg = f"{files.where(HEAD)} is damaged: {error}; delete it, and the next step writes it again"
         raise StoreError(msg) from error
 
 
@@ -130,8 +131,8 @@ def _listed(files: Storage) -> set[int]:
 
 def _missing(files: Storage, steps: Sequence[int]) -> StoreError:
     return StoreError(
-        f"{files.location} lacks {_named(steps)}, which was committed: restore it from a backup. Nothing was changed: "
-        "a step after such a gap would be a second history beside the first"
+        f"{files.location} lacks {_named(steps)} of a committed step: restore the missing file from a backup. Nothing "
+        "was changed: a step after this gap would start a second, conflicting history"
     )
 
 

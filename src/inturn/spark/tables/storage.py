@@ -39,9 +39,9 @@ class Storage(ABC):
     def create(self, name: str, data: bytes) -> None:
         """Write a small file whole, only if it does not exist.
 
-        A server may carry out a request and its answer be lost. The client then tries again and finds its own file. So
-        the content is compared: the same bytes are this writer's, because files of two writers differ (each names its
-        own).
+        If a server carries out a request and its answer is lost, the client tries again and finds its own file. So
+        the content is compared: equal bytes are this writer's, because the files of two writers differ (each contains
+        the writer's id).
 
         Raises:
             StoreConflict: if another file exists.
@@ -54,12 +54,12 @@ class Storage(ABC):
             try:
                 there = self.read(name)
             except StoreError:
-                unknown = "it may have been written all the same, and cannot be read back: look before you repeat it"
+                unknown = "it may have been written nevertheless, and cannot be read back: check before you retry"
                 raise StoreError(f"{error}; {unknown}") from error
             if there == data:
                 return
             if there is not None and not refused:
-                raise StoreConflict(f"{self.where(name)} is there already") from error
+                raise StoreConflict(f"{self.where(name)} already exists") from error
             raise
 
     @abstractmethod
@@ -112,7 +112,7 @@ class Storage(ABC):
 
 
 class Directory(Storage):
-    """A directory; every machine that works on the store must see it under this name."""
+    """A directory; every machine that uses the store must have it under this path."""
 
     def __init__(self, path: Path) -> None:
         self._root = path
@@ -134,7 +134,7 @@ class Directory(Storage):
                 # A link to a finished file either succeeds or finds a file: readers never see a half-written one.
                 os.link(draft, target)
             except FileExistsError:
-                raise StoreConflict(f"{target} is there already") from None
+                raise StoreConflict(f"{target} already exists") from None
             finally:
                 draft.unlink()
             _fsync(target.parent)
@@ -211,7 +211,7 @@ class Objects(Storage):
                 self._api.put(self._store, name, data, mode="create")
         except StoreError as error:
             if isinstance(error.__cause__, AlreadyExistsError):
-                raise StoreConflict(f"{self.where(name)} is there already") from None
+                raise StoreConflict(f"{self.where(name)} already exists") from None
             raise
 
     def exists(self, name: str) -> bool:
@@ -268,9 +268,8 @@ def storage(location: str | os.PathLike[str]) -> Storage:
     if url.scheme in _OBJECTS:
         return Objects(text)
     if url.scheme not in ("", "file"):
-        msg = f"store={text!r}: a step is committed by creating its manifest only if it is not there, which "
-        known = "a path that all workers share, or s3:// or gs://"
-        raise StoreError(f"{msg}{url.scheme}: is not known to do; use {known}")
+        msg = f"store={text!r}: {url.scheme}: is not supported, since a step needs an atomic 'create if absent' of its "
+        raise StoreError(f"{msg}manifest; use a path that all workers share, or s3:// or gs://")
     return Directory(Path(unquote(url.path) if url.scheme else text).absolute())
 
 

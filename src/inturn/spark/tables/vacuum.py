@@ -9,7 +9,7 @@ from inturn.spark.tables.manifest import SparkStore
 
 
 class Swept(NamedTuple):
-    """The names of unneeded files, relative to the store: deleted, and kept for now since they are young."""
+    """The names of unneeded files, relative to the store: deleted, and kept because they are young."""
 
     deleted: list[str]
     younger: list[str]
