@@ -231,7 +231,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], list[Any], str, dict[str, Any], type[
         "account string, amount bigint",
         {},
         InputError,
-        "no column 'revision', which pipeline 'ledger' needs; it has account, amount",
+        "no column 'revision', which pipeline 'ledger' needs; existing columns: account, amount",
     ),
     "the same column twice": (
         {},
@@ -283,7 +283,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], list[Any], str, dict[str, Any], type[
         DDL,
         {"store": "ftp://far/away"},
         StoreError,
-        "ftp: is not known to do",
+        "ftp: is not supported",
     ),
 }
 

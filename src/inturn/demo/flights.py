@@ -147,7 +147,7 @@ def events(legs: Iterable[Leg]) -> list[FlightEvent]:
 
 
 def strays(legs: Iterable[Leg]) -> list[dict[str, Any]]:
-    """Return the messages without an aircraft, as rows, since they are no ``FlightEvent``."""
+    """Return the messages without an aircraft, as rows, since they are not a valid ``FlightEvent``."""
     nameless = [leg for leg in legs if leg.tail is None]
     rows = [msgspec.structs.asdict(_event("", 0, leg, *what)) for leg in nameless for what in _happenings(leg)]
     return [row | {"tail": None, "revision": None} for row in rows]

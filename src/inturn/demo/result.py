@@ -183,7 +183,7 @@ def choose_knot(events: Sequence[FlightEvent], tails: Sequence[str]) -> Knot:
 def choose_examples(
     truth: Mapping[str, Truth], found: Mapping[str, Mapping[str, NaiveAnswer]], first: Sequence[str], count: int = 6
 ) -> list[Example]:
-    """Return some aircraft that the naive pipeline got wrong: the named ones first, then those with the most faults."""
+    """Return some aircraft that the naive pipeline got wrong: those in ``first``, then those with the most faults."""
     wrong = [tail for tail, true in truth.items() if any(faults(true, found[NAIVE].get(tail)))]
     wrong.sort(key=lambda tail: (tail not in first, -sum(faults(truth[tail], found[NAIVE].get(tail))), tail))
     return [

@@ -68,7 +68,7 @@ def main(
             stopped at the end.
 
     Returns:
-        The result of the demo; its ``good`` tells whether everything is right.
+        The result of the demo; ``good`` is True if everything is right.
 
     Raises:
         SetupError: if Spark, Java, the data or a library is missing, or the folder has files that no demo created.

@@ -29,7 +29,7 @@ class Outcome:
         below: their revision is below the first.
         first: they were the first of their place.
         same: they have the content of the first of their place.
-        overtaken: the first of their place came after a greater one.
+        overtaken: the first of their place arrived after a greater one.
         again: an earlier message has their place and their content.
         other: an earlier message has their id and other content.
     """
@@ -259,7 +259,7 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
 
 
 def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
-    """Return Monotone, with its cost if messages came after a greater number."""
+    """Return Monotone, with its cost if messages arrived after a greater number."""
     late = seen.count(FaultKind.LATE)
     ties = seen.count(FaultKind.TIE) + seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
     if seen.outcomes:  # messages that share a place with a late one are stale too, not conflicts

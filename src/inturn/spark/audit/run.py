@@ -76,7 +76,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
 
     Raises:
         InputError: if a column does not exist, or does not fit its role; if the data cannot be read.
-        PipelineError: if ``patience`` is no duration.
+        PipelineError: if ``patience`` is not a duration.
         SetupError: if ``out`` is given and jinja2 is not installed.
         StoreError: if the folder cannot be written, or holds files that no audit wrote.
     """

@@ -1,7 +1,7 @@
 """Messages from Arrow columns: the values of the user's types, and the digests of their contents.
 
 A field whose type has an Arrow type becomes a column of that type; others are converted, and rows that do not fit are
-invalid. A digest is made by the core for a few rows, and by Arrow for the rows of a whole chunk.
+invalid. The core computes digests for a few rows, and Arrow those for the rows of a whole chunk.
 """
 
 import datetime as dt

@@ -39,7 +39,7 @@ _COLUMNS: dict[Any, pa.DataType] = {
     dt.datetime: pa.timestamp("us", tz="UTC"),
 }
 _EXACT = (bool, int, str, bytes)
-"""Types whose values always come back unchanged, if they are not of a subclass."""
+"""Types whose values are always read back unchanged, if they are not of a subclass."""
 _SAID = ("title", "description", "default", "examples")
 """The keys of a JSON schema that do not affect its meaning."""
 

@@ -25,7 +25,7 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0,
     """Add the tick source to a stream, so that it has a micro-batch whenever the store has something to do.
 
     ``start_us`` is the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
-    With ``anew`` no wait began before this stream.
+    With ``anew``, waits begin with this stream at the earliest.
     """
     spark = df.sparkSession
     spark.dataSource.register(TickSource)

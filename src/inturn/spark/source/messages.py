@@ -52,7 +52,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     if it is a time, from the time of the send. If a body cannot be read, or contradicts its envelope, the pipeline
     rejects the message as invalid, with its text.
 
-    Without ``arrival``, under ``Arrival`` or where the first message says where a group begins, a further column has
+    Without ``arrival``, under ``Arrival`` or where a group begins with its first message, a further column has
     the place in the log, so that a step takes the messages of a group in that order, as in process. Outputs of a store
     are in the order in which their messages were applied.
 
@@ -182,7 +182,7 @@ def queue_messages(
         spark: the session.
         pipeline: the pipeline whose columns are wanted.
         source: the queue, ``shop.db#payments`` or ``postgresql://…#payments``.
-        streaming: whether to continue with messages that come later.
+        streaming: whether to continue with messages that arrive later.
         rows: maximum number of messages in a micro-batch of a stream.
 
     Raises:

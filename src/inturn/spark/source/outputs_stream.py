@@ -43,8 +43,8 @@ class OutputsSource(DataSource):
         """Return a reader for ``spark.readStream``.
 
         Raises:
-            InputError: if the limit is no positive number.
-            SetupError: if this PySpark cannot honour it.
+            InputError: if the limit is not a positive number.
+            SetupError: if this PySpark does not support a limit.
         """
         limit = self.options.get("maxRowsPerBatch")
         if limit is not None and not (limit.isdecimal() and int(limit)):

@@ -39,7 +39,7 @@ def changes_after(store: SparkStore, done: int, last: Manifest) -> Iterator[Step
         return
     version = store.manifest(done).version
     for each in manifests:
-        own = each.levels if each.version != version else each.levels[-1:]  # a new version has written all states anew
+        own = each.levels if each.version != version else each.levels[-1:]  # a new version has rewritten all states
         yield StepChanges(each, [level for level in own if each.version != version or level.step == each.step])
         version = each.version
 

@@ -124,7 +124,7 @@ class EarlierGroup:
 
     @property
     def line(self) -> Timeline:
-        """The group's timeline, with the messages it holds put back."""
+        """The group's timeline, with its held messages restored."""
         if self._line is None:
             self._line = self._rows.line(self._at)
         return self._line

@@ -96,7 +96,7 @@ class Levels:
         Args:
             found: result of the last :meth:`find`.
             rows: rows to return, sorted; None for all.
-            holding: rows of other groups, which keep holding their messages; only their taken places are looked up.
+            holding: rows of other groups, which continue to hold their messages; only their taken places are read.
             turns: places to look up for ``holding``.
         """
         records = found.records(np.arange(len(found)) if rows is None else rows)
@@ -128,7 +128,7 @@ class Levels:
         restored: dict[str, EarlierGroup],
         since: Mapping[str, int | None],
     ) -> None:
-        """Give groups the messages they hold, or note which places are taken; rows before the held step are dead."""
+        """Restore the held messages of groups, or record taken places; rows before the held step are dead."""
         rows = pa.array(hit)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
         back: list[tuple[int, EarlierGroup]] = []
@@ -171,7 +171,7 @@ def waits(
 ) -> tuple[int | None, int | None]:
     """Return since when messages wait longest in a slice after a step, with and without parked groups; None if none.
 
-    Only groups that hold messages are looked at. ``touched`` are the hashes of the groups that the step wrote to
+    Only groups that hold messages are read. ``touched`` are the hashes of the groups that the step wrote to
     ``ours``, and ``levels`` those before it, oldest first.
     """
     mine = np.sort(np.array(touched, dtype=np.int64))

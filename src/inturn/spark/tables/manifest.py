@@ -351,7 +351,7 @@ class SparkStore:
         """
         head = self.files.read(HEAD)
         if head is None or not self.files.exists(ABOUT):
-            self.known()  # raises that it is no store
+            self.known()  # raises StoreError if this is not a store
         return f"step {last_step(self.files)}, {head!r}, {sorted(self.files.names('decisions/new'))}"
 
     def undecided(self, last: Manifest | None, most: int | None = None) -> dict[str, Decision]:
@@ -371,7 +371,7 @@ class SparkStore:
         self.rewrite(msgspec.structs.replace(manifest, levels=[], vacuumed=True))
 
     def rewrite(self, manifest: Manifest) -> None:
-        """Replace the manifest of a committed step, whose files were written anew."""
+        """Replace the manifest of a committed step, whose files were rewritten."""
         self.files.replace(manifest_name(manifest.step), _pretty(manifest))
 
     def _decode(self, data: bytes, kind: type[Any], name: str) -> Any:
