@@ -262,7 +262,7 @@ def test_a_column_of_numbers_that_one_value_makes_text_is_named(command: Command
     assert report["texts"] == ["The column x is text: 1 of its 5 values is not a number, such as 'abc'."]
     assert report["grade"]["needs"] == []  # n is a number in the file
     assert "The column x is text" in (tmp_path / "report" / "report.html").read_text()
-    assert "The column x is text: 1 of its 5 values is no number" in " ".join(command(*given).stdout.split())
+    assert "The column x is text: 1 of its 5 values is not a number" in " ".join(command(*given).stdout.split())
 
 
 def test_a_revision_of_digits_in_quotes_is_text_in_the_file_and_must_be_cast(command: Command, tmp_path: Path) -> None:
