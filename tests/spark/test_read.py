@@ -216,7 +216,7 @@ def test_before_the_first_step_nobody_knows_the_fields_of_the_state(spark: Spark
 
 
 def test_what_is_not_there_is_refused_in_words(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no table 'state'; expected states, outputs, parked, rejected, steps"):
+    with pytest.raises(InputError, match="no table 'state'; existing tables: states, outputs, parked, rejected, steps"):
         read(spark, store, "state")
     with pytest.raises(StoreError, match="is not a store; create one with"):
         read(spark, tmp_path / "nowhere", "states")

@@ -175,7 +175,7 @@ def test_a_map_that_python_cannot_hold_is_refused(spark: SparkSession, tmp_path:
 def test_a_users_own_type_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     schema = T.StructType([T.StructField("g", T.StringType()), T.StructField("r", T.LongType())]).add("c0", Own())
     df = spark.createDataFrame([("a", 1, None)], schema)
-    with pytest.raises(InputError, match=r"'c0' is .*, do not support: convert it to columns of plain types"):
+    with pytest.raises(InputError, match=r"'c0' is .* do not support: convert it to columns of plain types"):
         batch(next(pipelines([])), df, store=tmp_path / "store")
 
 
