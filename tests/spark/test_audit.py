@@ -287,7 +287,7 @@ def test_hot_groups_and_what_order_costs(spark: SparkSession) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no such column": ({"group": "account"}, "no column 'account'; existing columns: g, n, at, more"),
-    "two orders": ({"order": "n", "order_by": "at"}, "give one"),
+    "two orders": ({"order": "n", "order_by": "at"}, "pass one"),
     "a time that counts": ({"order": "at"}, "'at' is a time, which is not a count; use --order-by"),
     "no number": ({"order": "more"}, "'more' is array<int>; expected whole numbers"),
     "no time": ({"order": "n", "time": "more"}, "'more' is array<int>; expected a time"),
