@@ -90,12 +90,9 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (
-            ("kind", '"fodler"'),
-            "Invalid value 'fodler' - at `$.sources[0].kind`; expected one of folder, kafka, outbox",
-        ),
-        (("path", '"nowhere"'), "is no folder; make it, or name another"),
-        (("group", '"account"'), "group is 'account'; it is a path that begins with key, headers, body"),
+        (("kind", '"fodler"'), "Invalid value 'fodler' - at `$.sources[0].kind`; it is one of folder, kafka, outbox"),
+        (("path", '"nowhere"'), "is not a folder; create it"),
+        (("group", '"account"'), "group is 'account'; expected a path that begins with key, headers, body"),
         (("revision", "7"), "Expected `str | null`, got `int`"),
         (("queue", '"shop.db"'), "names no queue; expected DATABASE#QUEUE, such as shop.db#payments"),
         (("gruop", '"x"'), "Object contains unknown field `gruop`"),
@@ -159,7 +156,7 @@ def test_check_of_a_servers_file_checks_its_webhooks() -> None:
     Path("server.toml").write_text(SERVER.replace("body.order", "order"))
     wrong = run("ingest", "check", "server.toml")
     assert wrong.exit_code == 1
-    assert "group is 'order'; it is a path that begins with" in wrong.stderr
+    assert "group is 'order'; expected a path that begins with" in wrong.stderr
     Path("server.toml").write_text('[[queues]]\nname = "orders"\n')
     assert "server.toml contains no webhooks" in run("ingest", "check", "server.toml").stdout
 
@@ -168,12 +165,12 @@ def test_a_servers_file_is_no_file_of_sources_and_the_error_says_what_runs_it() 
     Path("server.toml").write_text(SERVER)
     refused = run("ingest", "run", "server.toml")
     assert refused.exit_code == 1
-    assert "server.toml: this is the file of a server; run it with inturn serve --config" in refused.stderr
+    assert "server.toml is a server configuration; run it with 'inturn serve --config'" in refused.stderr
 
 
 def test_a_source_that_is_there_twice_or_not_at_all_is_told() -> None:
     Path("ingest.toml").write_text(CONFIG * 2)
-    assert "the source 'bank' is there twice" in run("ingest", "run", "ingest.toml").stderr
+    assert "source 'bank' is defined twice" in run("ingest", "run", "ingest.toml").stderr
     Path("ingest.toml").write_text("sources = []")
     assert "existing sources: none" in run("ingest", "run", "ingest.toml").stderr
 
@@ -209,7 +206,7 @@ def test_a_source_that_can_never_work_ends_no_other() -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            until(lambda: "it is read no more" in process.stderr.readline(), process=process)  # type: ignore[union-attr]
+            until(lambda: "source never stopped: " in process.stderr.readline(), process=process)  # type: ignore[union-attr]
             Path("drop/2.jsonl").write_text('{"account": "b", "n": 7}\n')
             until(lambda: "2.jsonl" in run("ingest", "status", "shop.db").stdout, process=process)
             process.send_signal(signal.SIGTERM)
@@ -217,7 +214,7 @@ def test_a_source_that_can_never_work_ends_no_other() -> None:
         finally:
             process.kill()
     assert process.returncode == 1
-    assert "Kafka's client refuses the options" in told
+    assert "invalid options for the Kafka client" in told
 
 
 @pytest.mark.thorough

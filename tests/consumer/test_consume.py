@@ -365,10 +365,10 @@ def test_whatever_a_handler_raises_parks_its_group_only(db: Database, raised: st
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "a bool": (lambda message: False, "returned False; it returns nothing"),
-    "a response": (lambda message: {"status": 500}, "returned dict with 1 key; it returns nothing"),
+    "a bool": (lambda message: False, "returned False; expected None"),
+    "a response": (lambda message: {"status": 500}, "returned dict with 1 key; expected None"),
     "a generator": (lambda message: (each for each in [1]), "is a generator, whose code nobody runs"),
-    "a coroutine with a plain tx": (lambda message, tx: asyncio.sleep(0), "define it as an `async def`"),
+    "a coroutine with a plain tx": (lambda message, tx: asyncio.sleep(0), "define it with `async def`"),
 }
 
 
@@ -439,7 +439,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_received(db: D
         raise AssertionError
 
     for options, text in (
-        ({"then": "dead-letter"}, "has none"),
+        ({"then": "dead-letter"}, "has no dead-letter queue"),
         ({"then": "drop"}, "'park' or 'dead-letter'"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"grace_s": float("nan")}, "grace_s is nan"),
@@ -448,7 +448,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_received(db: D
     ):
         with pytest.raises(InputError, match=text):
             inturn.consume(queue, handle, **options)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="would not end"):
+    with pytest.raises(InputError, match="cannot be completed"):
         inturn.consume(lettered, handle, retry=Retry(3))
     with pytest.raises(InputError, match=r"or handler\(message, tx\)"):
         inturn.consume(queue, lambda one, two, three: None)

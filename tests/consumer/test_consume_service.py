@@ -248,7 +248,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "nothing to consume: name a handler and a queue"),
+        ([], "specify a handler and a queue"),
         (["app.py:handle"], "--queue DATABASE#QUEUE"),
         (["--retries", "3"], "--retries without a handler"),
         ([*ONE, "--processes", "0"], "processes is 0"),
@@ -260,7 +260,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
         (["app.py:wants_three", *ONE[1:], "--processes", "2"], "expected handler(message) or handler(message, tx)"),
         (["--config", "none.toml"], "none.toml: No such file"),
         (["--config", "app.py"], "app.py: invalid TOML"),
-        ([*ONE, "--config", "twice.toml"], "the queue 'payments' of shop.db is consumed twice"),
+        ([*ONE, "--config", "twice.toml"], "queue 'payments' of shop.db has two consumers"),
     ],
 )
 def test_what_cannot_be_begun_is_refused_in_a_sentence(folder: Path, words: list[str], said: str) -> None:

@@ -145,7 +145,7 @@ def test_what_is_not_valid_is_refused() -> None:
     with pytest.raises(InputError, match="begins with https:// or http://"):
         deliver.http("file:///etc/passwd")
     for wrong in (-1, float("nan")):
-        with pytest.raises(InputError, match=rf"denied_s is {wrong}; it is a number of seconds"):
+        with pytest.raises(InputError, match=rf"denied_s is {wrong}; expected a number of seconds"):
             deliver.http("http://x", denied_s=wrong)
     with pytest.raises(InputError, match="the secret is not valid") as error:
         deliver.http("http://x", secret=["whsec_geheim!"])

@@ -60,7 +60,7 @@ def test_an_output_is_a_record_with_its_effect_id(kafka_servers: str, topic: str
         (b"a", [("effect-id", b"e1")], {"to": {"account": "a"}, "n": 1}),
         (b"7", [("effect-id", b"e2")], {"to": {"account": 7}, "n": 2}),
     ]
-    with pytest.raises(DeliveryRefused, match=r"has no 'to.account', which is its key"):
+    with pytest.raises(DeliveryRefused, match=r"has no field 'to.account', which is the key"):
         post({"n": 3}, "e3")
 
 

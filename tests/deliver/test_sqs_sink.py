@@ -59,5 +59,5 @@ def test_what_is_refused_and_what_may_pass(options: dict[str, Any]) -> None:
     with pytest.raises(DeliveryError) as error:
         nobody({}, "e")
     assert not isinstance(error.value, DeliveryRefused)
-    with pytest.raises(InputError, match="is a FIFO queue; group= says"):
+    with pytest.raises(InputError, match="is a FIFO queue; set group="):
         deliver.sqs("http://x/q.fifo", **options)

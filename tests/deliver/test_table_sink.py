@@ -60,7 +60,7 @@ def test_what_is_refused_for_good(address: str) -> None:
     with pytest.raises(DeliveryRefused, match="output"):
         deliver.table(address, "postings")({"amount": 5}, "e1")
     assert rows(address) == []
-    with pytest.raises(InputError, match="columns has 'effect_id'"):
+    with pytest.raises(InputError, match="columns contains 'effect_id'"):
         deliver.table(address, "postings", {"effect_id": "x"})
 
 

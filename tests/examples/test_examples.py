@@ -184,4 +184,4 @@ def test_what_the_service_forgot_or_numbers_anew_is_told(service: Any) -> None:
         service.history = "2"
         ingest.run(until="caught up")
         (partition,) = SourceControl(db, "feed").partitions()
-        assert "made again" in str(partition.note)
+        assert "recreated" in str(partition.note)

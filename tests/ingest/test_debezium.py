@@ -52,7 +52,7 @@ def test_parts_of_an_event_become_attributes_of_its_message() -> None:
     assert made is not None
     assert made.attributes == '{"table":"customers"}'
     assert drafted(None, {"id": 1}, mapping) is None
-    with pytest.raises(InputError, match=r"the attribute 'table' is 'source.table'; it is a path that begins with"):
+    with pytest.raises(InputError, match=r"the attribute 'table' is 'source.table'; .*begins with"):
         DebeziumMapping(attributes={"table": "source.table"})
 
 
@@ -162,7 +162,7 @@ def test_d9_a_changed_key_is_two_rows(order: tuple[int, ...]) -> None:
 def test_d10_d12_what_is_no_change_of_a_row_is_rejected_and_says_what_it_is() -> None:
     source = {"file": "mysql-bin.000003", "pos": 570, "row": 0}
     ddl = {"source": source, "databaseName": "inventory", "ddl": "ALTER TABLE customers …", "tableChanges": []}
-    assert "schema (ddl)" in refusal(ddl, {"databaseName": "inventory"})
+    assert "schema change (ddl)" in refusal(ddl, {"databaseName": "inventory"})
     assert "truncate" in refusal({"op": "t", "source": {"lsn": 1}})
     assert "logical message" in refusal({"op": "m", "source": {"lsn": 1}}, {"prefix": "p"})
     for status in ("BEGIN", "END"):
@@ -213,18 +213,18 @@ def test_d13_a_position_of_mysql_is_one_number() -> None:
 
 def test_a_connector_without_a_known_position_asks_for_one() -> None:
     event = {"op": "c", "after": {"id": 1}, "source": {"connector": "vitess", "vgtid": "[]", "at": "2868546"}}
-    assert "'vitess' is not known; give revision=" in refusal(event, 1)
+    assert "connector 'vitess'; set revision" in refusal(event, 1)
     draft = drafted(event, 1, DebeziumMapping(revision="source.at"))
     assert draft is not None
     assert draft.revision == 2868546
-    assert "has no account" in refusal(event, 1, ACCOUNT)
+    assert "has no field account" in refusal(event, 1, ACCOUNT)
 
 
 def test_the_preset_of_a_configuration() -> None:
     assert MappingTable(preset="debezium").message_mapping() == ROW
     assert MappingTable(preset="debezium", group="account").message_mapping() == ACCOUNT
     assert MappingTable(preset="debezium", flat=True).message_mapping() == DebeziumMapping(flat=True)
-    with pytest.raises(InputError, match="flat is true without a preset"):
+    with pytest.raises(InputError, match=r'flat = true .*preset = "debezium"'):
         MappingTable(flat=True).message_mapping()
     for wrong in (MappingTable(preset="debezium", body="body.after"), MappingTable(preset="debezium", group="")):
         with pytest.raises(InputError):

@@ -125,12 +125,12 @@ def test_the_connectors_clock_is_no_position_of_a_flattened_event() -> None:
 
 def test_a_flattened_event_that_lacks_what_places_it_says_what_to_add() -> None:
     assert "add.fields=db,table" in refusal({"id": 1, "__lsn": 1}, {"id": 1}, FLAT)
-    assert "is not known; give revision=" in refusal({"id": 1, "__table": "bill"}, {"id": 1}, FLAT)
+    assert "; set revision" in refusal({"id": 1, "__table": "bill"}, {"id": 1}, FLAT)
     assert "the op is 't'" in refusal(flat(1, 1, __op="t"), {"id": 1}, FLAT)
     assert "the op is {}" in refusal(flat(1, 1, __op={}), {"id": 1}, FLAT)
     assert "not an object" in refusal([], {"id": 1}, FLAT)
     assert "no key" in refusal(flat(1, 1), None, FLAT)
-    assert "say flat" in refusal(flat(1, 1), {"id": 1})
+    assert "set flat" in refusal(flat(1, 1), {"id": 1})
 
 
 def test_a_flattened_delete_without_a_body_is_not_passed_over() -> None:

@@ -161,7 +161,7 @@ def test_a_line_that_was_cut_is_refused_and_a_seek_goes_on(db: Database, drop: P
     with (drop / "1.jsonl").open("ab") as file:
         file.write(lines([3])[-4:] + lines([4]))
     assert caught_up(db, drop) == 0
-    assert "must be complete when it appears; `inturn ingest seek`" in (partition(db, "1.jsonl").note or "")
+    assert "must be complete when it appears; use `inturn ingest seek`" in (partition(db, "1.jsonl").note or "")
     SourceControl(db, "files").seek(2, "1.jsonl")
     assert caught_up(db, drop) == 2
     assert sent(db) == [1, 2, 3, 4]
@@ -196,7 +196,7 @@ def test_a_row_of_csv_that_is_ended_later_is_the_same_row(db: Database, drop: Pa
     with (drop / "1.csv").open("ab") as file:
         file.write(b"a,2\n")
     assert caught_up(db, drop) == 0
-    assert "has changed after its first" in (partition(db, "1.csv").note or "")
+    assert "was changed after its first" in (partition(db, "1.csv").note or "")
 
 
 @pytest.mark.parametrize("name", ["1.csv", "1.jsonl.gz"])
@@ -209,7 +209,7 @@ def test_only_plain_lines_of_json_may_grow(db: Database, drop: Path, name: str) 
     with (drop / name).open("ab") as file:
         file.write(data)
     assert caught_up(db, drop) == 0
-    assert "has changed after its first" in (partition(db, name).note or "")
+    assert "was changed after its first" in (partition(db, name).note or "")
 
 
 @pytest.mark.parametrize("replace", [in_place, renamed_over])
@@ -224,7 +224,8 @@ def test_a_file_that_is_replaced_before_its_end_is_refused(
     replace(drop / "1.jsonl", lines([11, 12]))
     assert caught_up(db, drop) == 0
     note = partition(db, "1.jsonl").note or ""
-    assert note.startswith("1.jsonl is another file than the one that was being read, whose rest is gone; `inturn")
+    assert note.startswith("1.jsonl is a different file")
+    assert "; use `inturn ingest seek`" in note
     SourceControl(db, "files").seek(None)
     assert caught_up(db, drop) == 2
 
@@ -239,7 +240,7 @@ def test_a_file_that_is_replaced_by_one_that_was_read_is_refused_before_its_end(
     db.queue("payments").configure(max_depth=100)
     (drop / "y.jsonl").rename(drop / "x.jsonl")
     assert caught_up(db, drop) == 0
-    assert "whose rest is gone" in (partition(db, "x.jsonl").note or "")
+    assert "is a different file" in (partition(db, "x.jsonl").note or "")
 
 
 def test_a_file_that_is_replaced_after_it_was_claimed_is_refused(db: Database, drop: Path) -> None:
@@ -251,7 +252,7 @@ def test_a_file_that_is_replaced_after_it_was_claimed_is_refused(db: Database, d
     db.queue("payments").configure(max_depth=100)
     put(drop / "x.jsonl", [3])
     assert caught_up(db, drop) == 0
-    assert "whose rest is gone" in (partition(db, "x.jsonl").note or "")
+    assert "is a different file" in (partition(db, "x.jsonl").note or "")
 
 
 def test_a_link_to_a_file_is_no_second_file(db: Database, drop: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -269,7 +270,7 @@ def test_a_link_to_a_file_is_no_second_file(db: Database, drop: Path, caplog: py
         until(lambda: len(sent(db)) == 4)
     assert caught_up(db, drop) == 0
     assert sent(db) == [1, 2, 3, 4]
-    assert "is not read: it is another name of 0.jsonl" in caplog.text
+    assert "is not read: it is a link to the same file as 0.jsonl" in caplog.text
 
 
 def test_a_file_that_was_sought_and_is_renamed_goes_on_there(db: Database, drop: Path) -> None:
@@ -320,7 +321,7 @@ def test_whatever_a_library_raises_is_of_one_file(db: Database, drop: Path) -> N
     parquet.write_table(times, drop / "1.parquet")
     put(drop / "2.jsonl", [1])
     assert caught_up(db, drop) == 1
-    assert "1.parquet cannot be read on" in (partition(db, "1.parquet").note or "")
+    assert "1.parquet cannot be read further" in (partition(db, "1.parquet").note or "")
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(db: Database, drop: Path) -> None:

@@ -76,7 +76,7 @@ def test_another_file_under_the_name_of_a_missing_one_is_refused(db: Database, d
     (drop / "keeps the inode").write_bytes(b"")
     put(drop / "1.jsonl", [11, 12])
     assert caught_up(db, drop) == 0
-    assert "whose rest is gone" in (partition(db, "1.jsonl").note or "")
+    assert "is a different file" in (partition(db, "1.jsonl").note or "")
 
 
 def test_a_seek_ends_the_notice_of_a_missing_file(db: Database, drop: Path) -> None:

@@ -140,17 +140,17 @@ def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, 
     ingest(db, source).run(until="caught up")
     control.seek(3, "0")
     assert ingest(db, source).run(until="caught up").received == 2
-    with pytest.raises(PositionGone, match="'here' is no offset; seek to a whole number, or to the start"):
+    with pytest.raises(PositionGone, match="'here' is not an offset; seek to a whole number"):
         source.open("0", "here")  # as an earlier version stored it
-    with pytest.raises(InputError, match="the position is 'here'; a position of this source is a whole number"):
+    with pytest.raises(InputError, match="the position is 'here'; expected a whole number"):
         control.seek("here", "0")
 
 
 def test_errors_name_their_cause(servers: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(source_limits, "INGEST_REQUEST_S", 0.5)
-    with pytest.raises(InputError, match=r"refuses the options: No such configuration property: \"nonsense\""):
+    with pytest.raises(InputError, match=r"No such configuration property: \"nonsense\""):
         KafkaSource(servers, "t", options={"nonsense": 1}).partitions()
-    with pytest.raises(InputError, match=r"the option 'group.id' is inturn's own; leave it out"):
+    with pytest.raises(InputError, match=r"the option 'group.id' .*; remove it"):
         KafkaSource(servers, "t", options={"group.id": "g"})
     with inturn.open(tmp_path / "shop.db") as db:
         for source, why in (

@@ -70,7 +70,7 @@ def test_k5_an_expired_position_is_a_named_gap(db: Database, kafka: Kafka, name:
     control = SourceControl(db, "kafka")
     ingest(db, kafka.servers, name).run(until="caught up")
     assert control.partitions()[0].note == (
-        "4 offsets are gone: the log begins at 6, and 2 was to be read next; seek says where to go on"
+        "4 offsets are gone: the log begins at 6, the next one to read was 2; set an offset with `inturn ingest seek`"
     )
     control.seek(6)
     ingest(db, kafka.servers, name).run(until="caught up")
@@ -88,7 +88,7 @@ def test_k6_a_topic_that_was_made_again_is_not_confused_with_the_old(
     produce(kafka.servers, name, [b"new"] * 5)
     assert ingest(db, kafka.servers, name).run(until="caught up").received == 0
     control = SourceControl(db, "kafka")
-    assert "made again" in (control.partitions()[0].note or "")
+    assert "recreated" in (control.partitions()[0].note or "")
     control.seek(None)
     assert ingest(db, kafka.servers, name).run(until="caught up").received == 5
 
@@ -123,7 +123,9 @@ def test_k6_a_position_beyond_the_end_is_told(db: Database, kafka: Kafka, name: 
     control = SourceControl(db, "kafka")
     control.seek(2_707_875)
     ingest(db, kafka.servers, name).run(until="caught up")
-    assert (control.partitions()[0].note or "").startswith("the log ends at 1, before 2,707,875")
+    assert (control.partitions()[0].note or "").startswith(
+        "the log ends at 1, before the next offset to read, 2,707,875"
+    )
 
 
 def test_k3_k4_a_key_in_two_partitions_is_in_order_by_its_revision(

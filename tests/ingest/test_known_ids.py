@@ -51,7 +51,7 @@ def test_an_id_that_was_used_for_another_message_is_kept_as_rejected(db: Databas
     assert ingest(db, log).run(until="caught up") == (1, 1, 1, 0)
     (kept,) = SourceControl(db, "bank").rejected()
     assert (kept.reason, kept.body) == (
-        "the id 'pay-77' was used before, for another message",
+        "the id 'pay-77' was already used for another message",
         body("pay-77", 12),
     )
     assert sent(db) == ["pay-77"]
@@ -65,7 +65,7 @@ def test_without_an_id_the_group_and_the_publishers_revision_are_one(db: Databas
 
 def test_a_source_without_ids_is_refused_unless_at_least_once_will_do(db: Database) -> None:
     mapping = MessageMapping(group="body.account")
-    with pytest.raises(InputError, match="say once = false"):
+    with pytest.raises(InputError, match="set once = false"):
         ingest(db, Log(p=[]), mapping)
     log = Log(p=[body("1")])
     ingest(db, log, mapping, once=False).run(until="caught up")

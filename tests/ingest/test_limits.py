@@ -88,7 +88,7 @@ def test_a_long_a_deep_and_an_odd_record_stall_nothing(db: Database) -> None:
     assert Ingest(Scripted(log), db.queue("q"), by_a, name="s").run(until="caught up") == (2, 2 + len(odd), 0, 0)
     rejected = list(SourceControl(db, "s").rejected())
     assert [each.body for each in rejected] == [LONG, DEEP, *odd]
-    assert rejected[0].reason == "the body has 10,000,002 bytes; 1,048,576 fit"
+    assert rejected[0].reason == "the body has 10,000,002 bytes; at most 1,048,576 are allowed"
     assert rejected[1].reason.startswith("the body is not JSON: maximum recursion depth exceeded")
     assert len(rejected[-1].reason) <= source_limits.REASON_LENGTH
 
@@ -143,8 +143,8 @@ def test_a_header_that_no_utf_8_holds_rejects_what_reads_it_and_is_kept(
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
-        ({"key": "text"}, "the key is 'text'; it is bytes or None"),
-        ({"body": "text"}, "the body is 'text'; it is bytes or None"),
+        ({"key": "text"}, "the key is 'text'; expected bytes or None"),
+        ({"body": "text"}, "the body is 'text'; expected bytes or None"),
         ({"position": "caf\udce9"}, "position 'caf"),
         ({"position": object()}, "position <object"),
     ],

@@ -94,7 +94,7 @@ def test_a_group_that_comes_too_late_in_the_order_is_not_waited_for(postgres_url
         one.commit()
         assert inturn.outbox(one).send({}, group="a") == 2
         assert inturn.outbox(two).send({}, group="b") == 2
-        with pytest.raises(StoreConflict, match="another transaction has the group 'a', and this one has 'outbox b'"):
+        with pytest.raises(StoreConflict, match="holds group 'a', and this one already holds 'outbox b'"):
             inturn.outbox(two).send({}, group="a")
         assert inturn.outbox(two).send({}, group="c") == 2, "the transaction goes on"
         waiting = Running(lambda: inturn.outbox(one).send({}, group="b"))
@@ -109,14 +109,16 @@ def test_a_group_that_comes_too_late_in_the_order_is_not_waited_for(postgres_url
 def test_what_is_not_valid_is_refused(place: str) -> None:
     with closing(connect(place)) as connection:
         outbox = inturn.outbox(connection)
-        for body, group, text in (("text", "a", "an outbox has JSON"), ({}, None, "has no group"), ({}, "", "group")):
+        for body, group, text in (
+            ("text", "a", "an outbox stores JSON"),
+            ({}, None, "has no group"),
+            ({}, "", "group"),
+        ):
             with pytest.raises(InputError, match=text):
                 outbox.send(body, group=group)
-        with pytest.raises(
-            RevisionMismatch, match="expected_revision is 1, and the last revision of the group 'a' is 0"
-        ):
+        with pytest.raises(RevisionMismatch, match=r"expected_revision is 1, .* group 'a' is 0"):
             outbox.send({}, group="a", expected_revision=1)
-        with pytest.raises(InputError, match="it has letters"):
+        with pytest.raises(InputError, match=r"table is .*expected letters"):
             inturn.outbox(connection, "outbox; drop table x")
     with pytest.raises(InputError, match="tx is 7"):
         inturn.outbox(7)  # type: ignore[arg-type]
@@ -126,5 +128,5 @@ def test_a_connection_without_a_transaction_is_refused(place: str) -> None:
     plain: Any = (
         psycopg.connect(place, autocommit=True) if "://" in place else sqlite3.connect(place, isolation_level=None)
     )
-    with closing(plain), pytest.raises(InputError, match="has begun no transaction"):
+    with closing(plain), pytest.raises(InputError, match="autocommit mode"):
         inturn.outbox(plain)

@@ -58,7 +58,7 @@ def test_a_file_that_is_replaced_is_refused_until_a_seek_and_then_read(db: Datab
     with Ingest(source, db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
         until(lambda: host.counts.received == 2)
         replaced(path, how, 11, 12, 13)
-        until(lambda: "made again" in (control.partitions()[0].note or ""))
+        until(lambda: "recreated" in (control.partitions()[0].note or ""))
         assert sent(db) == [1, 2], "the position of the old file skips no row of the new one"
         control.seek(None)
         until(lambda: host.counts.received == 5)
@@ -85,11 +85,11 @@ def test_a_file_that_is_away_for_a_while_or_has_no_table_yet_is_waited_for(db: D
     with Ingest(OutboxSource(path, "outbox"), db.queue("payments"), MAPPING, name="app", lease_s=0.3) as host:
         until(lambda: host.counts.received == 1)
         path.rename(tmp_path / "away.db")
-        until(lambda: "is not there" in host.trouble)
+        until(lambda: "is missing" in host.trouble)
         sqlite3.connect(path).close()
         assert path.stat().st_size == 0
         SourceControl(db, "app").seek(None)
-        until(lambda: "the table 'outbox' is not there" in host.trouble)
+        until(lambda: "table 'outbox' does not exist" in host.trouble)
         (tmp_path / "away.db").rename(path)
         added(path, 2)
         until(lambda: sent(db)[-1] == 2)
@@ -123,7 +123,7 @@ def test_a_file_that_was_given_the_inode_of_a_deleted_one_is_refused(db: Databas
     assert caught_up(db, path) == 2
     made_anew_with_the_same_inode(path, 11, 12, 13)
     assert caught_up(db, path) == 0
-    assert "made again" in (SourceControl(db, "app").partitions()[0].note or "")
+    assert "recreated" in (SourceControl(db, "app").partitions()[0].note or "")
     assert sent(db) == [1, 2], "the position of the old file skips no row of the new one"
 
 
@@ -135,7 +135,7 @@ def test_a_position_that_was_stored_with_the_inode_alone_goes_on(db: Database, t
     assert caught_up(db, path) == 1
     made_anew_with_the_same_inode(path, 11, 12, 13, 14)
     assert caught_up(db, path) == 0
-    assert "made again" in (SourceControl(db, "app").partitions()[0].note or "")
+    assert "recreated" in (SourceControl(db, "app").partitions()[0].note or "")
 
 
 def test_a_file_system_that_does_not_tell_when_a_file_was_made(

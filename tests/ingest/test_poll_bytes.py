@@ -109,7 +109,7 @@ def test_the_bound_is_a_setting(db: Database, tmp_path: Path) -> None:
     host: Callable[..., Ingest] = Ingest
     host(source, db.queue("q"), MessageMapping(), name="s", batch_bytes=7)
     assert source.batch_bytes == 7
-    with pytest.raises(InputError, match="batch_bytes is 0; it is a whole number above 0"):
+    with pytest.raises(InputError, match=r"batch_bytes is 0; .* above 0"):
         host(source, db.queue("q"), MessageMapping(), name="s", batch_bytes=0)
     config = tmp_path / "ingest.toml"
     config.write_text('[[sources]]\nkind = "folder"\nname = "b"\nqueue = "s.db#q"\npath = "."\nbatch_bytes = 5\n')

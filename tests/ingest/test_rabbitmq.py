@@ -89,9 +89,9 @@ def test_messages_come_in_order_with_their_headers_and_properties(db: Database, 
 
 GUARDS = {
     "classic": ({}, None),
-    "classic with others": ({"x-max-length": 10}, "which cannot be told"),
+    "classic with others": ({"x-max-length": 10}, "which cannot be determined"),
     "quorum": ({"x-queue-type": "quorum"}, "is a quorum queue without x-single-active-consumer"),
-    "quorum with others": ({"x-queue-type": "quorum", "x-max-length": 10}, "which cannot be told"),
+    "quorum with others": ({"x-queue-type": "quorum", "x-max-length": 10}, "which cannot be determined"),
     "single": ({"x-queue-type": "quorum", "x-single-active-consumer": True}, None),
 }
 
@@ -113,7 +113,7 @@ def test_a_queue_that_admits_a_second_consumer_is_told_once(
     source.shut()
     texts = [each.getMessage() for each in caplog.records if "x-single-active-consumer" in each.getMessage()]
     assert len(texts) == (told is not None)
-    assert told is None or (told in texts[0] and "Declare the queue anew with x-single-active-consumer" in texts[0])
+    assert told is None or (told in texts[0] and "Declare the queue again with x-single-active-consumer" in texts[0])
 
 
 def test_large_messages_in_memory_are_told_once(
@@ -130,7 +130,7 @@ def test_large_messages_in_memory_are_told_once(
         found += len(source.poll(1, 1))
     source.shut()
     assert caplog.text.count("lower the source's prefetch") == 1
-    assert "prefetch, which is 10 messages" in caplog.text
+    assert "prefetch, now 10 messages" in caplog.text
 
 
 def test_many_messages_keep_their_order_and_are_acknowledged(db: Database, url: str, queue: str) -> None:
@@ -195,7 +195,7 @@ def test_r4_what_cannot_be_mapped_is_delivered_once(db: Database, url: str, queu
     kept = list(SourceControl(db, queue).rejected())
     assert [each.reason.split(":")[0] for each in kept] == [
         "the body is not JSON",
-        f"the body has 10,000,002 bytes; {limits.BODY_BYTES:,} fit",
+        f"the body has 10,000,002 bytes; at most {limits.BODY_BYTES:,} are allowed",
         "the record has no group",
     ]
     assert [each.body for each in kept] == [b"\xff\xfe", large.body, b"4"]
@@ -292,11 +292,11 @@ def test_a_queue_that_another_consumer_reads_is_waited_for(db: Database, url: st
     other.poll(1, 1)
     source = RabbitSource(url, queue)
     source.open(queue, None)
-    with pytest.raises(SourceError, match="cannot be read alone"):
+    with pytest.raises(SourceError, match="cannot be read exclusively"):
         source.poll(1, 1)
     source.shut()
     with ingest(db, url, queue) as waiting:
-        until(lambda: "cannot be read alone" in waiting.trouble)
+        until(lambda: "cannot be read exclusively" in waiting.trouble)
         other.shut()
         until(lambda: sent(db) == [("a", 1), ("a", 2), ("a", 3)])
 
@@ -396,7 +396,7 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
     for place, queue, words in (
         (url.replace("guest:guest", "guest:secret-7"), "readable", "refuses the login; check the user and password"),
         (url, "nowhere", "the queue 'nowhere' cannot be read: NOT_FOUND"),
-        (f"{url}none", "readable", "RabbitMQ has no such virtual host, or not for this user; check the URL"),
+        (f"{url}none", "readable", "RabbitMQ has no such virtual host, or this user may not use it; check the URL"),
     ):
         for command in ("check", "run"):
             code, text = said(command, place, queue)

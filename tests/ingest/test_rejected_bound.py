@@ -73,7 +73,7 @@ def test_the_only_copy_is_never_dropped_the_source_waits_and_says_why(db: Databa
         until(lambda: control.troubles() or source.confirmed[1:])
         assert control.partitions()[0].dropped == 0
         ((reason,),) = [control.troubles().values()]
-        assert "resend or purge them" in reason
+        assert "resend or purge records" in reason
         assert running.trouble == reason
         assert [each.body for each in control.rejected()] == [b"0", b"1", b"2", b"3"], "a batch is whole"
         assert source.confirmed == [("p", 4)], "the broker keeps the others"

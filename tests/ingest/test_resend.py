@@ -135,7 +135,7 @@ def test_a_preview_says_the_same_and_changes_nothing(db: Database) -> None:
     assert (found[0].group, found[0].id, found[2].reason) == (
         "a",
         "x",
-        "the id 'x' was used before, for another message",
+        "the id 'x' was already used for another message",
     )
     assert (list(control.rejected()), sent(db)) == (before, [])
     assert control.resend(mended.intake) == (2, 1, 0, 0, 2)
@@ -176,7 +176,7 @@ def test_a_full_queue_stops_it_after_what_was_sent_and_going_on_repeats_nothing(
     queue = db.queue("payments", QueueSettings(max_depth=5))
     mended = rejecting(db, *[body(number) for number in range(12)])
     control = SourceControl(db, "bank")
-    with pytest.raises(QueueFull, match="5 records sent before, 7 left"):
+    with pytest.raises(QueueFull, match="5 records already sent, 7 left"):
         control.resend(mended.intake)
     assert sent(db) == [("a", number) for number in range(5)]
     queue.purge()

@@ -100,7 +100,7 @@ def test_a_mapping_that_reads_a_secret_which_is_not_kept_is_refused(db: Database
     control = SourceControl(db, "shop")
     assert control.resend(hook(MessageMapping(group="headers.authorization")).intake) == (0, 0, 0, 0, 1)
     (kept,) = control.rejected()
-    assert "it was not kept" in kept.reason
+    assert "it was not stored" in kept.reason
     assert b"s3cret" not in (kept.exact or b"")
     assert "s3cret" not in kept.headers
 

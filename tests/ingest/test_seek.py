@@ -50,7 +50,7 @@ def test_positions_of_another_form_are_refused_and_change_nothing(db: Database, 
         with pytest.raises(InputError) as error:
             control.seek(position)
         assert repr(position) in str(error.value)
-        assert "or start" in str(error.value)
+        assert "start" in str(error.value)
     assert control.partitions() == before
 
 

@@ -179,7 +179,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown() -> None:
     for scheme in CHECKS:
         with pytest.raises(InputError, match="empty"):
             key_of(scheme, "")
-    with pytest.raises(InputError, match="not Base64") as caught:
+    with pytest.raises(InputError, match="expected Base64 after 'whsec_'") as caught:
         key_of("standard", "whsec_A")
     assert "whsec_A" not in str(caught.value)
 

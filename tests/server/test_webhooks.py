@@ -182,7 +182,7 @@ def test_a_genuine_request_that_cannot_be_mapped_is_kept_and_not_sent_again(db: 
     assert [each.body for each in rejected] == poison
     assert [each.reason for each in rejected][3:5] == [
         "the record has no group",
-        "the revision is 'x'; it is a whole number of at most 64 bits",
+        "the revision is 'x'; expected a whole number of at most 64 bits",
     ]
     headers = json.loads(rejected[0].headers)
     assert (headers["webhook-id"], headers["x-trace"]) == ("m0", "t-1")
@@ -219,7 +219,7 @@ def test_a_full_queue_and_a_queue_that_is_gone_ask_for_a_retry(file: Database) -
 
 def test_a_queue_that_forgets_ids_before_the_last_retry_does_not_start(file: Database) -> None:
     file.queue("orders")
-    with pytest.raises(InputError, match="'orders' of the webhook 'shop' remembers ids for 300 s"):
+    with pytest.raises(InputError, match="'orders' of webhook 'shop' remembers ids for 300 s"):
         during(file, lambda _url: None)
     file.queue("orders").configure(dedup_window_s=345_600)
     during(file, lambda _url: None)
@@ -296,9 +296,9 @@ def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_p
         (TEXT % 'secrets = ["a"]\ntolerance_s = 0', "tolerance_s is 0; expected a number of seconds above 0"),
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"striped"'), "signature is 'striped'; expected"),
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"none"'), "has secrets, which"),
-        ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"standard"'), "not Base64"),
-        ((TEXT % 'secrets = ["a"]').replace('"billing"', '"a/b"'), "the webhook's name is 'a/b'"),
-        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "mapping: Object contains unknown field `grup`"),
+        ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"standard"'), "expected Base64"),
+        ((TEXT % 'secrets = ["a"]').replace('"billing"', '"a/b"'), "name 'a/b': 1 to 200 letters"),
+        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "its mapping: Object contains unknown field `grup`"),
         ((TEXT % 'secrets = ["a"]').replace("body.data", "bodi.data"), "group is 'bodi.data.object.id'"),
         (2 * (TEXT % 'secrets = ["a"]'), "two [[webhooks]] have the name 'billing'; remove one"),
     ],

@@ -90,7 +90,7 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
             after ``grace_s``.
     """
     if until not in ("stopped", "empty"):
-        raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
+        raise InputError(f"until is {until!r}; expected 'stopped' or 'empty'")
     consumer = Consumer(
         queue,
         handler,
@@ -134,7 +134,7 @@ class Consumer(BackgroundLoop):
         on_error: OnError | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
-            raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
+            raise InputError(f"concurrency is {concurrency!r}; expected a number from 1 to {limits.RECEIVE_MESSAGES}")
         super().__init__("consumer", queue.name, grace_s, on_error)
         self.counts = ConsumedCounts()
         self._queue, self._concurrency = queue, concurrency

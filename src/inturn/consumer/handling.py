@@ -58,7 +58,7 @@ class HandlerCall:
             with processing(message):
                 is_acked = self._run(message)
         if self._open is not None and not is_acked:
-            raise HandlerError("the context manager of transaction= kept the handler's error to itself; let it through")
+            raise HandlerError("the context manager of transaction= suppressed the handler's error; let it propagate")
         return is_acked
 
     def _run(self, message: Message) -> bool:
@@ -76,7 +76,7 @@ class HandlerCall:
             returned = self._handler(message, own)
             if inspect.iscoroutine(returned):  # which would need a transaction for async code
                 returned.close()
-                raise HandlerError("the handler takes tx and returned a coroutine; define it as an `async def`")
+                raise HandlerError("the handler takes tx and returned a coroutine; define it with `async def`")
             self._end(self.loop.result_of(returned))
         return own.is_begun
 
@@ -86,7 +86,7 @@ class HandlerCall:
     def _end(self, result: Any) -> None:
         """Refuse a result: a handler that means something by it would wonder that the message is acknowledged."""
         if result is not None:
-            msg = f"the handler returned {described(result)}; it returns nothing, and an exception is a failed attempt"
+            msg = f"the handler returned {described(result)}; expected None, or an exception for a failed attempt"
             raise HandlerError(msg)
         reach("handled")
 

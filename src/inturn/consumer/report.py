@@ -11,7 +11,7 @@ from inturn.worker.background import LoopReport
 
 _LOG = EventLogger("consumer")
 _MESSAGE = "message %(sequence_number)s of group %(group)r of %(queue)r"
-_GIVEN_UP = "after %(attempts)s attempts, the last with %(error)s"
+_GIVEN_UP = "after %(attempts)s attempts, last error: %(error)s"
 
 
 class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
@@ -53,14 +53,16 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
         }
         said = handling.error or None
         if outcome == "lost":
-            text = f"the lease of {_MESSAGE} was over before it was settled, error: %(error)s"
+            text = f"the lease of {_MESSAGE} expired before the message was settled, error: %(error)s"
             _LOG.warning("lost_lease", self._queue, text, payload=said, **about)
         elif outcome == "retried":
-            text = f"the handler failed on {_MESSAGE} with %(error)s, attempt %(attempts)s; again in %(pause_s)s s"
+            text = (
+                f"the handler failed on {_MESSAGE} with %(error)s, attempt %(attempts)s; next attempt in %(pause_s)s s"
+            )
             _LOG.info("retry", self._queue, text, payload=said, pause_s=attempt.pause_s, **about)
         elif outcome == "parked":
-            text = f"group %(group)r of %(queue)r is parked: its message %(sequence_number)s is given up {_GIVEN_UP}"
+            text = f"group %(group)r of %(queue)r is parked: its message %(sequence_number)s was given up {_GIVEN_UP}"
             _LOG.warning("park", self._queue, text, payload=said, **about)
         else:
-            text = f"{_MESSAGE} is given up {_GIVEN_UP}, and %(outcome)s"
+            text = f"{_MESSAGE} was given up {_GIVEN_UP}; outcome: %(outcome)s"
             _LOG.warning("exhausted", self._queue, text, payload=said, outcome=outcome, **about)

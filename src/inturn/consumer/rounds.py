@@ -189,14 +189,14 @@ class Rounds:
         self._pauses_s = retry.pauses_s()
         settings = queue.info().settings
         if then not in ("park", "dead-letter"):
-            raise InputError(f"then is {then!r}; it is 'park' or 'dead-letter'")
+            raise InputError(f"then is {then!r}; expected 'park' or 'dead-letter'")
         if then == "dead-letter" and settings.dead_letter is None:
-            msg = f"then is 'dead-letter', and the queue {queue.name!r} has none; "
-            raise InputError(msg + "configure(dead_letter=…, max_receives=…) names one")
+            msg = f"then is 'dead-letter', but queue {queue.name!r} has no dead-letter queue; "
+            raise InputError(msg + "set one with configure(dead_letter=…, max_receives=…)")
         if then == "park" and settings.max_receives is not None and settings.max_receives <= retry.times:
             raise InputError(
-                f"{retry} would not end: the queue {queue.name!r} moves a message to {settings.dead_letter!r} after "
-                f"{settings.max_receives} receives; give fewer retries, or then='dead-letter'"
+                f"{retry} cannot be completed: queue {queue.name!r} moves a message to {settings.dead_letter!r} after "
+                f"{settings.max_receives} receives; use fewer retries, or then='dead-letter'"
             )
         self.lease_ms = max(settings.visibility_ms, limits.WORKER_LEASE_MS)
 

@@ -31,12 +31,12 @@ class ConsumerService(LoopService):
 
     def __init__(self, jobs: Sequence[ConsumerJob]) -> None:
         if not jobs:
-            raise InputError("there is nothing to consume: name a handler and a queue")
+            raise InputError("no consumers; specify a handler and a queue")
         places = [(job.database, job.queue) for job in jobs]
         twice = next((job for job in jobs if places.count((job.database, job.queue)) > 1), None)
         if twice is not None:  # each would get some of the messages, by chance
             raise InputError(
-                f"the queue {twice.queue!r} of {twice.database} is consumed twice; give one handler more concurrency"
+                f"queue {twice.queue!r} of {twice.database} has two consumers; use one with a higher concurrency"
             )
         self._jobs = jobs
         super().__init__([job.consumer for job in jobs])

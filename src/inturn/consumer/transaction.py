@@ -61,7 +61,7 @@ class HandlerTransaction:
     def run(self, command: Command[T]) -> T:
         """Run a command in this transaction; verbs do so when given ``tx=``."""
         if self._is_async:
-            msg = "an async handler awaits what it does with its transaction: await tx.execute.aio(…), and of a verb "
+            msg = "an async handler must await the operations of its transaction: await tx.execute.aio(…), "
             raise InputError(f"{msg}await queue.send.aio(…, tx=tx)")
         if self._begun is None:
             self._begun = self._new().__enter__()
@@ -79,7 +79,7 @@ class HandlerTransaction:
 
     def _new(self) -> Transaction:
         if self._is_over:
-            raise TransactionOver("the transaction is over: the handler that it was for has returned")
+            raise TransactionOver("the transaction has ended: its handler has returned")
         return Transaction(self._writer, cast("SqlStore", self._writer.store))
 
     def __enter__(self) -> Self:
@@ -112,7 +112,7 @@ def acknowledging(tx: object) -> Iterator[None]:
         HandlerError: if ``tx`` is no transaction of this database.
     """
     if tx is None:  # as a transaction of its own, it would be done whatever becomes of the caller's
-        raise HandlerError("the context manager of transaction= gives None; it gives what tx= accepts")
+        raise HandlerError("the context manager of transaction= returned None; expected a value that tx= accepts")
     try:
         yield
     except LeaseExpired as error:

@@ -23,5 +23,5 @@ def text_at(output: Any, path: str, what: str) -> str:
     """
     value = value_at(output, path)
     if value is None:
-        raise DeliveryRefused(f"the output {output!r:.200} has no {path!r}, which is its {what}; emit it")
+        raise DeliveryRefused(f"output {output!r:.200} has no field {path!r}, which is the {what}; emit that field")
     return value if isinstance(value, str) else group_text(value)

@@ -54,9 +54,9 @@ class http:  # noqa: N801 - it is called as a function is
         denied_s: float = limits.DELIVER_DENIED_S,
     ) -> None:
         if not url.startswith(("http://", "https://")):
-            raise InputError(f"the url is {shown(url)!r}; it begins with https:// or http://")
+            raise InputError(f"url is {shown(url)!r}; expected an address that begins with https:// or http://")
         if not denied_s >= 0:
-            raise InputError(f"denied_s is {denied_s!r}; it is a number of seconds, 0 or more")
+            raise InputError(f"denied_s is {denied_s!r}; expected a number of seconds, 0 or more")
         self._denied_s, self._denied_since = denied_s, dict[str, float]()  # by effect id
         self._url, self._headers, self._timeout_s = url, dict(headers or {}), timeout_s
         self._secrets = [_key(each) for each in ([secret] if isinstance(secret, str) else secret)]
@@ -142,5 +142,5 @@ def _key(secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise InputError("the secret is not valid; it is whsec_ and base64, as Standard Webhooks has it")
+        raise InputError("the secret is not valid; expected whsec_ and base64 (Standard Webhooks)")
     return key

@@ -73,7 +73,7 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
             exchange = await self._opened()
             await exchange.publish(message, routing_key, mandatory=True, timeout=limits.DELIVER_TIMEOUT_S)
         except exceptions.PublishError as error:
-            raise DeliveryRefused(f"{what}: no queue takes it ({error}); bind one") from error
+            raise DeliveryRefused(f"{what}: no queue receives the message ({error}); bind one") from error
         except (
             exceptions.ChannelNotFoundEntity,
             exceptions.ChannelAccessRefused,
@@ -82,7 +82,7 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
             await self._disconnect()
             raise DeliveryRefused(f"{what}: {error}") from error
         except exceptions.DeliveryError as error:  # a negative confirm: such as of a queue that is full
-            raise DeliveryError(f"{what}: the broker did not take it ({error})") from error
+            raise DeliveryError(f"{what}: the broker did not accept the message ({error})") from error
         except Exception as error:
             await self._disconnect()
             raise DeliveryError(without_password(f"{what}: {error!r}", self._url)) from error

@@ -30,7 +30,9 @@ class sqs:  # noqa: N801 - it is called as a function is
             raise SetupError(f"for SQS boto3 is needed: pip install 'inturn[sqs]' ({error})") from error
         self._is_fifo = queue_url.endswith(".fifo")
         if self._is_fifo and group is None:
-            raise InputError(f"{queue_url!r} is a FIFO queue; group= says which field of the output is the group")
+            raise InputError(
+                f"{queue_url!r} is a FIFO queue; set group= to the path of the output field that is the group"
+            )
         self._url, self._group = queue_url, group
         self._client = boto3.client("sqs", **options)
 

@@ -45,7 +45,7 @@ class table:  # noqa: N801 - it is called as a function is
     def __init__(self, database: str, name: str, columns: Mapping[str, str] | None = None) -> None:
         self.database, self._columns = checked_target(database), dict(columns or {"output": ""})
         if "effect_id" in self._columns:
-            raise InputError("columns has 'effect_id'; that column has the effect id, so leave it out")
+            raise InputError("columns contains 'effect_id', which inturn fills itself; remove it")
         if is_address(database) and find_spec("psycopg") is None:
             raise SetupError("for PostgreSQL psycopg is needed: pip install 'inturn[postgres]'")
         names = ", ".join(map(_quoted, ("effect_id", *self._columns)))

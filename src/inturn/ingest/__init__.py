@@ -1,4 +1,4 @@
-"""Ways in: the records of a source become messages of a queue, each once, in order.
+"""Ingest: the records of a source become messages of a queue, each once, in order.
 
 with inturn.open("shop.db") as db:
     Ingest(FolderSource("events/"), db.queue("payments"), MessageMapping(group="body.account"), name="events").run()

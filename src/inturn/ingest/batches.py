@@ -14,7 +14,7 @@ from inturn.ingest.source import SourceRecord
 from inturn.store.sources import RejectedRecord
 
 _BYTES: Final = (bytes, NoneType)
-_EXPECTED: Final = "it is bytes or None, as the source has to give them"
+_EXPECTED: Final = "expected bytes or None from the source"
 
 
 @dataclass(slots=True)
@@ -47,11 +47,10 @@ def check_pace(batch: int, batch_bytes: int, lease_s: float) -> None:
     """
     for setting, given in (("batch", batch), ("batch_bytes", batch_bytes)):
         if not isinstance(given, int) or given < 1:
-            raise InputError(f"{setting} is {given!r}; it is a whole number above 0")
+            raise InputError(f"{setting} is {given!r}; expected a whole number above 0")
     least_s, most_s = source_limits.INGEST_LEASE_AT_LEAST_S, source_limits.INGEST_LEASE_AT_MOST_S
     if isinstance(lease_s, bool) or not isinstance(lease_s, int | float) or not least_s <= lease_s <= most_s:
-        expected = f"it is a number of seconds, at least {least_s:g} and at most {most_s:,.0f}"
-        raise InputError(f"lease_s is {lease_s!r}; {expected}")
+        raise InputError(f"lease_s is {lease_s!r}; expected a number of seconds from {least_s:g} to {most_s:,.0f}")
 
 
 def batches_of(

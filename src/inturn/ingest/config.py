@@ -54,7 +54,7 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         if given.pop("preset") == "debezium":
             return DebeziumMapping(**given)
         if given.pop("flat"):
-            raise InputError('flat is true without a preset; only preset = "debezium" has it')
+            raise InputError('flat = true needs preset = "debezium"; set it, or remove flat')
         return MessageMapping(**given)
 
 
@@ -224,7 +224,9 @@ class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
         """Return the source."""
         url = self.url or os.environ.get("INTURN_RABBITMQ_URL")
         if url is None:
-            raise InputError(f"{self.name}: there is no url; give it here or in INTURN_RABBITMQ_URL")
+            raise InputError(
+                f"source {self.name!r} has no url; set url or the environment variable INTURN_RABBITMQ_URL"
+            )
         return RabbitSource(url, self.from_queue, prefetch=self.prefetch)
 
 
@@ -277,16 +279,16 @@ def read(path: Path) -> IngestConfig:
     """
     if is_of_server(path):
         raise InputError(
-            f"{path}: this is the file of a server; run it with inturn serve --config, or write [[sources]] instead"
+            f"{path} is a server configuration; run it with 'inturn serve --config', or define [[sources]] instead"
         )
     config = read_toml(path, IngestConfig)
     names = [(each.name, each.queue.rpartition("#")[0]) for each in config.sources]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"{path}: the source {twice[0]!r} is there twice; give each a name of its own")
+        raise InputError(f"{path}: source {twice[0]!r} is defined twice; give each source its own name")
     for each in config.sources:
         try:
             each.check()
         except InputError as error:
-            raise InputError(f"{path}: the source {each.name!r}: {error}") from error
+            raise InputError(f"{path}: source {each.name!r}: {error}") from error
     return config

@@ -114,7 +114,7 @@ class SourceControl:
         except QueueFull as error:
             left = len(places) - sum(done)
             raise QueueFull(
-                f"{error}; {counted(done.sent, 'record')} sent before, {left:,} left: make room, then run it again"
+                f"{error}; {counted(done.sent, 'record')} already sent, {left:,} left: make room, then resend again"
             ) from error
         return done
 
@@ -192,7 +192,9 @@ class SourceControl:
 
     def _check(self, intake: IntakeRule) -> None:
         if intake.name != self._name:
-            raise InputError(f"the rule is of the source {intake.name!r}; this is {self._name!r}")
+            raise InputError(
+                f"the intake rule belongs to source {intake.name!r}; pass the rule of source {self._name!r}"
+            )
 
     def moved(self) -> Iterator[MovedRecord]:
         """Yield the messages that wait, since their group came from another partition before, in order."""
@@ -226,7 +228,7 @@ class SourceControl:
         """
         waiting = self._ask(lambda store, _now_ms: store.sources.moved_groups(self._name))
         if unknown := sorted(set(groups) - set(waiting)):
-            raise InputError(f"nothing of group {unknown[0]!r} waits in source {self._name!r}")
+            raise InputError(f"source {self._name!r} has no waiting messages of group {unknown[0]!r}")
         count, too_large = 0, list[str]()
         for group in groups or waiting:
             try:
@@ -234,11 +236,11 @@ class SourceControl:
             except _NeverFits as error:
                 too_large.append(str(error))
             except QueueFull as error:
-                before = f"{counted(count, 'message')} sent before"
-                raise QueueFull(f"{error}; {before}: make room, then run it again") from error
+                before = f"{counted(count, 'message')} already sent"
+                raise QueueFull(f"{error}; {before}: make room, then accept again") from error
         if too_large:
-            more = f"; {len(too_large) - 1:,} more groups like it" if len(too_large) > 1 else ""
-            raise InputError(f"{too_large[0]}{more}; {counted(count, 'message')} of other groups sent")
+            more = f"; {len(too_large) - 1:,} more groups have the same problem" if len(too_large) > 1 else ""
+            raise InputError(f"{too_large[0]}{more}; sent {counted(count, 'message')} of other groups")
         return count
 
     def _accept(self, group: str, store: SqlStore, now_ms: int) -> int:
@@ -252,9 +254,9 @@ class SourceControl:
         if most is not None and len(sent) > most:
             # In parts, records that come meanwhile from either partition would be sent between them.
             raise _NeverFits(
-                f"{len(sent):,} messages of group {group!r} wait, which are sent at once, and the queue {queue.name!r} "
-                f"has max_depth={most}: raise it to {queue.depth + len(sent)} until they are accepted, such as by "
-                "'inturn queue configure'"
+                f"group {group!r} has {len(sent):,} waiting messages, which must be sent in one transaction, but queue "
+                f"{queue.name!r} has max_depth={most}; raise it to {queue.depth + len(sent)} with 'inturn queue "
+                "configure' until they are accepted"
             )
         store.sources.move_homes(self._name, first.partition, {group: first.position})
         store.sources.remove_moved([each.number for each in sent])
@@ -297,7 +299,7 @@ class SourceControl:
             if missing or not known:
                 there = ", ".join(each.name for each in known) or "none"
                 what = f"partition {missing[0]!r}" if missing else "partition"
-                raise InputError(f"source {self._name!r} has no {what}; there are: {there}")
+                raise InputError(f"source {self._name!r} has no {what}; existing partitions: {there}")
             count = 0
             for each in known:
                 changed = change(each)

@@ -45,7 +45,10 @@ An ``scn`` alone does not say it: one transaction may change a row several times
 """
 
 _CHANGES: Final = frozenset("cudr")
-_OTHERS: Final = {"t": "a truncate (op t) belongs to no row", "m": "a logical message (op m) belongs to no row"}
+_OTHERS: Final = {
+    "t": "a truncate event (op t) is not a change of a row",
+    "m": "a logical message (op m) is not a change of a row",
+}
 _ADDED: Final = "__"
 """The prefix of the fields that a flattened event has beside those of its row."""
 _OF_SOURCE: Final = "source_"
@@ -90,10 +93,10 @@ class DebeziumMapping(MessageMapping):
         for name in ("group", "revision", "id"):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str) and path):
-                raise InputError(f"{name} is {path!r}; it is the path to a field")
+                raise InputError(f"{name} is {path!r}; expected the path of a field")
         check_attributes(self.attributes)
         if (self.body, self.format, self.ranks) != ("body", "json", None):
-            raise InputError("body, format and ranks of a Debezium mapping are given; leave them out")
+            raise InputError("a Debezium mapping sets body, format and ranks itself; remove them")
 
     @property
     @override
@@ -111,7 +114,7 @@ class DebeziumMapping(MessageMapping):
             self._check_tombstone()
             return None
         if len(record.body) > limits.BODY_BYTES:
-            raise Unmappable(f"the body has {len(record.body):,} bytes; {limits.BODY_BYTES:,} fit")
+            raise Unmappable(f"the body has {len(record.body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
         whole = decoded("body", record.body)
         event = _payload(whole)
         if event is None:
@@ -131,18 +134,20 @@ class DebeziumMapping(MessageMapping):
         """Refuse a record without a body if it may be a delete."""
         if self.flat and not self.ignore_empty:
             raise Unmappable(
-                "the record has no body: a delete, or the tombstone behind one; let the connector keep deletes as rows "
-                "(delete.tombstone.handling.mode=rewrite), and say ignore_empty if these are tombstones"
+                "the record has no body: it is a delete, or the tombstone after one; configure the connector to keep "
+                "deletes as rows (delete.tombstone.handling.mode=rewrite), then set ignore_empty to skip tombstones"
             )
 
     def _row_group(self, source: dict[str, Any], key: bytes | None) -> str:
         """Return the name of a row: its table and its key."""
         if key is None:
-            raise Unmappable("the record has no key: its table has none; give group= a field of the row")
+            raise Unmappable(
+                "the record has no key, since its table has no primary key; set group to a field of the row"
+            )
         table = [source[name] for name in _TABLE if isinstance(source.get(name), str)]
         if self.flat and not table:
             raise Unmappable(
-                "the row does not say its table; let the connector add it (add.fields=db,table), or give group="
+                "the row does not name its table; configure the connector to add it (add.fields=db,table), or set group"
             )
         return checked("group", f"{'.'.join(table)}/{_JSON.encode(_payload(decoded('key', key))).decode()}")
 
@@ -150,7 +155,7 @@ class DebeziumMapping(MessageMapping):
         path = self.group or ""
         value = value_at(event if self.flat else event.get("after") or event.get("before"), path)
         if value is None:
-            raise Unmappable(f"the row has no {path}; a delete has it only with REPLICA IDENTITY FULL")
+            raise Unmappable(f"the row has no field {path}; a delete event has it only with REPLICA IDENTITY FULL")
         return name_of("group", value)
 
     def _revision(self, record: SourceRecord, event: dict[str, Any], source: Mapping[str, Any]) -> int | None:
@@ -181,10 +186,12 @@ def position_of(source: Mapping[str, Any]) -> int | None:
         return seconds << 32 | _number("ord", source["ord"], 2**32 - 1)
     file = source.get("file")
     if file is None:
-        raise Unmappable(f"the position of connector {source.get('connector')!r} is not known; give revision= a path")
+        raise Unmappable(
+            f"unknown log position of connector {source.get('connector')!r}; set revision to the path of a field"
+        )
     number = re.search(r"\.([0-9]{1,9})$", file) if isinstance(file, str) else None
     if number is None:
-        raise Unmappable(f"the file is {file!r}; it ends with a dot and a number")
+        raise Unmappable(f"the file is {file!r}; expected a name that ends with a dot and a number")
     packed = _number("file number", int(number[1]), 2**19 - 1) << 44
     return packed | _number("pos", source.get("pos"), 2**32 - 1) << 12 | _number("row", source.get("row"), 2**12 - 1)
 
@@ -210,7 +217,7 @@ def sequence_of(source: Mapping[str, Any]) -> LogSequence:
     text = source.get("sequence")
     found = decoded("sequence", text) if isinstance(text, str) else None
     if not isinstance(found, list) or len(found) != 2:
-        raise Unmappable(f"the sequence is {text!r}; it is a text that holds a JSON array of two positions")
+        raise Unmappable(f"the sequence is {text!r}; expected a text that holds a JSON array of two positions")
     return LogSequence(*(None if each is None else _number("sequence", each, 2**64 - 1) for each in found))
 
 
@@ -249,7 +256,7 @@ def _added(row: Any) -> dict[str, Any]:
     source = {name: value for name, value in added.items() if name != "ts_ms"} | named
     op = source.get("op", "c")
     if not isinstance(op, str) or op not in _CHANGES:
-        raise Unmappable(f"the op is {op!r:.100}; it is c, u, d or r")
+        raise Unmappable(f"the op is {op!r:.100}; expected c, u, d or r")
     return source
 
 
@@ -260,12 +267,12 @@ def _check_change(event: Any) -> None:
     op = event.get("op")
     if not isinstance(op, str):
         if "ddl" in event:
-            raise Unmappable("a change of the schema (ddl) belongs to no row")
+            raise Unmappable("a schema change (ddl) is not a change of a row")
         if event.get("status") in ("BEGIN", "END"):
-            raise Unmappable("a marker of a transaction belongs to no row")
-        raise Unmappable("the event has no op: a heartbeat, a flattened event (say flat), or no event of Debezium")
+            raise Unmappable("a transaction marker is not a change of a row")
+        raise Unmappable("the event has no op: it is a heartbeat, a flattened event (set flat) or not a Debezium event")
     if op not in _CHANGES:
-        raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; it is c, u, d or r"))
+        raise Unmappable(_OTHERS.get(op, f"the op is {op!r}; expected c, u, d or r"))
 
 
 def _payload(value: Any) -> Any:
@@ -279,5 +286,5 @@ def _number(what: str, value: Any, most: int) -> int:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
         value = int(value) if len(value) < 25 else -1
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Unmappable(f"the {what} is {value!r:.100}; it is a whole number from 0 to {most}")
+        raise Unmappable(f"the {what} is {value!r:.100}; expected a whole number from 0 to {most}")
     return value

@@ -15,8 +15,8 @@ from inturn.store.sources import SourceStore
 _log = logging.getLogger("inturn.ingest")
 
 _LOSS = (
-    "it was removed before it was read to its end, or renamed to a name that is not read; it goes on if it comes back, "
-    "and `inturn ingest seek`, with --partition, ends this notice"
+    "it was removed before it was read to its end, or renamed to a name that is not read; reading continues if it "
+    "comes back, and `inturn ingest seek` with --partition clears this notice"
 )
 
 

@@ -1,7 +1,7 @@
-"""The host of a source: it makes its records messages of a queue, each once, in the order of its partition.
+"""The host of a source: it turns records into messages of a queue, each once, in the order of their partition.
 
-One transaction holds the messages of a batch and the new positions of their partitions, and is refused for partitions
-that another instance has claimed. The source hears of it after the commit. So whatever dies, nothing is lost or sent
+One transaction writes the messages of a batch and the new positions of their partitions; partitions that another
+instance has claimed are left out. The source is notified after the commit. So no crash loses a record or sends it
 twice: an inbox with fencing, as in Kafka Connect's exactly-once sources (KIP-618).
 """
 
@@ -41,7 +41,7 @@ class IngestCounts(NamedTuple):
     Attributes:
         received: records that became messages.
         rejected: records that were rejected.
-        ignored: records that the mapping passes over, and those that came again, known by their id.
+        ignored: records that the mapping skips, and repeated records, recognized by their id.
         moved: messages that wait for a decision, since their group came from another partition before.
     """
 
@@ -61,25 +61,25 @@ class Ingest:
         source: the source.
         queue: the queue.
         mapping: how a record becomes a message.
-        name: the name under which positions are kept; one source in one database.
-        instance: the name of this instance, which no other has; None: made from host, process and a random id.
+        name: the name under which positions are stored, unique within the database.
+        instance: a unique name of this instance; None: built from host, process and a random id.
         batch: the maximum number of records in one transaction.
-        batch_bytes: the maximum size of these records, in bytes; a larger record is taken alone.
-        lease_s: how long the others wait for this instance if it dies, in seconds.
-        once: whether the records of a source without positions are known by an id, so that none is sent twice. False:
-            records that come again after a crash are sent again, "at least once".
-        on_move: what becomes of a group whose records come from another partition than before. ``park``: its messages
-            wait until :meth:`SourceControl.accept`; ``follow``: it goes on there; ``ignore``: nobody looks, which costs
-            nothing. None: ``park`` if the mapping's revision is the position, else ``ignore``.
+        batch_bytes: the maximum size of these records, in bytes; a larger record is sent alone.
+        lease_s: how long the other instances wait for this one if it dies, in seconds.
+        once: whether the records of a source without positions are recognized by an id, so that none is sent twice.
+            False: records that are redelivered after a crash are sent again, "at least once".
+        on_move: the treatment of a group whose records arrive from another partition than before. ``park``: its
+            messages wait until :meth:`SourceControl.accept`; ``follow``: it continues there; ``ignore``: no check, at
+            no cost. None: ``park`` if the mapping's revision is the position, else ``ignore``.
         decode: the step that makes records readable for the mapping, such as :class:`SchemaRegistry`; None: none.
-        max_rejected: the number of rejected records that are kept. Beyond it, the source waits if it has no other copy
-            of them, as for a full queue; those of a source that has them still are counted and dropped.
+        max_rejected: the maximum number of stored rejected records. Beyond it, a source whose records have no other
+            copy waits, as for a full queue; another source counts and drops further ones.
         max_rejected_bytes: the same for their size, in bytes.
 
     Attributes:
         intake: the rule by which records become messages, for :meth:`SourceControl.resend`.
         counts: the counts of the current run.
-        report: whether it is read; the trouble of the source, the queue or the database, while there is some.
+        report: whether the source is being read, and the current trouble of the source, the queue or the database.
 
     Raises:
         InputError: if a name or number is not valid, or ``once`` is asked of a source without positions, and the
@@ -127,7 +127,7 @@ class Ingest:
         """Start reading, in a thread of its own.
 
         Raises:
-            NoSuchQueue, InputError, SetupError: as :meth:`run`, if the first attempt says so.
+            NoSuchQueue, InputError, SetupError: as :meth:`run`, if the first attempt fails so.
         """
         self._thread = threading.Thread(target=self._guarded, name=f"inturn-ingest-{self._name}", daemon=True)
         self._thread.start()
@@ -146,27 +146,27 @@ class Ingest:
             raise self._error
 
     def stop_soon(self) -> None:
-        """Read no more; ``run`` returns once the current batch is committed."""
+        """Stop reading; ``run`` returns once the current batch is committed."""
         self._stopping.set()
 
     def run(self, *, until: Literal["stopped", "caught up"] = "stopped") -> IngestCounts:
-        """Read until stopped, or until the source has nothing more.
+        """Read until stopped, or until the source has no more records.
 
-        Errors of the source, its decoder and the database are waited out with growing pauses, also when it begins. A
-        run that is only to catch up ends with the error if it cannot begin, or if nothing has gone on while the pauses
-        grew to their longest, for about a minute: wrong credentials do not mend themselves. A full queue takes what it
-        has room for; the rest waits, also with ``caught up``, since its worker may run beside: the log and
-        :attr:`trouble` say so at once. ``caught up`` also waits for the lease of an instance that has partitions, in
-        case it died, and takes them over.
+        Errors of the source, its decoder and the database are retried with growing pauses, also at the start. A run
+        with ``caught up`` ends with the error if it cannot start, or if it makes no progress while the pauses grow to
+        their longest, for about a minute: wrong credentials do not mend themselves. A full queue takes as many messages
+        as it has room for; the rest waits, also with ``caught up``, since a worker may be running: the log and
+        :attr:`trouble` report it at once. ``caught up`` also waits for the leases of other instances, in case they
+        died, and takes their partitions over.
 
         Raises:
             NoSuchQueue: if the queue was deleted.
-            InputError, SetupError: if the source can never work as it is, such as without an extra.
-            Exception: if it is to catch up: SourceError or StoreError if the source or the database is down when it
-                begins, and any error that lasts for a minute.
+            InputError, SetupError: if the source cannot work as configured, such as without an extra.
+            Exception: with ``caught up``: SourceError or StoreError if the source or the database is unavailable at the
+                start, and any error that lasts for a minute.
         """
         if until not in ("stopped", "caught up"):
-            raise InputError(f"until is {until!r}; it is 'stopped' or 'caught up'")
+            raise InputError(f"until is {until!r}; expected 'stopped' or 'caught up'")
         self.counts = IngestCounts()
         pause_s, idle_since = source_limits.INGEST_PAUSE_S, None
         self._begun.clear()
@@ -204,13 +204,13 @@ class Ingest:
 
     @property
     def trouble(self) -> str:
-        """The error of the source or database that is waited out, or a full queue, or a standstill; empty: none."""
+        """The current error of the source or database, or a full queue, or a standstill; empty: none."""
         return self.report.trouble
 
     def _guarded(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # noqa: BLE001 - told by who waits for this
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for this
             self._error = error
         finally:
             self._begun.set()
@@ -218,7 +218,7 @@ class Ingest:
     # --- one round ---
 
     def _round(self) -> bool:
-        """Read and commit once; return whether there was anything, or may be at once."""
+        """Read and commit once; return whether there were records, or may be some at once."""
         self._leases.look_if_due()
         self._begun.set()
         if not self._leases.epochs:
@@ -245,7 +245,7 @@ class Ingest:
     def _take(self, records: Sequence[SourceRecord]) -> int:
         """Commit as many of the records as the queue has room for; return how many, 0 if stopped before there was room.
 
-        Nobody looks for partitions meanwhile: one that is closed and opened again would give these records again.
+        Partitions are not refreshed meanwhile: one that is closed and reopened would return these records again.
         """
         while True:
             count = min(self._fits, len(records))
@@ -266,9 +266,9 @@ class Ingest:
                 return count
 
     def _note(self, error: QueueFull | RejectedFull | None) -> None:
-        """Note why nothing is committed; None: it goes on.
+        """Note why nothing is committed; None: commits continue.
 
-        The others are told of an error at once, and of a full queue with the next lease: it may fill every moment.
+        An error is published to the other instances at once, a full queue with the next lease: it may change often.
         """
         before = self.report.error
         if error is None:
@@ -298,7 +298,7 @@ class Ingest:
     def _commit(self, batches: Sequence[IngestBatch], store: SqlStore, now_ms: int) -> dict[str, IngestBatch]:
         """Write the messages, the rejected records and the positions; return what was written, by partition.
 
-        Partitions that are not ours are left out.
+        Partitions that this instance does not own are left out.
         """
         committed, drafts = dict[str, IngestBatch](), list[Draft]()
         for each in batches:

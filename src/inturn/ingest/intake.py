@@ -87,5 +87,5 @@ class IntakeRule(NamedTuple):
         to = queue_of(store, self.queue)
         most = to.settings.max_depth
         if most is not None and len(drafts) > most:
-            raise QueueFull(f"the queue {to.name!r} has room for {most:,} messages at most")
+            raise QueueFull(f"queue {to.name!r} holds at most {most:,} messages; {len(drafts):,} at once do not fit")
         return store.send(to, drafts, now_ms)

@@ -40,8 +40,8 @@ def identified(source: Source | type[Source], mapping: MessageMapping, *, once: 
         return replace(mapping, id=source.usual_id)
     if mapping.revision is None and once:
         raise InputError(
-            "the source has no positions, so a record that comes again is known by its id alone, and the mapping has "
-            "none; add one, such as id = 'headers.message-id', or a revision, or say once = false"
+            "the source has no positions, so a repeated record is recognized by an id alone, but the mapping has "
+            "neither id nor revision; set id, such as id = 'headers.message-id', or revision, or set once = false"
         )
     return mapping
 
@@ -77,7 +77,7 @@ def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[NewDra
 
 def conflict_reason(id_: str) -> str:
     """Return why a record is rejected whose id another message has."""
-    return f"the id {quoted(id_)} was used before, for another message"
+    return f"the id {quoted(id_)} was already used for another message"
 
 
 def _digest(draft: Draft) -> str:

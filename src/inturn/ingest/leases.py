@@ -87,8 +87,8 @@ class PartitionLeases:
         for name in names:
             if not isinstance(name, str) or storable(name) != name:
                 raise InputError(
-                    f"the source {self._name!r} has a partition {name!r}; give it a name that is a text without NUL "
-                    "and without half surrogate pairs"
+                    f"source {self._name!r} has a partition with the invalid name {name!r}: expected a text without "
+                    "NUL and without unpaired surrogates"
                 )
         incarnations = {name: self._source.incarnation(name) for name in names}
         lags, done = self._lags(), self._done()
@@ -96,7 +96,7 @@ class PartitionLeases:
         self._next_look_s = time.monotonic() + self._lease_s / 3
         for name in [name for name, epoch in self.epochs.items() if name not in mine or mine[name].epoch != epoch]:
             if name not in incarnations:
-                _log.warning("source %s: partition %s is not there, or cannot be read now", self._name, name)
+                _log.warning("source %s: partition %s does not exist or cannot be read now", self._name, name)
             self.close(name)
         begun = [name for name in mine if name not in self.epochs]
         for name in begun:
@@ -221,8 +221,8 @@ class PartitionLeases:
         rows = {row.name: row for row in sources.locked_partitions(self._name)}
         if not rows and sources.rejected_total(self._name).records:
             raise InputError(
-                f"the database keeps rejected requests of a webhook {self._name!r}, and the source would share them: "
-                "give one of them another name, or resend or purge the requests first if the webhook is no more"
+                f"the database stores rejected requests of a webhook {self._name!r}, which the source would share: "
+                "rename the webhook or the source, or resend or purge the requests if the webhook no longer exists"
             )
         now = self._source.compared({name: self._known(row, now_ms) for name, row in rows.items()}, incarnations)
         self._rename(sources, rows, now)
@@ -264,7 +264,7 @@ class PartitionLeases:
         for name in touched:
             sources.remove(self._name, name)
         for earlier, name in names.items():
-            _log.info("source %s: partition %s was %s before", self._name, name, earlier)
+            _log.info("source %s: partition %s was previously named %s", self._name, name, earlier)
             rows[name] = touched[earlier]._replace(name=name, owner=None, epoch=epoch)
         for name in touched.keys() & now.keys() - rows.keys():
             rows[name] = SourcePartition(name, epoch=epoch)

@@ -20,11 +20,11 @@ _JSON: Final = Content.JSON
 _decode: Final = msgspec.json.Decoder().decode
 _DIGITS: Final = 20  # of 64 bits, with a sign; int() refuses a text of thousands
 _UNSHOWN: Final = (InputError, RecursionError, UnicodeError)
-"""Errors of a value that cannot be shown: what could just be decoded may be too deep, or have half a surrogate pair."""
+"""Errors of encoding a decoded value: it may be nested too deep, or contain an unpaired surrogate."""
 
 
 class Unmappable(InputError):
-    """A record that cannot become a message; the text says why, cut, with escapes for what no database holds."""
+    """A record that cannot become a message; the text is the reason, shortened, with unstorable characters escaped."""
 
     def __init__(self, text: str) -> None:
         shown = text[: source_limits.REASON_LENGTH].encode("utf-8", "backslashreplace").decode()
@@ -35,20 +35,20 @@ class Unmappable(InputError):
 class MessageMapping:
     """A rule that makes messages of records. Each field is a path into the record.
 
-    A path begins with ``key``, ``headers``, ``body``, ``partition``, ``position`` or ``time``. What follows is a field
-    of the JSON that this part holds: ``body.after.account_id``, ``key.id``, ``headers.version``. Without a field,
+    A path begins with ``key``, ``headers``, ``body``, ``partition``, ``position`` or ``time``. The rest names a field
+    of the JSON in that part: ``body.after.account_id``, ``key.id``, ``headers.version``. Without a field,
     ``key`` and a header are texts.
 
     Args:
         group: the message's group; None: no group.
         revision: its revision, a whole number, also as text.
         ranks: the numbers of revisions that are words: ``{"draft": 1, "open": 2, "paid": 3}``.
-        id: its deduplication id. None: none; each record of a source becomes a message once all the same.
-        body: its body. ``body`` alone is the record's body as it came.
-        format: ``json``: a body must be JSON; ``text``: it must be UTF-8; ``bytes``: it may be anything.
-        ignore_empty: whether records without a body, such as tombstones, are passed over; otherwise they are rejected.
-        attributes: its attributes, a path for the name of each: ``{"trace": "headers.traceparent", "at": "time"}``. One
-            that a record does not have is left out.
+        id: its deduplication id; None: no id, and a record still becomes a message only once.
+        body: its body; ``body`` alone is the record's body unchanged.
+        format: the format of bodies: ``json``, ``text`` (UTF-8) or ``bytes``.
+        ignore_empty: whether to skip records without a body, such as tombstones; otherwise they are rejected.
+        attributes: its attributes, as paths by attribute name: ``{"trace": "headers.traceparent", "at": "time"}``. An
+            attribute that a record lacks is left out.
     """
 
     group: str | None = "key"
@@ -64,10 +64,10 @@ class MessageMapping:
         for name in ("group", "revision", "id", "body"):
             path = getattr(self, name)
             if path is not None and (not isinstance(path, str) or parts(path)[0] not in _ROOTS):
-                raise InputError(f"{name} is {path!r}; it is a path that begins with {', '.join(_ROOTS)}")
+                raise InputError(f"{name} is {path!r}; expected a path that begins with {', '.join(_ROOTS)}")
         check_attributes(self.attributes)
         if self.format not in ("json", "text", "bytes"):
-            raise InputError(f"format is {self.format!r}; it is 'json', 'text' or 'bytes'")
+            raise InputError(f"format is {self.format!r}; expected 'json', 'text' or 'bytes'")
         if self.format != "json" and any(path and path.startswith("body.") for path in self._paths):
             raise InputError(f"a path into the body needs format='json', not {self.format!r}")
 
@@ -96,7 +96,7 @@ class MessageMapping:
                     return None
                 raise Unmappable("the record has no body")
             if len(data) > limits.BODY_BYTES:
-                raise Unmappable(f"the body has {len(data):,} bytes; {limits.BODY_BYTES:,} fit")
+                raise Unmappable(f"the body has {len(data):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
             value = decoded("body", data) if as_json else None
             text: str | bytes
             try:
@@ -127,7 +127,9 @@ def check_attributes(paths: Mapping[str, str] | None) -> None:
     """
     for name, path in (paths or {}).items():
         if not isinstance(name, str) or not isinstance(path, str) or parts(path)[0] not in _ROOTS:
-            raise InputError(f"the attribute {name!r} is {path!r}; it is a path that begins with {', '.join(_ROOTS)}")
+            raise InputError(
+                f"the attribute {name!r} is {path!r}; expected a path that begins with {', '.join(_ROOTS)}"
+            )
 
 
 def with_attributes(
@@ -151,7 +153,9 @@ def with_attributes(
             raise Unmappable(str(error)) from error
         size = len(found) + len(made.body.encode() if isinstance(made.body, str) else made.body)
         if size > limits.BODY_BYTES:
-            raise Unmappable(f"the body with its attributes has {size:,} bytes; {limits.BODY_BYTES:,} fit")
+            raise Unmappable(
+                f"the body with its attributes has {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed"
+            )
         return made._replace(attributes=found.decode())
 
     return draft
@@ -229,10 +233,10 @@ def _part(what: str, data: bytes | str | None, within: str) -> Any:
 
 
 def decoded(what: str, data: bytes | str) -> Any:
-    """Return the value of JSON.
+    """Decode JSON; ``what`` names it in the error.
 
     Raises:
-        Unmappable: if it is none; ``what`` names it.
+        Unmappable: if it is not JSON.
     """
     try:
         return _decode(data)
@@ -261,12 +265,12 @@ def name_of(what: str, value: Any) -> str:
 def _revision(value: Any, ranks: Mapping[str, int] | None) -> int:
     if ranks is not None:
         if not isinstance(value, str) or value not in ranks:
-            raise Unmappable(f"the revision is {value!r:.100}; it is one of {', '.join(ranks)}")
+            raise Unmappable(f"the revision is {value!r:.100}; expected one of {', '.join(ranks)}")
         value = ranks[value]
     if type(value) is int and -limits.REVISION <= value <= limits.REVISION:  # as nearly always
         return value
     if isinstance(value, str) and len(value) <= _DIGITS and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
-        raise Unmappable(f"the revision is {value!r:.100}; it is a whole number of at most 64 bits")
+        raise Unmappable(f"the revision is {value!r:.100}; expected a whole number of at most 64 bits")
     return value

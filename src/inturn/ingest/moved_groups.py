@@ -33,7 +33,7 @@ def checked_on_move(on_move: OnMove | None, mapping: MessageMapping) -> OnMove:
     if on_move is None:
         return "park" if mapping.revision == "position" and mapping.group != "partition" else "ignore"
     if on_move not in _CHOICES:
-        raise InputError(f"on_move is {on_move!r}; it is {', '.join(map(repr, _CHOICES))}")
+        raise InputError(f"on_move is {on_move!r}; expected one of {', '.join(map(repr, _CHOICES))}")
     return on_move
 
 
@@ -50,9 +50,9 @@ def without_moved(
     if not away:
         return batch
     group, home = next(iter(away.items()))
-    text = "source %s: %d groups moved; such as %s, which was in partition %s since %s, and came from %s at %s: %s"
+    text = "source %s: %d groups moved, such as %s, in partition %s since position %s, now in %s at position %s: %s"
     places = home.partition, home.position, batch.partition, positions[group]
-    becomes = "they wait" if on_move == "park" else "they go on there"
+    becomes = "their messages wait for acceptance" if on_move == "park" else "they continue there"
     _log.warning(text, source, len(away), quoted(group), *places, becomes)
     if on_move == "follow":
         store.move_homes(source, batch.partition, {group: positions[group] for group in away})

@@ -67,12 +67,12 @@ def outbox(tx: "Transaction", table: str = "outbox") -> "NumberedOutbox":
         InputError: if the table's name is not valid, or ``tx`` is no connection of a known kind in a transaction.
     """
     if not isinstance(table, str) or not _NAME.fullmatch(table):
-        raise InputError(f"table is {table!r}; it has letters, digits and _, and may have a schema: app.outbox")
+        raise InputError(f"table is {table!r}; expected letters, digits and _, optionally with a schema: app.outbox")
     connection = driver_connection(tx)
     if isinstance(connection, sqlite3.Connection):
         begins = connection.isolation_level is not None and getattr(connection, "autocommit", -1) is not True
         if not connection.in_transaction and not begins:
-            msg = "the connection is in autocommit mode and has begun no transaction; execute BEGIN IMMEDIATE before"
+            msg = "the connection is in autocommit mode without an open transaction; execute BEGIN IMMEDIATE first"
             raise InputError(msg)
         return _SqliteOutbox(connection, table)
     try:
@@ -82,9 +82,7 @@ def outbox(tx: "Transaction", table: str = "outbox") -> "NumberedOutbox":
     if not isinstance(connection, psycopg.Connection):
         refuse_driver(connection, "psycopg or sqlite3")
     if connection.autocommit and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
-        msg = (
-            "the connection is in autocommit mode and has begun no transaction; write `with connection.transaction():`"
-        )
+        msg = "the connection is in autocommit mode without an open transaction; use `with connection.transaction():`"
         raise InputError(msg)
     return _PostgresOutbox(connection, table)
 
@@ -125,13 +123,11 @@ class NumberedOutbox:
         """
         one = draft(body, group=group, revision="next", expected_revision=expected_revision)
         if one.content is not Content.JSON or one.group is None:
-            raise InputError(
-                f"the body is {body!r:.200}; an outbox has JSON, and this is text or bytes: put it in a dict"
-            )
+            raise InputError(f"the body is {body!r:.200}; an outbox stores JSON, so put a text or bytes into a dict")
         last = self._lock(one.group)
         if expected_revision is not None and expected_revision != last:
             raise RevisionMismatch(
-                f"expected_revision is {expected_revision}, and the last revision of the group {one.group!r} is {last}",
+                f"expected_revision is {expected_revision}, but the last revision of group {one.group!r} is {last}",
                 expected_revision,
                 last,
             )
@@ -211,8 +207,8 @@ class _PostgresOutbox(NumberedOutbox):
                 return int(row[0])
             if self._row(f"select 1 from {table}_revision where group_name = %s", group):  # noqa: S608 - checked
                 raise StoreConflict(
-                    f"another transaction has the group {group!r}, and this one has {latest!r} already: to wait "
-                    "might be for ever. Roll back and try again; send in the order of the groups' names, as send_many"
+                    f"another transaction holds group {group!r}, and this one already holds {latest!r}, so waiting "
+                    "could deadlock. Roll back and try again; send in the order of the group names, as send_many() does"
                 )
         else:
             self._run("select set_config(%s, %s, true)", _SETTING, place)

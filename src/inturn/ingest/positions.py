@@ -12,6 +12,7 @@ from inturn.core.override import override
 PositionForm: TypeAlias = Literal["number", "transaction", "none", ""]
 """The form of a source's positions: a whole number, a transaction's id and a row's, none, or any JSON value."""
 
+_MEND: Final = "use a position shown by `inturn ingest status`, or start"
 _INTEGERS: Final = 2**63
 _TRANSACTIONS: Final = 2**64
 
@@ -20,8 +21,8 @@ class _Form(NamedTuple):
     """A form.
 
     Attributes:
-        expected: what is expected, for people.
-        accepts: returns whether a value is a position.
+        expected: the end of the error text: the expected value, and the remedy.
+        accepts: the check of a value.
     """
 
     expected: str
@@ -55,10 +56,14 @@ def _is_transaction(value: Any) -> bool:
 
 
 _FORMS: Final[dict[str, _Form]] = {
-    "number": _Form("a position of this source is a whole number from 0 on, such as 4711", _is_number),
-    "transaction": _Form('one of this source is two ids, of transaction and row: ["742", "18"]', _is_transaction),
-    "none": _Form("this source has no positions: its broker gives again what was not acknowledged", lambda _: False),
-    "": _Form("a position is a JSON value", lambda _: True),
+    "number": _Form(f"expected a whole number from 0 on, such as 4711; {_MEND}", _is_number),
+    "transaction": _Form(
+        f'expected the ids of a transaction and a row, such as ["742", "18"]; {_MEND}', _is_transaction
+    ),
+    "none": _Form(
+        "this source has none, since its broker redelivers unacknowledged messages; use start", lambda _: False
+    ),
+    "": _Form(f"expected a JSON value; {_MEND}", lambda _: True),
 }
 
 
@@ -71,7 +76,9 @@ def position_json(position: Any) -> str:
     try:
         return msgspec.json.encode(position).decode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"the source gives the position {position!r:.100}; it is a value of JSON: {error}") from error
+        raise InputError(
+            f"the source returned the position {position!r:.100}, which is not a JSON value: {error}"
+        ) from error
 
 
 def sought_json(form: str, position: Any) -> str | None:
@@ -91,5 +98,4 @@ def sought_json(form: str, position: Any) -> str | None:
         with suppress(InputError):
             if (text := position_json(position)) != "null":  # as it is also of a number that is none
                 return text
-    mend = "give one as `inturn ingest status` shows it, or start"
-    raise InputError(f"the position is {position!r}; {known.expected}: {mend}")
+    raise InputError(f"the position is {position!r}; {known.expected}")

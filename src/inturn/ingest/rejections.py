@@ -15,7 +15,7 @@ from inturn.ingest.positions import position_json
 from inturn.ingest.source import SourceRecord, UnreadableHeader, header_value
 from inturn.store.sources import RejectedRecord, SourceStore
 
-_EARLIER: Final = "an earlier version kept the record without it"
+_EARLIER: Final = "an earlier version stored the record without it"
 _log = logging.getLogger("inturn.ingest")
 
 
@@ -116,8 +116,8 @@ class RejectedBound(NamedTuple):
     def checked(self) -> "RejectedBound":
         """Return it, if it is valid."""
         if not all(isinstance(each, int) and each > 0 for each in self):
-            given = f"max_rejected is {self.records!r} and max_rejected_bytes {self.size!r}"
-            raise InputError(f"{given}; both are whole numbers above 0")
+            given = f"max_rejected is {self.records!r} and max_rejected_bytes is {self.size!r}"
+            raise InputError(f"{given}; expected whole numbers above 0")
         return self
 
     def keep(
@@ -142,8 +142,8 @@ class RejectedBound(NamedTuple):
         records, size = store.rejected_total(source)
         if not may_drop and (records >= self.records or size >= self.size):
             raise RejectedFull(
-                f"source {source!r} keeps {records:,} rejected records of {size:,} bytes, and may keep "
-                f"{self.records:,} and {self.size:,} bytes: resend or purge them, or raise max_rejected and "
+                f"source {source!r} stores {records:,} rejected records of {size:,} bytes; its limits are "
+                f"{self.records:,} records and {self.size:,} bytes: resend or purge records, or raise max_rejected and "
                 "max_rejected_bytes"
             )
         fit = len(rejected)
@@ -156,7 +156,9 @@ class RejectedBound(NamedTuple):
         store.reject(source, rejected[:fit], now_ms)
         dropped = len(rejected) - fit
         if dropped:
-            text = "source %s keeps as many rejected records as it may: %d more are dropped, the last from %s at %s: %s"
+            text = (
+                "source %s has reached its limit of rejected records: %d more are dropped, the last from %s at %s: %s"
+            )
             last = rejected[-1]
             _log.warning(text, source, dropped, last.partition, last.position, last.reason)
         return dropped

@@ -41,7 +41,7 @@ class IngestReport:
     def waits(self, error: Exception, pause_s: float) -> None:
         """Note an error that is waited out."""
         self.error, self._full = str(error), ""
-        _log.warning("source %s: %s; again in %.1f s", self._source, error, pause_s)
+        _log.warning("source %s: %s; next attempt in %.1f s", self._source, error, pause_s)
 
     def has_no_room(self, error: Exception) -> None:
         """Note that the source waits until there is room for rejected records."""
@@ -58,8 +58,8 @@ class IngestReport:
         """
         self.error = ""
         self._full = (
-            f"the queue {self._queue!r} is full (max_depth={bound}), and the source waits for room: run a worker or "
-            f"consumer that acknowledges its messages, or raise the bound with 'inturn queue configure'"
+            f"queue {self._queue!r} is full (max_depth={bound}) and the source waits for room: run a worker or "
+            f"consumer that acknowledges its messages, or raise max_depth with 'inturn queue configure'"
         )
         now_s = time.monotonic()
         if self._full_told_s is None or now_s - self._full_told_s > source_limits.INGEST_ROUND_S:
@@ -69,7 +69,7 @@ class IngestReport:
     def fails(self, error: Exception) -> None:
         """Note an error with which it ends."""
         self.error = str(error)
-        _log.error("source %s: %s; it is read no more", self._source, error)
+        _log.error("source %s stopped: %s", self._source, error)
 
     def ends(self) -> None:
         """Note that the source is not read any more."""
@@ -91,7 +91,7 @@ class IngestReport:
         if told := self.error or self._full:
             return told
         stuck_s = self._stuck_s()
-        return f"nothing goes on for {stuck_s:.0f} s: the source or the database does not answer" if stuck_s else ""
+        return f"no progress for {stuck_s:.0f} s: the source or the database does not answer" if stuck_s else ""
 
     def _stuck_s(self) -> float:
         """Return for how long nothing has gone on, in seconds; 0: it does, or not for long."""

@@ -44,9 +44,9 @@ def key_of(scheme: Scheme, secret: str) -> bytes:
         try:
             key = base64.b64decode(secret.removeprefix("whsec_") + "==")
         except ValueError:
-            raise InputError("a secret is not Base64 after 'whsec_', as those of Standard Webhooks are") from None
+            raise InputError("a secret is not valid; expected Base64 after 'whsec_' (Standard Webhooks)") from None
     if not key.strip():
-        raise InputError("a secret is empty, so anybody could sign with it")
+        raise InputError("a secret is empty, so anyone could sign with it; set another")
     return key
 
 
@@ -84,7 +84,7 @@ def check_standard(
     try:
         at_s = math.floor(float(time))
     except (ValueError, OverflowError):
-        raise _malformed(f"{prefix}-timestamp is no number") from None
+        raise _malformed(f"{prefix}-timestamp is not a number") from None
     _check_time(f"{prefix}-timestamp", float(time), now_s, tolerance_s)
     signed = f"{id_}.{at_s}.".encode() + body
     expected = [_hmac(key, signed).digest() for key in keys]
@@ -100,7 +100,7 @@ def check_standard(
             raise _malformed(f"{prefix}-signature has a signature that is not Base64") from None
         if _is_one_of(given, expected):
             return
-    raise SignatureRefused("no signature fits")
+    raise SignatureRefused("no signature matches")
 
 
 def check_stripe(
@@ -120,7 +120,7 @@ def check_stripe(
     signed = b"%d." % at_s + body
     expected = [_hmac(key, signed).hexdigest().encode() for key in keys]
     if not any(_is_one_of(each, expected) for each in given):
-        raise SignatureRefused("no signature fits")
+        raise SignatureRefused("no signature matches")
     _check_time("the time in stripe-signature", at_s, now_s, tolerance_s, is_future_fine=True)
 
 
@@ -140,7 +140,7 @@ def check_github(
     if kind != "sha256" or not given:
         raise _malformed("x-hub-signature-256 is not sha256=<signature>")
     if not _is_one_of(given.encode(), [_hmac(key, body).hexdigest().encode() for key in keys]):
-        raise SignatureRefused("the signature does not fit")
+        raise SignatureRefused("the signature does not match")
 
 
 CHECKS: Final[Mapping[Scheme, Check]] = {

@@ -1,7 +1,7 @@
 """The interface of a source: partitions, each a sequence of records with positions.
 
-A source only reads. What becomes of a record, where a partition goes on after a restart, and who reads it is decided by
-:class:`inturn.ingest.Ingest`.
+A source only reads. :class:`inturn.ingest.Ingest` decides which instance reads a partition, where reading continues
+after a restart, and how a record becomes a message.
 """
 
 from abc import ABC, abstractmethod
@@ -14,19 +14,21 @@ from inturn.ingest import limits as source_limits
 from inturn.ingest.positions import PositionForm
 
 Change: TypeAlias = Literal["none", "more", "new"]
-"""The difference of two incarnations: none, more records after those that were there, or a new history."""
+"""The difference between two incarnations: none, more records after the known ones, or a new history."""
 
-_MADE_AGAIN: Final = "the partition was made again: its positions are of another history; seek says where to go on"
+_MADE_AGAIN: Final = (
+    "the partition was recreated, so its position is no longer valid; set one with `inturn ingest seek`"
+)
 
 
 class KnownPartition(NamedTuple):
     """A partition as it is stored.
 
     Attributes:
-        incarnation: what it was when its position was written; empty: it was never claimed.
+        incarnation: its incarnation when its position was written; empty: it was never claimed.
         is_begun: whether records of it are committed.
         is_finished: whether it was read to its end.
-        is_decided: whether a person said where to go on, whatever it is now.
+        is_decided: whether an operator set the position, which then holds for any incarnation.
         is_open: whether this instance reads it.
         is_elsewhere: whether another instance reads it.
     """
@@ -40,15 +42,15 @@ class KnownPartition(NamedTuple):
 
 
 class PartitionNow(NamedTuple):
-    """A partition that exists, and what became of it since it was read.
+    """A partition that exists, compared with its stored state.
 
     Attributes:
-        incarnation: what it is.
-        was: the name under which it is known.
-        change: what is there besides what was read.
-        kept_as: the name under which to keep what was known under this name, which is another partition now; None: it
-            is forgotten.
-        refusal: why a person must decide where to go on; None: nobody need.
+        incarnation: its current incarnation.
+        was: the name under which its state is stored.
+        change: the difference from the part that was read.
+        kept_as: the new name for the state stored under this name, if that belongs to another partition; None: the
+            state is deleted.
+        refusal: the reason why an operator must set the position; None: reading may continue.
     """
 
     incarnation: str
@@ -59,30 +61,30 @@ class PartitionNow(NamedTuple):
 
 
 class UnreadableHeader(bytes):
-    """A header that the source received and cannot read, as bytes; a mapping that reads it rejects the record.
+    """A header that the source received but could not decode, as bytes; a mapping that reads it rejects the record.
 
     Attributes:
-        why: why it cannot be read.
+        why: the reason.
     """
 
     why: str
 
     def __new__(cls, data: bytes, why: str) -> Self:
-        """Make one of its bytes and the reason."""
+        """Create a header from its bytes and the reason."""
         made = super().__new__(cls, data)
         made.why = why
         return made
 
 
 def header_value(value: Any) -> bytes | str:
-    """Return a header as it is, or as JSON if it is neither text nor bytes; what is unreadable within makes it so."""
+    """Return a text or bytes unchanged, another value as JSON; an unreadable part makes the whole unreadable."""
     if isinstance(value, str | bytes):
         return value
     reasons: list[str] = []
 
     def within(each: Any) -> str:
         if not isinstance(each, UnreadableHeader):
-            raise TypeError(f"{type(each).__name__} is no type of JSON")
+            raise TypeError(f"{type(each).__name__} is not a JSON type")
         reasons.append(each.why)
         return str(each)
 
@@ -97,14 +99,14 @@ class SourceRecord(NamedTuple):
     """A record of a source.
 
     Attributes:
-        partition: the partition that it comes from.
-        position: where the partition goes on after this record, as a JSON value.
-        body: its content; None: a record without one, such as a tombstone.
+        partition: its partition.
+        position: the position from which reading continues after this record, as a JSON value.
+        body: its content; None: no content, as in a tombstone.
         key: its key.
-        headers: its headers, texts or bytes; another value is read as JSON. A source may read them when they are first
-            used, and raise :class:`inturn.ingest.Unmappable` then.
-        time_ms: its time, in milliseconds since 1970; None: it has none, or one that is the header ``timestamp`` and
-            cannot be read.
+        headers: its headers, texts or bytes; another value is read as JSON. A source may decode them at first use, and
+            raise :class:`inturn.ingest.Unmappable` then.
+        time_ms: its time, in milliseconds since 1970; None: no time, or an unreadable one, which is then in the header
+            ``timestamp``.
     """
 
     partition: str
@@ -116,7 +118,7 @@ class SourceRecord(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of its key, body and headers, in bytes; headers that are read when they are first used count 0."""
+        """The size of its key, body and headers, in bytes; headers that are decoded at first use count 0."""
         size = len(self.key or b"") + len(self.body or b"")
         if isinstance(self.headers, dict):
             size += sum(len(name) + len(header_value(value)) for name, value in self.headers.items())
@@ -128,12 +130,12 @@ class PollBatch:
 
     Args:
         limit: the maximum number of records.
-        most: the maximum size of the records, in bytes; one that is larger is taken alone.
+        most: the maximum size of the records, in bytes; a larger record is returned alone.
 
     Attributes:
-        records: the records, in their order.
+        records: the records, in order.
         size: their size, in bytes.
-        is_full: whether no more is taken.
+        is_full: whether no further record is accepted.
     """
 
     def __init__(self, limit: int, most: int) -> None:
@@ -142,7 +144,7 @@ class PollBatch:
         self._limit, self._most = limit, most
 
     def add(self, record: SourceRecord) -> bool:
-        """Add a record if there is room for it; return whether it was added. If not, the next poll begins with it."""
+        """Add a record if there is room; return whether it was added. If not, the next poll must begin with it."""
         size = self.size + record.size
         if self.is_full or (self.records and size > self._most):
             self.is_full = True
@@ -153,30 +155,30 @@ class PollBatch:
 
 
 class Decoder(ABC):
-    """A step between a source and its mapping: it makes of a record one that the mapping can read."""
+    """A step between a source and its mapping, which decodes records."""
 
     @abstractmethod
     def __call__(self, record: SourceRecord) -> SourceRecord:
         """Return the record with its key and body decoded.
 
         Raises:
-            inturn.ingest.Unmappable: if it cannot be decoded; the record is rejected, as it came.
-            Exception: any other error, such as of a registry that cannot be asked; the source waits and tries again.
+            inturn.ingest.Unmappable: if it cannot be decoded; the original record is rejected.
+            Exception: any other error, such as an unreachable registry; the source waits and tries again.
         """
 
 
 class Source(ABC):
     """A source of records. All methods are called by one thread at a time.
 
-    Records of a partition come in its order. The same position gives the same records again, unless the source has
-    forgotten them.
+    A partition returns its records in order. Opened again at a position, it returns the same records again, unless the
+    source no longer has them.
 
     Attributes:
-        has_positions: whether that is so. A source without positions, such as a queue of a broker, gives again what was
-            not confirmed; the host knows it by its id.
-        usual_id: the path of the id if the mapping has none, where every record of the source has one.
-        position_form: the form of its positions, in which a person may seek: ``number`` from 0 on, ``transaction`` (a
-            transaction's id and a row's, as texts), ``none``, or empty: any JSON value.
+        has_positions: whether partitions can be opened at a position. A source without positions, such as a queue of a
+            broker, redelivers unconfirmed records; the host recognizes them by id.
+        usual_id: the default path of the id, for sources whose records always have one.
+        position_form: the form of positions that ``seek`` accepts: ``number`` from 0 on, ``transaction`` (the ids of a
+            transaction and a row, as texts), ``none``, or empty: any JSON value.
         batch_bytes: the maximum size of the records of a poll, in bytes, unless one record is larger; the host sets it.
     """
 
@@ -187,7 +189,7 @@ class Source(ABC):
 
     @property
     def forgets_confirmed(self) -> bool:
-        """True if the source no longer has a record once it is confirmed: the kept rejected record is the only copy."""
+        """True if the source drops confirmed records, so that a stored rejected record is the only copy."""
         return not self.has_positions
 
     @abstractmethod
@@ -196,11 +198,11 @@ class Source(ABC):
 
     @abstractmethod
     def open(self, partition: str, position: Any) -> None:
-        """Read a partition from a position on; None: from its start.
+        """Open a partition at a position; None: at its start.
 
         Raises:
-            inturn.core.errors.PositionGone: if the source has no such position any more; the partition is not read
-                until a person decides.
+            inturn.core.errors.PositionGone: if the source no longer has this position; the partition is not read until
+                an operator sets another one.
         """
 
     @abstractmethod
@@ -208,34 +210,34 @@ class Source(ABC):
         """Return the next records of the open partitions, at most ``batch_bytes``; wait if there are none.
 
         Raises:
-            inturn.core.errors.PositionGone: if one partition, which it names, cannot be read on until a person decides;
-                the others are not affected.
-            Exception: any other error; all partitions are closed, and opened again after a pause.
+            inturn.core.errors.PositionGone: if one partition, named in the error, cannot be read further until an
+                operator sets its position; the others are not affected.
+            Exception: any other error; all partitions are closed, and reopened after a pause.
         """
 
     @abstractmethod
     def close(self, partition: str) -> None:
-        """Stop reading a partition; what was read of it and not confirmed is read again by whoever opens it next."""
+        """Stop reading a partition; its unconfirmed records are read again when it is next opened."""
 
     def confirm(self, partition: str, position: Any) -> None:
-        """Note that everything up to a position is committed, such as by an acknowledgement to a broker."""
+        """Note that everything up to a position is committed; a broker's source acknowledges here."""
 
     def incarnation(self, partition: str) -> str:  # noqa: ARG002 - a hook
         """Return the identity of a partition's history, such as a topic's id; positions are valid within one only.
 
-        It is asked after each :meth:`partitions`. A history that ends in between is the source's to notice:
-        :meth:`poll` raises an error instead of records that may be of another one than the partition was opened in.
+        The host calls it after each :meth:`partitions`. If the history changes between two calls, :meth:`poll` must
+        raise an error instead of returning records of another history than the one that was opened.
         """
         return ""
 
     def compared(
         self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
     ) -> Mapping[str, PartitionNow]:
-        """Return what became of the partitions since they were read, within the transaction that acts on it.
+        """Compare the existing partitions with their stored state; called in the transaction that uses the result.
 
         Args:
-            known: the partitions that are known, by name.
-            incarnations: those that exist, by name, as they were asked for just before.
+            known: the stored partitions, by name.
+            incarnations: the incarnations of the existing partitions, by name, read just before.
 
         Returns:
             The partitions that exist, by name.
@@ -252,14 +254,14 @@ class Source(ABC):
         return found
 
     def is_gone(self, partition: str) -> bool:  # noqa: ARG002 - a hook
-        """Return whether a partition that is not listed was removed, rather than out of reach.
+        """Return whether a partition that is not listed was removed, rather than unavailable.
 
-        One that was read to its end is then forgotten after a time; of another one a person is told.
+        If it was read to its end, its state is deleted after a time; otherwise its status reports the loss.
         """
         return False
 
     def is_finished(self, partition: str) -> bool:  # noqa: ARG002 - a hook
-        """Return whether all records of an open partition are confirmed, and none come unless it changes."""
+        """Return whether all records of an open partition are confirmed and no more follow unless it changes."""
         return False
 
     def lag(self, partition: str) -> int | None:  # noqa: ARG002 - a hook

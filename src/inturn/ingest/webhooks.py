@@ -51,7 +51,7 @@ _IDS: Final[Mapping[Scheme, str | None]] = {
 }
 _ATTRIBUTES: Final[Mapping[Scheme, Mapping[str, str]]] = {"github": {"x-github-event": "headers.x-github-event"}}
 _SECRET: Final = dict.fromkeys(
-    ("authorization", "cookie", "proxy-authorization"), "it was not kept with the rejected record, since it is a secret"
+    ("authorization", "cookie", "proxy-authorization"), "it is a secret, so it was not stored with the rejected record"
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -97,14 +97,18 @@ class Webhook:
     def __post_init__(self) -> None:
         checked_name(self.queue)
         if not _NAME.fullmatch(self.name) or len(self.name) > limits.NAME_LENGTH:
-            raise InputError(f"the webhook's name is {self.name!r}; it has letters, digits, and any of _ . -")
+            raise InputError(
+                f"invalid webhook name {self.name!r}: 1 to {limits.NAME_LENGTH} letters, digits, _ . and - are allowed"
+            )
         if self.signature not in CHECKS:
-            raise InputError(f"signature is {self.signature!r}; it is one of {', '.join(CHECKS)}")
+            raise InputError(f"signature is {self.signature!r}; expected one of {', '.join(CHECKS)}")
         if (self.signature == "none") != (not self.secrets):
-            what = "has secrets, which signature = 'none' does not use" if self.secrets else "has no secret"
-            raise InputError(f"the webhook {self.name!r} {what}; give it a signature with at least one secret")
-        if isinstance(self.secrets, str) or not self.tolerance_s > 0:
-            raise InputError("secrets is a list of texts, and tolerance_s is above zero")
+            what = "has secrets, which signature 'none' does not use" if self.secrets else "has no secret"
+            raise InputError(f"webhook {self.name!r} {what}; set a signature with at least one secret, or 'none' alone")
+        if isinstance(self.secrets, str):
+            raise InputError("secrets is a text; expected a list of texts")
+        if not self.tolerance_s > 0:
+            raise InputError(f"tolerance_s is {self.tolerance_s!r}; expected a number above 0")
         if self.mapping.id is None:
             object.__setattr__(self, "mapping", replace(self.mapping, id=_IDS[self.signature]))
         if self.signature in _ATTRIBUTES:
@@ -135,7 +139,7 @@ class Webhook:
             BodyTooLong: if no message can be as long, or as long as the body is unpacked.
         """
         if len(body) > limits.BODY_BYTES:
-            raise BodyTooLong(f"the body has {len(body):,} bytes; {limits.BODY_BYTES:,} fit")
+            raise BodyTooLong(f"the body has {len(body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
         sent = _RequestHeaders({name.lower(): value for name, value in headers.items()})
         CHECKS[self.signature](self._keys, sent, body, now_ms / 1000, self.tolerance_s)
         record = SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms)
@@ -160,8 +164,8 @@ class Webhook:
         """
         if cast("SqlStore", store).sources.partitions(self.name):
             raise InputError(
-                f"the database has a source {self.name!r}, whose rejected records the webhook of that name would "
-                "share: give one of them another name"
+                f"the database has a source {self.name!r}, and the webhook of that name would share its rejected "
+                "records: rename the source or the webhook"
             )
 
     def _draft(self, record: SourceRecord) -> Draft | None:
@@ -191,13 +195,13 @@ def _unpacked(body: bytes, encoding: str | None) -> bytes:
     if kind == "identity":
         return body
     if kind not in {"gzip", "x-gzip"}:
-        raise Unmappable(f"the content-encoding is {kind!r:.100}; gzip is read, and no other")
+        raise Unmappable(f"content-encoding is {kind!r:.100}; only gzip is supported")
     try:
         plain = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limits.BODY_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise Unmappable(f"the body is not gzip: {error}") from error
     if len(plain) > limits.BODY_BYTES:
-        raise BodyTooLong(f"the body has more than {limits.BODY_BYTES:,} bytes once it is unpacked")
+        raise BodyTooLong(f"the body has more than {limits.BODY_BYTES:,} bytes when unpacked")
     return plain
 
 
@@ -225,16 +229,16 @@ def refused(error: BaseException) -> WebhookAnswer:
     if isinstance(error, BodyTooLong):
         return WebhookAnswer(413, _told(str(error)))
     if isinstance(error, QueueFull):
-        return WebhookAnswer(503, _told("the queue is full; send it again"), WEBHOOK_RETRY_AFTER_S)
-    return WebhookAnswer(503, _told("it could not be stored; send it again"), WEBHOOK_RETRY_AFTER_S)
+        return WebhookAnswer(503, _told("the queue is full; send the request again"), WEBHOOK_RETRY_AFTER_S)
+    return WebhookAnswer(503, _told("the request could not be stored; send it again"), WEBHOOK_RETRY_AFTER_S)
 
 
 def unknown(name: str) -> WebhookAnswer:
     """Return the answer to a request for a webhook that there is not."""
-    return WebhookAnswer(404, _told(f"there is no webhook {name[: limits.SHOWN_LENGTH]!r}"))
+    return WebhookAnswer(404, _told(f"no webhook {name[: limits.SHOWN_LENGTH]!r}"))
 
 
-NOT_POST: Final = WebhookAnswer(405, b'{"error":"a webhook is sent by POST"}')
+NOT_POST: Final = WebhookAnswer(405, b'{"error":"a webhook request needs the method POST"}')
 """The answer to any other method."""
 
 
@@ -254,8 +258,8 @@ def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
             window_s = info.settings.dedup_window_s
             if each.mapping.id is not None and window_s is not None and window_s < WEBHOOK_RETRIES_S:
                 raise InputError(
-                    f"the queue {each.queue!r} of the webhook {each.name!r} remembers ids for {window_s:g} s, and "
-                    f"senders retry for days: give it dedup_window_s=None (for ever), or {WEBHOOK_RETRIES_S:,}"
+                    f"queue {each.queue!r} of webhook {each.name!r} remembers ids for {window_s:g} s, but senders "
+                    f"retry for days: set its dedup_window_s to None (for ever) or at least {WEBHOOK_RETRIES_S:,}"
                 )
 
     return Ask("", prepare)
@@ -317,7 +321,7 @@ def by_name(webhooks: Sequence[Webhook]) -> dict[str, Webhook]:
     """
     found = {each.name: each for each in webhooks}
     if len(found) < len(webhooks):
-        raise InputError(f"two webhooks have one name among {', '.join(each.name for each in webhooks)}")
+        raise InputError(f"two webhooks have the same name; names: {', '.join(each.name for each in webhooks)}")
     return found
 
 

@@ -59,7 +59,9 @@ def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
     """
     format_ = format_of(name)
     if format_ is None:
-        raise InputError(f"{name} is not read; a file ends in {', '.join(_ENDINGS)}, most also with .gz or .zst")
+        raise InputError(
+            f"{name} is not read; supported endings: {', '.join(_ENDINGS)}, all but Parquet also with .gz or .zst"
+        )
     if format_.kind == "parquet":
         return _parquet_rows(file)
     unpacked = _unpacked(cast("IO[bytes]", io.BufferedReader(_FirstBytes(file, size))), format_.packed)
@@ -116,7 +118,7 @@ class _PassedOver:
         self._bytes += count
         if self._bytes > self._most:
             raise InputError(
-                f"it has more than {self._most:,} bytes without a record: blank lines, or the rest of a record above "
+                f"more than {self._most:,} bytes contain no record: blank lines, or the rest of a record above "
                 f"{source_limits.FOLDER_RECORD_BYTES:,} bytes"
             )
 
@@ -155,7 +157,7 @@ def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[
     rows.fieldnames = names = [name or f"_c{at}" for at, name in enumerate(rows.fieldnames or ())]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         named = ", ".join(f"{name!a:.100}" for name in repeated[:_NAMED])
-        raise InputError(f"several columns have one name, of which one alone would be kept: {named}")
+        raise InputError(f"several columns have the same name, and only one of their values would be kept: {named}")
     for row in rows:
         passed.end()
         try:
@@ -170,7 +172,7 @@ def _csv_lines(text: io.TextIOWrapper, passed: _PassedOver) -> Iterator[str]:
     most = source_limits.FOLDER_RECORD_BYTES
     while line := text.readline(most):
         if len(line) == most and not line.endswith("\n"):
-            raise InputError(f"it has a line above {most:,} characters")
+            raise InputError(f"a line has more than {most:,} characters")
         passed.add(len(line))
         yield line
 

@@ -34,11 +34,11 @@ _log = logging.getLogger("inturn.ingest")
 
 _LISTINGS: Final = 5  # as often, in a folder where files are renamed all the time
 _KNOWN_WHOLE: Final = 2 * source_limits.FOLDER_DIGEST_BYTES
-_SEEK: Final = "`inturn ingest seek`, with --partition, says from which record on to read it"
+_SEEK: Final = "use `inturn ingest seek` with --partition to set the record to continue from"
 
 
 def _grown(name: str, before: FileIdentity) -> str:
-    what = f"{name} has changed after its first {before.size:,} bytes were read"
+    what = f"{name} was changed after its first {before.size:,} bytes were read"
     return f"{what}: a file must be complete when it appears; {_SEEK}"
 
 
@@ -82,9 +82,9 @@ class FolderSource(Source):
     def __init__(self, path: str | Path, pattern: str = "*") -> None:
         self._folder = Path(path)
         if not self._folder.is_dir():
-            raise InputError(f"{str(path)!r} is no folder; make it, or name another")
+            raise InputError(f"{str(path)!r} is not a folder; create it, or set another path")
         if "/" in pattern:
-            raise InputError(f"pattern is {pattern!r}; it is for the names of the folder's own files, without a slash")
+            raise InputError(f"pattern is {pattern!r}; expected no slash: it is for files directly in the folder")
         self._matches = re.compile(translate(pattern)).match
         self._seen: dict[str, SeenFile] = {}  # by the last look
         self._named: set[str] = set()  # whatever else had a name then
@@ -138,7 +138,7 @@ class FolderSource(Source):
         first: dict[int, str] = {}
         for name, each in found.items():
             if first.setdefault(each.identity.inode, name) != name:
-                self._tell(name, f"{name} is not read: it is another name of {first[each.identity.inode]}")
+                self._tell(name, f"{name} is not read: it is a link to the same file as {first[each.identity.inode]}")
         return {name: found[name] for name in first.values()}
 
     def _is_read(self, entry: "os.DirEntry[str]") -> bool:
@@ -158,7 +158,7 @@ class FolderSource(Source):
         if format_of(name) is None:
             ending = Path(name).suffix
             if f"*{ending}" not in self._told:
-                self._tell(f"*{ending}", f"{name} is not read, nor is any file that ends in {ending!r}")
+                self._tell(f"*{ending}", f"{name} is not read: files that end in {ending!r} are not supported")
             return False
         return True
 
@@ -234,7 +234,7 @@ class FolderSource(Source):
             if own.is_decided:
                 return PartitionNow(str(now), name)
             if before is None or not own.is_finished:
-                why = f"{name} is another file than the one that was being read, whose rest is gone"
+                why = f"{name} is a different file: the one that was being read is gone, with its unread rest"
                 return PartitionNow(own.incarnation, name, refusal=f"{why}; {_SEEK}")
             if now.inode != before.inode and 0 < before.size < now.size and self._begins_with(name, now, before):
                 return PartitionNow(own.incarnation, name, refusal=_grown(name, before))
@@ -256,7 +256,7 @@ class FolderSource(Source):
                 return same._replace(change=change)
             return same._replace(incarnation=own.incarnation, refusal=_grown(name, before))
         if not own.is_finished and own.is_begun and now.size > _KNOWN_WHOLE and now.mtime_ns != before.mtime_ns:
-            why = f"{name} may have changed after a part of it was read: it is known by its beginning and end alone"
+            why = f"{name} may have changed after a part of it was read: only its beginning and end are compared"
             return same._replace(incarnation=own.incarnation, refusal=f"{why}; {_SEEK}")
         return same
 
@@ -283,7 +283,9 @@ class FolderSource(Source):
     @override
     def open(self, partition: str, position: Any) -> None:
         if position is not None and (type(position) is not int or position < 0):
-            raise PositionGone(f"{position!r} is no number of records; seek to a whole number, or to the start")
+            raise PositionGone(
+                f"position {position!r} is not a number of records; seek to a whole number from 0 on, or to the start"
+            )
         if partition not in self._seen:
             self._seen[partition] = seen(self._folder / partition, None)
         self._open[partition] = _OpenFile(self._seen[partition].identity, position or 0)
@@ -317,7 +319,9 @@ class FolderSource(Source):
             self._refused[name] = str(error)
         except Exception as error:  # noqa: BLE001 - whatever the libraries raise; the other files are read
             if not isinstance(error, OSError) or error.errno is None:
-                self._refused[name] = f"{name} cannot be read on: {error or type(error).__name__}; mend it. {_SEEK}"
+                self._refused[name] = (
+                    f"{name} cannot be read further: {error or type(error).__name__}; repair it, then {_SEEK}"
+                )
                 return
             self._failing.add(name)
             if not isinstance(error, FileNotFoundError):
@@ -336,7 +340,7 @@ class FolderSource(Source):
                     yield SourceRecord(name, number, body)
             _check_same(name, file, at.identity, before)
         if number < before_them:
-            raise PositionGone(f"{name} has fewer than the {before_them:,} records that were read of it")
+            raise PositionGone(f"{name} now has fewer than the {before_them:,} records that were already read from it")
         at.count = number
 
     @override

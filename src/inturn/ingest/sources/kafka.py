@@ -56,7 +56,7 @@ class KafkaSource(Source):
         except ImportError as error:
             raise SetupError(f"for Kafka confluent-kafka is needed: pip install 'inturn[kafka]' ({error})") from error
         if taken := sorted(_OURS & set(options or ())):
-            raise InputError(f"the option {taken[0]!r} is inturn's own; leave it out")
+            raise InputError(f"inturn sets the option {taken[0]!r} itself; remove it")
         self._kafka = confluent_kafka
         self._topic, self._group_id = topic, group_id
         self._settings = {"bootstrap.servers": servers, **(options or {}), **_SILENT, "error_cb": self._note}
@@ -79,7 +79,7 @@ class KafkaSource(Source):
         try:
             return kind(settings)
         except self._kafka.KafkaException as error:
-            raise InputError(f"Kafka's client refuses the options: {error.args[0].str()}") from error
+            raise InputError(f"invalid options for the Kafka client: {error.args[0].str()}") from error
 
     @property
     def _consumer(self) -> "Consumer":
@@ -142,7 +142,9 @@ class KafkaSource(Source):
         if gone is not None and gone == position:  # else somebody has decided since
             raise PositionGone(why)
         if position is not None and (not isinstance(position, int) or position < 0):
-            raise PositionGone(f"{position!r} is no offset; seek to a whole number, or to the start")
+            raise PositionGone(
+                f"position {position!r} is not an offset; seek to a whole number from 0 on, or to the start"
+            )
         start = self._kafka.OFFSET_BEGINNING if position is None else position
         self._consumer.incremental_assign([self._at(partition, start)])
         self._names[int(partition)], self._opened_as[int(partition)] = partition, self._id
@@ -158,7 +160,7 @@ class KafkaSource(Source):
     def poll(self, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         until = time.monotonic() + source_limits.INGEST_REQUEST_S
         while not (found := self._polled(limit, timeout_s)) and self._behind:
-            # Nothing came, but not since there is nothing: only at the end of each partition may one say so.
+            # An empty poll does not mean that a partition is exhausted; only its end offset does.
             if time.monotonic() > until:
                 raise SourceError(f"topic {self._topic!r}, partition {min(self._behind)}: no answer. {self._trouble}")
         self._check_topic({self._opened_as[int(each.partition)] for each in found})
@@ -171,7 +173,7 @@ class KafkaSource(Source):
         not of one that was made again in between, which gives other records at the same offsets.
         """
         if any(ids) and ids != {self._described()[0]}:
-            raise SourceError(f"topic {self._topic!r} was made again while it was read")
+            raise SourceError(f"topic {self._topic!r} was recreated while it was read")
 
     def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
         # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
@@ -220,13 +222,13 @@ class KafkaSource(Source):
         first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=source_limits.INGEST_REQUEST_S)
         if offset < first:
             what = (
-                f"{first - offset:,} offsets are gone: the log begins at {first:,}, and {offset:,} was to be read next"
+                f"{first - offset:,} offsets are gone: the log begins at {first:,}, the next one to read was {offset:,}"
             )
         elif offset > end:
-            what = f"the log ends at {end:,}, before {offset:,}, which was to be read next: it was cut, or made again"
+            what = f"the log ends at {end:,}, before the next offset to read, {offset:,}: it was truncated or recreated"
         else:
             return
-        self._gone[partition] = offset, f"{what}; seek says where to go on"
+        self._gone[partition] = offset, f"{what}; set an offset with `inturn ingest seek`"
 
     @override
     def close(self, partition: str) -> None:
@@ -276,7 +278,7 @@ def _record(partition: str, message: Any) -> SourceRecord:
 class _Headers(Mapping[str, bytes]):
     """The headers of a record, read when they are first asked for: most mappings never do.
 
-    A header that is there twice has its last value; one without a value is as one that is not there.
+    For repeated headers the last value wins; headers without a value are dropped.
 
     Raises:
         Unmappable: on each use, if the name of a header is not UTF-8.
@@ -301,7 +303,7 @@ class _Headers(Mapping[str, bytes]):
             else:
                 self._found = {name: value for name, value in given or () if value is not None}
         if self._found is None:
-            raise Unmappable("the name of a header is not UTF-8; the client can read none of the record's headers then")
+            raise Unmappable("a header name is not UTF-8, so the client can read none of the record's headers")
         return self._found
 
     @override

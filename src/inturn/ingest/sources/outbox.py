@@ -180,7 +180,7 @@ class _PostgresTable:
             with closing(cast("Generator[Any]", found)):  # which cancels the rest
                 for oid, xid, id_, body in found:
                     if self._oid not in (None, oid):
-                        raise SourceError(f"the table {self._relation} was made again while it was read")
+                        raise SourceError(f"table {self._relation} was recreated while it was read")
                     yield (xid, id_), body.encode()
 
     def lag(self, position: Any) -> int:
@@ -217,7 +217,7 @@ class _PostgresTable:
                 self._connection = psycopg.connect(self._address, autocommit=True)
             yield self._connection
         except psycopg.errors.UndefinedColumn as error:
-            raise InputError(f"{self._table} has not the columns xid and id of an outbox: {error}") from error
+            raise InputError(f"table {self._table} lacks the columns xid and id of an outbox: {error}") from error
         except psycopg.Error as error:
             raise SourceError(f"{self._table}: {without_password(str(error), self._address)}") from error
 
@@ -229,7 +229,7 @@ class _SqliteTable:
 
     def __init__(self, path: str, table: str) -> None:
         if not Path(path).is_file():
-            raise InputError(f"there is no file {path!r}")
+            raise InputError(f"no file {path!r}; set database to an existing SQLite file")
         self._path, self._name, self._table = Path(path), table, _quoted(table)
         self._connection: sqlite3.Connection | None = None
         self._opened = (0, 0)  # the file that the connection has open
@@ -257,8 +257,8 @@ class _SqliteTable:
         """Check the table, and note its columns."""
         found = self._run("select sql from sqlite_master where name = ?", self._name)
         if not found or "autoincrement" not in found[0]["sql"].lower():
-            msg = "gives ids of deleted rows again, so rows would be lost" if found else "is not there"
-            raise InputError(f"the table {self._name!r} {msg}; it has id integer primary key autoincrement")
+            msg = "reuses the ids of deleted rows, so rows would be lost" if found else "does not exist"
+            raise InputError(f"table {self._name!r} {msg}; it needs id integer primary key autoincrement")
         columns = self._run("select name, type from pragma_table_info(?)", self._name)
         self._jsons = [each["name"] for each in columns if each["type"].lower() in ("json", "jsonb")]
 
@@ -267,7 +267,7 @@ class _SqliteTable:
         try:
             found = self._path.stat()
         except FileNotFoundError:
-            raise SourceError(f"the file {str(self._path)!r} is not there; it was deleted, or moved") from None
+            raise SourceError(f"file {str(self._path)!r} is missing; it was deleted or moved") from None
         return found.st_dev, found.st_ino
 
     def _check_same(self) -> None:
@@ -277,7 +277,7 @@ class _SqliteTable:
             SourceError: if it is another: its rows are not those after the position that is read from.
         """
         if self._file() != self._opened:
-            raise SourceError(f"the file {str(self._path)!r} was replaced while it was read")
+            raise SourceError(f"file {str(self._path)!r} was replaced while it was read")
 
     def incarnation(self) -> str:
         now = self._file()
@@ -289,7 +289,9 @@ class _SqliteTable:
     def check(self, position: Any) -> None:
         found = self._run("select seq from sqlite_sequence where name = ?", self._name)
         if not found or found[0]["seq"] < position:
-            raise PositionGone(f"the table {self._name!r} has given no id {position}; it was made again")
+            raise PositionGone(
+                f"table {self._name!r} has not reached id {position}: it was recreated; use `inturn ingest seek`"
+            )
 
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
         statement = f"select * from {self._table} where id > ? order by id limit ?"  # noqa: S608 - quoted

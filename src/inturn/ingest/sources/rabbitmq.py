@@ -71,7 +71,7 @@ class RabbitSource(Source):
 
     def __init__(self, url: str, queue: str, *, prefetch: int = source_limits.RABBITMQ_PREFETCH) -> None:
         if not 1 <= prefetch <= 65_535:
-            raise InputError(f"prefetch is {prefetch!r}; it is from 1 to 65,535")
+            raise InputError(f"prefetch is {prefetch!r}; expected a number from 1 to 65,535")
         try:
             import aio_pika
         except ImportError as error:
@@ -107,7 +107,9 @@ class RabbitSource(Source):
         except exceptions.ProbableAuthenticationError as error:
             raise SourceError("RabbitMQ refuses the login; check the user and password of the URL") from error
         except exceptions.InvalidFrameError as error:  # it was closed in place of being opened
-            raise SourceError("RabbitMQ has no such virtual host, or not for this user; check the URL") from error
+            raise SourceError(
+                "RabbitMQ has no such virtual host, or this user may not use it; check the URL"
+            ) from error
         except (exceptions.AMQPError, OSError) as error:
             raise SourceError(f"RabbitMQ cannot be reached, or has no such virtual host: {error}") from None
         try:
@@ -154,8 +156,8 @@ class RabbitSource(Source):
         if held > source_limits.RABBITMQ_HELD_BYTES and not self._has_told_size:
             self._has_told_size = True
             _log.warning(
-                "RabbitMQ has handed out %s bytes of the queue %r, which wait in memory; lower the source's prefetch, "
-                "which is %d messages of any size",
+                "RabbitMQ has delivered %s bytes of queue %r, which wait in memory; lower the source's prefetch, "
+                "now %d messages of any size",
                 f"{held:,}",
                 self._queue,
                 self._prefetch,
@@ -243,7 +245,7 @@ class _Link:
             begun = await channel.basic_consume(self._found.name, receive, exclusive=True)
             await self._check_consumers(1)
         except AMQPError as error:
-            raise SourceError(f"the queue {self._found.name!r} cannot be read alone: {error}") from None
+            raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: {error}") from None
         self._consumers, self._tag = channel.consumers, begun.consumer_tag
         self.is_consuming = True
 
@@ -259,11 +261,12 @@ class _Link:
         try:
             await channel.declare_queue(name, exclusive=True)
         except exceptions.ChannelLockedResource:
-            raise SourceError(f"the queue {self._found.name!r} cannot be read alone: another source reads it") from None
+            why = "another source reads it"
+            raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: {why}") from None
         except exceptions.ChannelAccessRefused:
             _log.warning(
-                "the user may not declare the queue %r, which keeps out a second reader of %r; allow it in the user's "
-                "'configure' permission, or declare a quorum queue with x-single-active-consumer",
+                "the user may not declare queue %r, the lock that keeps a second reader away from %r; grant the user "
+                "the 'configure' permission for it, or declare a quorum queue with x-single-active-consumer",
                 name,
                 self._found.name,
             )
@@ -272,7 +275,7 @@ class _Link:
         found = await self._channel.declare_queue(self._found.name, passive=True)
         count = found.declaration_result.consumer_count or 0
         if count > ours:
-            raise SourceError(f"the queue {self._found.name!r} cannot be read alone: it has another consumer")
+            raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: it has another consumer")
 
     async def acknowledge(self, tag: int) -> None:
         """Acknowledge everything up to a delivery."""

@@ -21,9 +21,9 @@ _TYPE: Final = "x-queue-type"
 _DIFFERS: Final = re.compile(r"inequivalent arg '([^']+)' for .* but current is (.*)", re.DOTALL)
 
 _WEAK: Final = (
-    "the broker lets a second consumer in, and two of them break the order. Sources keep each other out by a lock; "
-    f"other consumers are seen only when the source starts. Declare the queue anew with {_SINGLE}, or see that nothing "
-    "else reads it"
+    "the broker admits a second consumer, and two consumers break the order. Sources exclude each other by a lock; "
+    f"other consumers are detected only when the source starts. Declare the queue again with {_SINGLE}, or make sure "
+    "that nothing else reads it"
 )
 
 
@@ -31,9 +31,9 @@ async def tell_guard(connection: AbstractConnection, queue: str) -> None:
     """Write to the log if the broker does not keep a second consumer away, or does not tell."""
     is_guarded = await _is_guarded(connection, queue)
     if is_guarded is None:
-        _log.info("the queue %r: if it is a quorum queue without %s, which cannot be told, %s", queue, _SINGLE, _WEAK)
+        _log.info("queue %r: if it is a quorum queue without %s, which cannot be determined, %s", queue, _SINGLE, _WEAK)
     elif not is_guarded:
-        _log.warning("the queue %r is a quorum queue without %s: %s", queue, _SINGLE, _WEAK)
+        _log.warning("queue %r is a quorum queue without %s: %s", queue, _SINGLE, _WEAK)
 
 
 async def _is_guarded(connection: AbstractConnection, queue: str) -> bool | None:

@@ -61,10 +61,10 @@ class SqsSource(Source):
         url = urlsplit(queue_url)
         if url.scheme not in ("http", "https") or not url.path.strip("/"):
             raise InputError(
-                f"{queue_url!r} is no queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123/payments"
+                f"queue_url is {queue_url!r}; expected a URL such as https://sqs.eu-west-1.amazonaws.com/123/payments"
             )
         if not 1 <= visibility_s <= _VISIBILITY_AT_MOST_S:
-            raise InputError(f"visibility_s is {visibility_s!r}; it is from 1 to {_VISIBILITY_AT_MOST_S:,}")
+            raise InputError(f"visibility_s is {visibility_s!r}; expected a number from 1 to {_VISIBILITY_AT_MOST_S:,}")
         self._url, self._visibility_s = queue_url, visibility_s
         self._client = client or _client(
             region or _region_in(url.hostname or ""), endpoint or f"{url.scheme}://{url.netloc}"
@@ -147,7 +147,7 @@ class SqsSource(Source):
         group, sent = known.get("MessageGroupId"), known.get("SentTimestamp")
         time_ms = None if sent is None else _whole_number(sent)
         if sent is not None and time_ms is None:
-            headers["timestamp"] = UnreadableHeader(b"", f"SentTimestamp is {sent!r:.100}, no number of milliseconds")
+            headers["timestamp"] = UnreadableHeader(b"", f"SentTimestamp is {sent!r:.100}; expected milliseconds")
         return SourceRecord(
             partition=self.partitions()[0],
             position=self._last + 1,
@@ -166,7 +166,7 @@ class SqsSource(Source):
         for _ in range(_ATTEMPTS):
             left = self._in_batches(self._client.delete_message_batch, left)
         if left:  # known by their ids when they come again
-            _log.warning("%s: %d messages could not be deleted and come again", self._url, len(left))
+            _log.warning("%s: %d messages could not be deleted, so SQS delivers them again", self._url, len(left))
 
     @override
     def lag(self, partition: str) -> int | None:
@@ -244,4 +244,4 @@ def _client(region: str | None, endpoint: str) -> Any:
     try:
         return boto3.client("sqs", region_name=region, endpoint_url=endpoint, config=settings)
     except NoRegionError:
-        raise InputError(f"the region of {endpoint} is not known; give region") from None
+        raise InputError(f"the region of {endpoint} is unknown; set region") from None
