@@ -23,10 +23,10 @@ class IngestBatch:
 
     Attributes:
         epoch: the epoch under which they were read.
-        last: the last of them, after which the partition goes on.
-        records: those that became drafts, in their order.
-        ignored: the number of those that the mapping passes over, or that were sent before.
-        moved: the number of those that wait, since their group came from another partition before.
+        last: the last record, after which reading continues.
+        records: the records that became drafts, in order.
+        ignored: the number of records that the mapping skips, or that were already sent.
+        moved: the number of records that wait because their group came from another partition before.
     """
 
     partition: str

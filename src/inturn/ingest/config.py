@@ -27,7 +27,7 @@ from inturn.telemetry.settings import TelemetrySettings
 from inturn.toml_file import read_toml
 
 _OF_SERVER: Final = frozenset({"server", "webhooks", "queues", "keys"})
-"""The tables of a server's configuration by which it is known."""
+"""The tables by which a server's configuration is recognized."""
 
 
 class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -59,19 +59,19 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
-    """A ``[[sources]]``: what all kinds have.
+    """A ``[[sources]]`` table: the settings of all kinds.
 
     Attributes:
         source_kind: the class of its source.
-        name: the name under which positions are kept.
+        name: the name under which positions are stored.
         queue: ``shop.db#payments`` or ``postgresql://…#payments``.
         mapping: how a record becomes a message.
         batch: the maximum number of records in one transaction.
-        batch_bytes: the maximum size of these records, in bytes; a larger record is taken alone.
+        batch_bytes: the maximum size of these records, in bytes; a larger record is sent alone.
         lease_s: how long other instances wait for one that died, in seconds.
-        once: whether the records of a source without positions are known by an id.
-        on_move: what becomes of a group that comes from another partition than before; see :class:`Ingest`.
-        max_rejected: the number of rejected records that are kept; see :class:`Ingest`.
+        once: whether the records of a source without positions are recognized by an id.
+        on_move: the treatment of a group that arrives from another partition than before; see :class:`Ingest`.
+        max_rejected: the maximum number of stored rejected records; see :class:`Ingest`.
         max_rejected_bytes: their size, in bytes.
     """
 
@@ -106,7 +106,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         return self.mapping.message_mapping()
 
     def intake(self, folder: Path) -> IntakeRule:
-        """Return the rule by which its records become messages; the source need not be there.
+        """Return the rule by which its records become messages; the source need not be available.
 
         Raises:
             InputError: if a value in the table is not valid.
@@ -122,7 +122,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         )
 
     def source(self, folder: Path) -> Source:
-        """Return the source; relative files are in the folder.
+        """Return the source; relative paths start at the folder.
 
         Raises:
             InputError: if it cannot be opened as configured.
@@ -261,7 +261,7 @@ class IngestConfig(TelemetrySettings, frozen=True, kw_only=True):
 def is_of_server(path: Path) -> bool:
     """Return whether a file is the configuration of a server, which has webhooks and no sources.
 
-    Errors in it are left to its reader.
+    Errors in the file are reported when it is read.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))

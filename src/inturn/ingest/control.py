@@ -30,19 +30,19 @@ def source_names(db: Database) -> list[str]:
 
 
 def rejecting_names(db: Database) -> list[str]:
-    """Return the names of the sources and webhooks of a database that keep rejected records."""
+    """Return the names of the sources and webhooks of a database that have stored rejected records."""
     return db.writer.run(Read("", lambda store, _now_ms: cast("SqlStore", store).sources.rejecting_names()))
 
 
 class _NeverFits(InputError):
-    """More messages of a group wait than the queue can ever take at once."""
+    """More waiting messages of a group than the queue's max_depth."""
 
 
 class SourceControl:
     """A source in a database.
 
-    A change by hand raises the epoch of the partition, so that the instance that reads it commits nothing more under
-    the old one; it goes on, if it may, from the new position.
+    A manual change raises the epoch of the partition. The instance that reads it can no longer commit under the old
+    epoch; it continues from the new position, unless the partition is paused.
     """
 
     def __init__(self, db: Database, name: str) -> None:
@@ -53,24 +53,24 @@ class SourceControl:
         return self._ask(lambda store, _now_ms: store.sources.partitions(self._name))
 
     def rejected(self, limit: int | None = None) -> Iterator[RejectedRecord]:
-        """Yield the rejected records that are there now, in order; the first of them, with a limit."""
+        """Yield the rejected records that exist now, in order; ``limit`` is their maximum number."""
         for batch in batches(self.selected()[:limit]):
             yield from self._records(batch)
 
     def rejected_total(self) -> RejectedTotal:
-        """Return how many rejected records are kept, and their size."""
+        """Return the number and the size of the stored rejected records."""
         return self._ask(lambda store, _now_ms: store.sources.rejected_total(self._name))
 
     def troubles(self) -> dict[str, str]:
-        """Return the errors that instances wait out, by instance, such as too many rejected records."""
+        """Return the current errors of the instances, by instance, such as too many rejected records."""
         return self._ask(lambda store, now_ms: store.sources.troubles(self._name, now_ms))
 
     def selected(self, *, numbers: Collection[int] = (), partitions: Collection[str] = ()) -> list[RejectedPlace]:
-        """Return the rejected records that are there now, without their content, in order.
+        """Return the rejected records that exist now, without their content, in order.
 
         Args:
-            numbers: those with these numbers; none: with any. A number that is not there is passed over.
-            partitions: those from these partitions; none: from any.
+            numbers: only records with these numbers; empty: all. Unknown numbers are ignored.
+            partitions: only records of these partitions; empty: all.
         """
         # In one statement: between two, a record may commit that has a lower number than one already read.
         return [
@@ -87,21 +87,21 @@ class SourceControl:
         partitions: Collection[str] = (),
         advance: Callable[[int], object] = lambda _count: None,
     ) -> ResendCounts:
-        """Map rejected records again, and send those that can be mapped now, in their order, each once.
+        """Map rejected records again and send those that can be mapped now, in order, each once.
 
-        A transaction sends a batch and removes its records, so it may be interrupted and begun again. Records that
-        still cannot be mapped stay, with their new reason; those that are rejected meanwhile are left alone.
+        One transaction sends a batch and removes its records, so an interrupted call can be repeated. Records that
+        still cannot be mapped stay, with their new reason. Records that are rejected meanwhile are not changed.
 
         Args:
             intake: the rule by which records become messages: ``Ingest.intake`` or ``Webhook.intake``.
-            numbers: which records, by number; none: all.
-            partitions: which records, by partition; none: all.
-            advance: told how many records are done, after each transaction.
+            numbers: only records with these numbers; empty: all.
+            partitions: only records of these partitions; empty: all.
+            advance: called after each transaction with the number of its records.
 
         Raises:
-            InputError: if the rule is of another source.
-            QueueFull: if the queue has no room; what was sent before is sent, and the text says how many.
-            NoSuchQueue: if the queue is not there.
+            InputError: if the rule belongs to another source.
+            QueueFull: if the queue has no room; the text says how many records were already sent.
+            NoSuchQueue: if the queue does not exist.
         """
         self._check(intake)
         done, places = ResendCounts(), self.selected(numbers=numbers, partitions=partitions)
@@ -132,12 +132,12 @@ class SourceControl:
     def preview(
         self, intake: IntakeRule, *, numbers: Collection[int] = (), partitions: Collection[str] = ()
     ) -> Iterator[ResendPreview]:
-        """Yield what :meth:`resend` would do with each record; nothing is changed.
+        """Yield the effect that :meth:`resend` would have on each record; nothing is changed.
 
-        It does not look at what the queue has: neither at its room nor at the ids that it remembers.
+        The room of the queue and the ids that it remembers are not considered.
 
         Raises:
-            InputError: if the rule is of another source.
+            InputError: if the rule belongs to another source.
         """
         self._check(intake)
         before: dict[str, str] = {}
@@ -151,7 +151,7 @@ class SourceControl:
                 at += each.draft is not None
 
     def _compared(self, drafts: Sequence[Draft], before: dict[str, str]) -> NewDrafts:
-        """Compare with the ids that are known, and with those before, to which the new ones are added."""
+        """Compare drafts with the known ids and with ``before``, and add their new ids to ``before``."""
         known = self._ask(lambda store, _now_ms: store.sources.known(self._name, ids_of(drafts)))
         found, new = compared(before | known, drafts)
         before |= new
@@ -164,15 +164,15 @@ class SourceControl:
         partitions: Collection[str] = (),
         advance: Callable[[int], object] = lambda _count: None,
     ) -> int:
-        """Remove rejected records, for ever: for RabbitMQ, SQS and webhooks they are the only copy.
+        """Delete rejected records permanently: for RabbitMQ, SQS and webhooks they are the only copy.
 
         Args:
-            numbers: which records, by number; none: all.
-            partitions: which records, by partition; none: all.
-            advance: told how many records are done, after each transaction.
+            numbers: only records with these numbers; empty: all.
+            partitions: only records of these partitions; empty: all.
+            advance: called after each transaction with the number of its records.
 
         Returns:
-            How many were removed.
+            The number of deleted records.
         """
         chosen = sorted(numbers)
         if partitions or not numbers:
@@ -197,7 +197,7 @@ class SourceControl:
             )
 
     def moved(self) -> Iterator[MovedRecord]:
-        """Yield the messages that wait, since their group came from another partition before, in order."""
+        """Yield the messages that wait because their group came from another partition before, in order."""
         after = 0
         while found := self._moved_page(after):
             yield from found
@@ -207,24 +207,24 @@ class SourceControl:
         return self._ask(lambda store, _now_ms: store.sources.moved(self._name, after, limits.READ_MESSAGES))
 
     def moved_counts(self) -> dict[str, int]:
-        """Return the number of messages that wait so, by the partition that they came from."""
+        """Return the number of these waiting messages, by the partition from which they arrived."""
         return self._ask(lambda store, _now_ms: store.sources.moved_counts(self._name))
 
     def accept(self, *groups: str) -> int:
-        """Let groups go on in the partition that they moved to; their messages that wait are sent, in order.
+        """Let groups continue in their new partition; their waiting messages are sent, in order.
 
-        Records that the earlier partition still has wait from then on.
+        From then on, further records from the earlier partition wait instead.
 
         Args:
-            groups: which; none: all that wait. Each is accepted in a transaction of its own.
+            groups: the groups; none: all that wait. Each is accepted in its own transaction.
 
         Returns:
-            How many messages were sent.
+            The number of messages sent.
 
         Raises:
-            InputError: if nothing of a group waits, or so much that the queue can never take it at once; the other
-                groups are accepted then.
-            QueueFull: if the queue has no room; the groups before were accepted, and the text says how many messages.
+            InputError: if a group has no waiting messages, or more than the queue's ``max_depth``; in the second case
+                the other groups are accepted.
+            QueueFull: if the queue has no room; earlier groups were accepted, and the text says how many messages.
         """
         waiting = self._ask(lambda store, _now_ms: store.sources.moved_groups(self._name))
         if unknown := sorted(set(groups) - set(waiting)):
@@ -245,14 +245,14 @@ class SourceControl:
 
     def _accept(self, group: str, store: SqlStore, now_ms: int) -> int:
         waiting = store.sources.moved_of(self._name, group)
-        if not waiting:  # another accepted it
+        if not waiting:  # another process has accepted it
             return 0
         first = waiting[0]
         sent = [each for each in waiting if (each.partition, each.queue) == (first.partition, first.queue)]
         queue = queue_of(store, first.queue)
         most = queue.settings.max_depth
         if most is not None and len(sent) > most:
-            # In parts, records that come meanwhile from either partition would be sent between them.
+            # If sent in parts, new records from either partition could be sent between the parts.
             raise _NeverFits(
                 f"group {group!r} has {len(sent):,} waiting messages, which must be sent in one transaction, but queue "
                 f"{queue.name!r} has max_depth={most}; raise it to {queue.depth + len(sent)} with 'inturn queue "
@@ -264,25 +264,25 @@ class SourceControl:
         return len(sent)
 
     def pause(self, *partitions: str) -> int:
-        """Stop reading the partitions, or all; return how many were changed."""
+        """Stop reading the given partitions, or all; return the number of changed ones."""
         return self._change(partitions, lambda each: each._replace(is_paused=True, owner=None))
 
     def resume(self, *partitions: str) -> int:
-        """Go on with paused partitions, or all; return how many were changed."""
+        """Continue the given paused partitions, or all; return the number of changed ones."""
         return self._change(partitions, lambda each: each._replace(is_paused=False))
 
     def seek(self, position: Any, *partitions: str) -> int:
-        """Go on at a position; None: at the start. Also lets a partition go on that was made again.
+        """Set the position to continue from; None: the start. This also releases a refused partition.
 
         Args:
             position: a position of the source, as a JSON value.
-            partitions: which; none: all.
+            partitions: the partitions; none: all.
 
         Returns:
-            How many were changed.
+            The number of changed partitions.
 
         Raises:
-            InputError: if the source can have no such position.
+            InputError: if the position is not valid for this source.
         """
 
         def sought(each: SourcePartition) -> SourcePartition:

@@ -18,14 +18,14 @@ from inturn.store.sources import SourceStore
 
 
 class IntakeRule(NamedTuple):
-    """The rule by which records become messages; ``Ingest.intake`` and ``Webhook.intake`` have theirs.
+    """The rule by which records become messages; see ``Ingest.intake`` and ``Webhook.intake``.
 
     Attributes:
         name: the name of the source or webhook.
         queue: the queue of the messages.
-        draft_of: the function that maps a record; None: the record is passed over. It raises Unmappable.
-        knows_ids: whether a record that comes again is known by its id.
-        on_move: what becomes of a group that comes from another partition than before.
+        draft_of: the function that maps a record; its result None skips the record. It raises Unmappable.
+        knows_ids: whether a repeated record is recognized by its id.
+        on_move: the treatment of a group that arrives from another partition than before.
     """
 
     name: str
@@ -45,7 +45,7 @@ class IntakeRule(NamedTuple):
         on_move: OnMove | None = None,
         decode: Decoder | None = None,
     ) -> "IntakeRule":
-        """Return the rule of a source or a kind of source, which is not read; the arguments are those of Ingest.
+        """Return the rule of a source, or of a class of sources, without reading it; arguments as in Ingest.
 
         Raises:
             InputError: if a value is not valid.
@@ -59,9 +59,9 @@ class IntakeRule(NamedTuple):
         )
 
     def new_of(self, store: SourceStore, batch: IngestBatch, now_ms: int) -> IngestBatch:
-        """Return a batch without what was sent before, and without what waits since its group moved.
+        """Return a batch without records that were already sent, and without messages of groups that moved.
 
-        What has the id of another message is rejected.
+        A record with the id of another message is rejected.
         """
         if self.knows_ids:
             new = sorted_out(store, self.name, batch.drafts)
@@ -81,8 +81,8 @@ class IntakeRule(NamedTuple):
         """Send messages to the queue, all or none.
 
         Raises:
-            QueueFull: if it has no room for them now, or never has for so many at once; fewer may fit.
-            NoSuchQueue: if it is not there.
+            QueueFull: if the queue has no room now, or can never hold so many; fewer may fit.
+            NoSuchQueue: if it does not exist.
         """
         to = queue_of(store, self.queue)
         most = to.settings.max_depth

@@ -1,4 +1,4 @@
-"""Positions as they are kept, and their forms: what a source accepts where a person says where to go on."""
+"""Positions as they are stored, and the forms in which a source accepts them in a ``seek``."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +10,7 @@ from inturn.core.errors import InputError
 from inturn.core.override import override
 
 PositionForm: TypeAlias = Literal["number", "transaction", "none", ""]
-"""The form of a source's positions: a whole number, a transaction's id and a row's, none, or any JSON value."""
+"""The form of a source's positions: a whole number, the ids of a transaction and a row, none, or any JSON value."""
 
 _MEND: Final = "use a position shown by `inturn ingest status`, or start"
 _INTEGERS: Final = 2**63
@@ -30,7 +30,7 @@ class _Form(NamedTuple):
 
 
 class NoJson:
-    """A text that a person wrote for a position and that is not JSON; it has no form.
+    """A text given as a position that is not JSON; no form accepts it.
 
     Args:
         text: the text.
@@ -68,10 +68,10 @@ _FORMS: Final[dict[str, _Form]] = {
 
 
 def position_json(position: Any) -> str:
-    """Return a position as it is kept.
+    """Return a position as it is stored.
 
     Raises:
-        InputError: if it is no value of JSON.
+        InputError: if it is not a JSON value.
     """
     try:
         return msgspec.json.encode(position).decode()
@@ -82,14 +82,14 @@ def position_json(position: Any) -> str:
 
 
 def sought_json(form: str, position: Any) -> str | None:
-    """Return a position that a person gives as it is kept; None: the start.
+    """Return a position given to ``seek`` as it is stored; None: the start.
 
     Args:
-        form: the form of the source's positions; one that this version does not know is any.
+        form: the form of the source's positions; an unknown form accepts any value.
         position: the position, as a JSON value; None: the start.
 
     Raises:
-        InputError: if it is no position of this form.
+        InputError: if it does not have this form.
     """
     if position is None:
         return None

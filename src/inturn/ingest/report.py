@@ -1,4 +1,4 @@
-"""The report of a host on what it does: whether it goes on, for its health, its metric and the log."""
+"""The report of a host on its progress, for its health, its metric and the log."""
 
 import logging
 import time
@@ -17,29 +17,29 @@ class IngestReport:
         queue: the name of the queue.
 
     Attributes:
-        error: the error that is waited out now, or with which it ended; empty: none.
+        error: the current error that is being retried, or the one that ended the host; empty: none.
     """
 
     def __init__(self, source: str, queue: str) -> None:
         self._source, self._queue = source, queue
         self._measures = measures.IngestMeasures(source, queue)
         self.error = ""
-        self._full = ""  # what is told of a full queue, while it is
-        self._full_told_s: float | None = None  # when the log last said so
+        self._full = ""  # the text about a full queue, while it is full
+        self._full_told_s: float | None = None  # when it was last logged
         self._went_on_s: float | None = None  # None: nothing was done yet, or it has ended
 
     def begins(self) -> None:
-        """Note that it runs; the source is read once a round is done."""
+        """Note that the host has started; the source counts as read after the first round."""
         self._measures = measures.begun(self._measures)
         self._measures.is_ready = lambda: self.is_ready
 
     def goes_on(self) -> None:
-        """Note that a round is done: records were committed, or there were none."""
+        """Note progress: a round has committed records, or found none."""
         self.error = self._full = ""
         self._went_on_s = time.monotonic()
 
     def waits(self, error: Exception, pause_s: float) -> None:
-        """Note an error that is waited out."""
+        """Note an error after which the host tries again."""
         self.error, self._full = str(error), ""
         _log.warning("source %s: %s; next attempt in %.1f s", self._source, error, pause_s)
 
@@ -53,8 +53,8 @@ class IngestReport:
     def has_full_queue(self, bound: int | None) -> None:
         """Note that the source waits until there is room in the queue.
 
-        A queue with a slow worker is full again and again: that is no error, and the log says it once a minute. An
-        error before is over: records were read, and the database refused them.
+        A queue with a slow worker is full again and again: this is not an error, and is logged once a minute. An
+        earlier error has ended: the source was read and the database answered.
         """
         self.error = ""
         self._full = (
@@ -67,12 +67,12 @@ class IngestReport:
             _log.warning("source %s: %s", self._source, self._full)
 
     def fails(self, error: Exception) -> None:
-        """Note an error with which it ends."""
+        """Note the error that ends the host."""
         self.error = str(error)
         _log.error("source %s stopped: %s", self._source, error)
 
     def ends(self) -> None:
-        """Note that the source is not read any more."""
+        """Note that the source is no longer read."""
         self._measures.up, self._went_on_s, self._full = False, None, ""
 
     @property
@@ -82,18 +82,18 @@ class IngestReport:
 
     @property
     def is_ready(self) -> bool:
-        """True while the source is read and nothing is in the way; a full queue is not for a minute."""
+        """True while the source is read without trouble; a full queue counts only after a minute."""
         return self._went_on_s is not None and not self.error and not self._stuck_s()
 
     @property
     def trouble(self) -> str:
-        """The error that is waited out now, or that the queue is full, or that nothing goes on; empty: none."""
+        """The current error, or a full queue, or a standstill; empty: none."""
         if told := self.error or self._full:
             return told
         stuck_s = self._stuck_s()
         return f"no progress for {stuck_s:.0f} s: the source or the database does not answer" if stuck_s else ""
 
     def _stuck_s(self) -> float:
-        """Return for how long nothing has gone on, in seconds; 0: it does, or not for long."""
+        """Return the time since the last progress, in seconds; 0 if it is short."""
         stuck_s = time.monotonic() - (self._went_on_s or time.monotonic())
         return stuck_s if stuck_s >= source_limits.INGEST_ROUND_S else 0.0
