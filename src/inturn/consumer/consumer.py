@@ -1,6 +1,6 @@
-"""The consumer: it runs a handler with side effects for messages of a queue, groups side by side, in order within each.
+"""The consumer: it runs a handler with side effects for messages of a queue, in order within each group.
 
-The consumer's own thread makes all its transactions, one after the other; see rounds.py. A pool of threads runs the
+The consumer's own thread runs all its transactions, one after the other; see rounds.py. A pool of threads runs the
 handler; see handling.py.
 """
 
@@ -56,37 +56,37 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
 ) -> ConsumedCounts:
     """Call a handler with each message of a queue in this process, until SIGTERM or Ctrl-C stops it.
 
-    Within a group, a message begins once the one before it is acknowledged. Leases are extended while the handler runs.
-    The handler runs at least once for each message; what it writes in its transaction is written exactly once. Any
+    Within a group, a message begins once the previous message is acknowledged. Leases are extended while the handler
+    runs. The handler runs at least once for each message; its writes in its transaction take effect exactly once. Any
     number of processes may consume the same queue.
 
     Args:
         queue: the queue.
         handler: a plain or async function, called as ``handler(message)`` or, if it requires a second argument,
-            ``handler(message, tx)``. It returns nothing, or something to wait for, and does not settle the message. An
-            exception is a failed attempt. ``tx`` begins with its first use and takes the acknowledgement.
+            ``handler(message, tx)``. It returns nothing, or an awaitable, and does not settle the message. An
+            exception is a failed attempt. ``tx`` begins at its first use and includes the acknowledgement.
         concurrency: the number of messages handled at once.
         retry: the further attempts and the longest pause before each; the actual pause is random, up to that ("full
-            jitter"). Each receive of the message counts, also one whose process was killed; after a death a message
-            is tried at least four times, while no other message is handled.
-        then: what happens when the attempts are used up: ``park`` parks the group with the error as the reason, and
+            jitter"). Each receive of the message counts, also if its process was killed; after a process has died, a
+            message is tried at least four times, while no other message is handled.
+        then: the action when the attempts are used up: ``park`` parks the group with the error as the reason, and
             defers a message without a group; ``dead-letter`` moves the message to the queue's dead-letter queue.
         transaction: opens your own transaction for each message, as a context manager such as ``pool.connection``; the
-            handler gets what it returns, and the message is acknowledged in it.
-        rate_limit: the maximum rate of messages of this queue, kept in the database, over all processes.
+            handler receives its value, and the message is acknowledged in it.
+        rate_limit: the maximum rate of messages of this queue, stored in the database, over all processes.
         group_rate_limit: the maximum rate of messages of each group.
-        until: ``empty`` returns once nothing is left but parked groups and deferred messages.
-        grace_s: how long a stop waits for running handlers, in seconds.
+        until: ``empty`` returns once only parked groups and deferred messages are left.
+        grace_s: the maximum time that a stop waits for running handlers, in seconds.
 
     Returns:
         The counts of the messages that this call handled.
 
     Raises:
         InputError: if an argument is invalid, or does not fit the queue's settings.
-        HandlerError: if the handler returned a value, or ``transaction=`` gives what ``tx=`` does not accept, before
-            any message was handled. Later on it is a failed attempt.
+        HandlerError: if the handler returned a value, or the value of ``transaction=`` is not accepted as ``tx=``,
+            before any message was handled. Later this is a failed attempt.
         NoSuchQueue: if the queue, or its dead-letter queue, does not exist.
-        StoreError: if the database cannot be used. While it is unavailable, that is waited out; only a stop gives up,
+        StoreError: if the database cannot be used. If it is unavailable, the consumer waits; only a stop ends the wait,
             after ``grace_s``.
     """
     if until not in ("stopped", "empty"):
@@ -108,10 +108,10 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
 
 
 class Consumer(BackgroundLoop):
-    """A consumer in a thread of its own, for ``with`` and ``async with``; see :func:`consume` for the arguments.
+    """A consumer in its own thread, for ``with`` and ``async with``; see :func:`consume` for the arguments.
 
-    With ``async with``, async handlers run in the caller's event loop; otherwise in a loop of their own. An error that
-    ends it is logged; ``on_error`` is called with it in the consumer's thread, and ``check()`` raises it.
+    With ``async with``, async handlers run in the caller's event loop; otherwise in a separate loop. An error that ends
+    the consumer is logged; ``on_error`` is called with it in the consumer's thread, and ``check()`` raises it.
 
     Attributes:
         counts: the counts of the messages that it handled.
@@ -147,7 +147,7 @@ class Consumer(BackgroundLoop):
         self._is_limited = any(rates)
         self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
         self._ended: deque[Handling] = deque()  # from the threads
-        self._back: list[Handling] = []  # to be given back
+        self._back: list[Handling] = []  # to be returned to the queue
         self._pace = Pace()
         self._is_running = False
         self._is_proved = False  # once it has handled a message
@@ -178,9 +178,9 @@ class Consumer(BackgroundLoop):
         """Handle one message in a thread of the pool."""
         try:
             handling.result = self._result(handling)
-        except (KeyboardInterrupt, SystemExit) as error:  # it ends the consumer, which tells it
+        except (KeyboardInterrupt, SystemExit) as error:  # it ends the consumer, which raises it
             handling.fault = error
-        except BaseException as error:  # noqa: BLE001 - whatever else it raises, it is tried again
+        except BaseException as error:  # noqa: BLE001 - any other error is a failed attempt
             handling.result = HandlingResult.FAILED
             handling.error, handling.error_type = kept_error(traceback_of(error)), type(error).__name__
             if isinstance(error, HandlerError):
@@ -192,7 +192,7 @@ class Consumer(BackgroundLoop):
             self._drained.set()
 
     def _result(self, handling: Handling) -> HandlingResult:
-        """Call the handler, unless the lease is over already: another receiver may have the message."""
+        """Call the handler, unless the lease has expired: another receiver may have the message."""
         if handling.until_ms is None or handling.until_ms <= self._queue.writer.clock():
             return HandlingResult.LOST
         began_s = time.perf_counter()
@@ -224,7 +224,7 @@ class Consumer(BackgroundLoop):
                 self._rest(found)
 
     def _do(self, *, is_taking: bool) -> RoundResult:
-        """Run one transaction: settle what has ended, and take new messages."""
+        """Run one transaction: settle ended attempts, and receive new messages."""
         ended = self._collect()
         back, self._back = self._back, []
         now_ms, lease_ms = self._queue.writer.clock(), self._rounds.lease_ms
@@ -250,10 +250,10 @@ class Consumer(BackgroundLoop):
         return found
 
     def _collect(self) -> list[Handling]:
-        """Return the attempts that have ended. A fault ends the consumer once the others are settled.
+        """Return the ended attempts. A fault ends the consumer once the others are settled.
 
-        So does a handler that is wrong, if no message was handled before. Its attempt counts, so that one message for
-        which it is wrong does not end every consumer that begins with it.
+        An invalid result of the handler does so too, if no message was handled before. Its attempt counts, so that a
+        message that causes it does not end every consumer that begins with it.
         """
         ended = []
         for _ in range(len(self._ended)):
@@ -274,11 +274,11 @@ class Consumer(BackgroundLoop):
         return ended
 
     def _most(self) -> int:
-        """Return how many messages to receive: one for each free place or, with short handlers, for some time ahead."""
+        """Return the number of messages to receive: one per free place, or some in advance if handlers are short."""
         in_hand, ahead = len(self._in_hand), self._pace.ahead
         if any(each.is_alone for each in self._in_hand.values()):
             return 0
-        if self._is_limited or ahead <= self._concurrency:  # what is limited begins at once, so that the rate holds
+        if self._is_limited or ahead <= self._concurrency:  # limited messages begin at once, so that the rate holds
             return max(0, self._concurrency - in_hand)
         return max(0, ahead - in_hand) if in_hand <= max(2 * self._concurrency, ahead // 4) else 0
 

@@ -16,11 +16,11 @@ from inturn.worker.event_loop import EventLoop
 MessageHandler: TypeAlias = Callable[..., Any]
 """A plain or async function ``handler(message)`` or ``handler(message, tx)`` that returns nothing.
 
-A plain function may return something to wait for.
+A plain function may return an awaitable.
 """
 
 OpenTransaction: TypeAlias = Callable[[], Any]
-"""Returns a context manager, plain or async, that gives a transaction and commits or rolls back at its end."""
+"""Returns a context manager, plain or async, whose value is a transaction; it commits or rolls back at its end."""
 
 
 class HandlerCall:
@@ -48,8 +48,8 @@ class HandlerCall:
         """Handle a message; return whether it was acknowledged in the handler's transaction.
 
         Raises:
-            AckRefused: if its lease was over, so that the transaction was rolled back.
-            HandlerError: if the handler returned a value, or the caller's transaction does not fit.
+            AckRefused: if its lease had expired, so that the transaction was rolled back.
+            HandlerError: if the handler returned a value, or the caller's transaction is not suitable.
             Exception: an error of the handler.
         """
         if self._is_async:
@@ -84,7 +84,7 @@ class HandlerCall:
         self._end(self.loop.result_of(self._handler(*arguments)))
 
     def _end(self, result: Any) -> None:
-        """Refuse a result: a handler that means something by it would wonder that the message is acknowledged."""
+        """Refuse a result: the author of the handler would not expect that the message is acknowledged regardless."""
         if result is not None:
             msg = f"the handler returned {described(result)}; expected None, or an exception for a failed attempt"
             raise HandlerError(msg)
@@ -123,7 +123,7 @@ def _takes_tx(handler: MessageHandler, *, is_needed: bool) -> bool:
     """Return whether a handler is called with a transaction: if it requires a second argument."""
     try:
         signature = inspect.signature(handler)
-    except ValueError:  # a function in C that does not tell
+    except ValueError:  # a function in C without a signature
         return is_needed
     for count in (2,) if is_needed else (1, 2):
         try:

@@ -1,4 +1,4 @@
-"""The report of a consumer on what it has committed: log records, measurements, and spans if somebody observes."""
+"""The report of a consumer on its commits: log records, measurements, and spans if an observer is set."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -26,12 +26,12 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
         self._queue = queue
 
     def received(self, deliveries: Iterable[Delivery], began_ns: int) -> None:
-        """Tell of the messages that a transaction has received."""
+        """Report the messages that a transaction has received."""
         if observer.active is not None:
             observer.active.received(self._queue, [each.entry.attributes for each in deliveries], began_ns)
 
     def kept(self, ended: Iterable[Handling], found: RoundResult) -> None:
-        """Tell of the attempts of a committed transaction."""
+        """Report the attempts of a committed transaction."""
         if measures.is_on:
             for name, count in vars(found.counts).items():
                 self._measures.counts[name] += count

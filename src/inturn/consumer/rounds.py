@@ -1,9 +1,9 @@
-"""The consumer's transactions: each settles the messages that have ended and receives those that can begin.
+"""The consumer's transactions: each settles ended attempts and receives messages that can begin.
 
-At most one message of a group is received at a time. So a message begins only when the acknowledgement of the one
-before it is committed, and a receive counts as an attempt of exactly the message that is handled. When a process has
-died, each message that it had is suspected: such a message is handled while the consumer handles no other, so that the
-one of which processes die is parked, and no other.
+At most one message of a group is received at a time. So a message begins only when the acknowledgement of the previous
+message is committed, and a receive counts as an attempt of exactly the message that is handled. If a process has died,
+each message that it held is suspected: such a message is handled while the consumer handles no other, so that only the
+message that kills processes is parked.
 """
 
 import random
@@ -27,12 +27,12 @@ from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
 
 Then: TypeAlias = Literal["park", "dead-letter"]
-"""The ways to end with a message whose retries have ended."""
+"""The actions for a message whose retries are used up."""
 
 AttemptOutcome: TypeAlias = Literal["retried", "parked", "deferred", "dead-lettered", "tried again", "lost"]
-"""The outcome of an attempt that failed, or whose lease was over.
+"""The outcome of an attempt that failed, or whose lease had expired.
 
-``tried again`` is a message whose retries have ended but whose group cannot be parked yet.
+``tried again`` is a message whose retries are used up but whose group cannot be parked yet.
 """
 
 
@@ -66,7 +66,7 @@ class HandlingResult(Enum):
     """It was acknowledged in the handler's transaction."""
     FAILED = "failed"
     LOST = "lost"
-    """Its lease was over."""
+    """Its lease had expired."""
 
 
 @dataclass(eq=False, slots=True)
@@ -76,11 +76,11 @@ class Handling:
     Attributes:
         message: the message.
         until_ms: the end of its lease; None: it was lost.
-        is_alone: whether no other message is handled beside it.
+        is_alone: whether no other message is handled at the same time.
         result: the result; None: not yet.
         error: the error with its traceback, of a failed attempt.
         error_type: the type of that error.
-        wrong: that error, if the handler did not raise it: it returned a value, or its transaction does not fit.
+        wrong: that error, if the handler did not raise it: it returned a value, or its transaction is not suitable.
         fault: an error that ends the whole consumer.
         took_s: how long the handler took, in seconds; None: it was not called.
     """
@@ -97,7 +97,7 @@ class Handling:
 
     @property
     def place(self) -> str | int:
-        """The group or, without one, the number of the message: of each place one message is handled at a time."""
+        """The group or, without one, the number of the message; per place, one message is handled at a time."""
         return self.message.sequence_number if self.message.group is None else self.message.group
 
     def settlement(self, act: SettleAction, ms: int = 0, **more: Any) -> Settlement:
@@ -106,11 +106,11 @@ class Handling:
 
 
 class EndedAttempt(NamedTuple):
-    """An attempt that failed, or whose lease was over, in a transaction.
+    """An attempt that failed, or whose lease had expired, in a transaction.
 
     Attributes:
         handling: the attempt.
-        outcome: what became of its message.
+        outcome: the outcome for its message.
         pause_s: the pause before the next attempt, in seconds.
     """
 
@@ -125,7 +125,7 @@ class RoundRequest:
 
     Attributes:
         ended: attempts that have ended.
-        back: messages to be given back, since they have not begun.
+        back: messages to be returned to the queue, since they have not begun.
         prolong: attempts whose leases are extended.
         most: the maximum number of messages to receive.
         is_busy: whether other messages are being handled.
@@ -149,10 +149,10 @@ class RoundResult:
         received: the messages that can begin.
         is_more: whether a receive at once may find more.
         is_dry: whether a receive found that no message is ready.
-        due_ms: when there may be more; None: when something changes.
-        is_empty: whether the queue has nothing that a receiver can wait for, if that was asked.
-        counts: what became of the attempts that have ended.
-        failed: those of them that failed, or whose lease was over.
+        due_ms: the time at which there may be more; None: after the next change.
+        is_empty: whether the queue has nothing that a receiver can wait for, if requested.
+        counts: the outcomes of the ended attempts.
+        failed: the ended attempts that failed, or whose lease had expired.
     """
 
     now_ms: int
@@ -165,7 +165,7 @@ class RoundResult:
     failed: list[EndedAttempt] = field(default_factory=list)
 
     def lost(self, handling: Handling) -> None:
-        """Count an attempt whose lease was over."""
+        """Count an attempt whose lease had expired."""
         self.counts.lost += 1
         self.failed.append(EndedAttempt(handling, "lost"))
 
@@ -176,7 +176,7 @@ class Rounds:
     Args:
         queue: the queue.
         retry: the pauses between attempts, before jitter.
-        then: what becomes of a message whose retries have ended.
+        then: the action for a message whose retries are used up.
         rates: the rate limits.
 
     Raises:
@@ -217,7 +217,7 @@ class Rounds:
         )
 
     def why_spent(self, delivery: Delivery) -> str:
-        """Return why a message is not tried again after processes have died; empty: it is."""
+        """Return why a message is not tried again after processes have died; empty: it is tried again."""
         return why_spent(delivery.attempts, self._retry.times) if delivery.lapsed else ""
 
     def _do(self, store: Store, now_ms: int, request: RoundRequest) -> RoundResult:
@@ -246,7 +246,7 @@ class Rounds:
         found.due_ms = queue.due_ms
 
     def _settle(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
-        """Settle messages, then park the groups whose retries have ended."""
+        """Settle messages, then park the groups whose retries are used up."""
         due = ((each, self._due(store, queue, each, found)) for each in request.ended)
         changes = [(each, change) for each, change in due if change is not None]
         for each in request.back:
@@ -266,7 +266,7 @@ class Rounds:
                 self._count(store, queue, each, change, found)
 
     def _due(self, store: Store, queue: QueueInfo, ended: Handling, found: RoundResult) -> Settlement | None:
-        """Return the change of a message whose attempt has ended; None, counted at once: there is nothing to change."""
+        """Return the change of a message whose attempt has ended; None: no change is needed, and it is counted."""
         if ended.result is HandlingResult.DONE:
             return ended.settlement(SettleAction.ACK)
         if ended.result is HandlingResult.FAILED:
@@ -279,7 +279,7 @@ class Rounds:
         return None
 
     def _after_failure(self, store: Store, queue: QueueInfo, failed: Handling) -> Settlement:
-        """Return what becomes of a message after a failed attempt."""
+        """Return the change of a message after a failed attempt."""
         message = failed.message
         if message.attempts <= self._retry.times:
             # Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
@@ -294,7 +294,7 @@ class Rounds:
         return failed.settlement(SettleAction.NACK, attempts=0)  # after a resume all attempts are new
 
     def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: RoundResult) -> None:
-        """Count what became of a message; park its group if its retries have ended."""
+        """Count the outcome of a message; park its group if its retries are used up."""
         counts, act = found.counts, change.act
         outcome: AttemptOutcome
         pause_ms = change.ms or 0
@@ -323,7 +323,7 @@ class Rounds:
         answer = cast("SessionStore", store).session(queue, cast("str", message.group), request, now_ms)
         if answer.verdict is SettleResult.DONE:
             return True
-        # A receiver holds a deferred message of the group: all attempts again, when it may be free.
+        # A receiver holds a deferred message of the group: try again with all attempts when it may be free.
         hidden = Settlement(message.sequence_number, None, SettleAction.EXTEND, limits.PARK_AGAIN_MS)
         store.settle(queue, [hidden], now_ms)
         return False

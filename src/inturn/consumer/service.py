@@ -11,7 +11,7 @@ from inturn.worker.service import LoopService
 
 
 class ConsumerJob(NamedTuple):
-    """A consumer, with names of its handler, its database and its queue for people."""
+    """A consumer, with the names of its handler, database and queue for display."""
 
     consumer: Consumer
     handler: str
@@ -20,7 +20,7 @@ class ConsumerJob(NamedTuple):
 
 
 class ConsumerService(LoopService):
-    """Consumers, each with threads of its own.
+    """Consumers, each with its own threads.
 
     Args:
         jobs: the consumers.

@@ -1,4 +1,4 @@
-"""The transaction that a handler is given: it begins with its first use, so that a handler need not hold a lock."""
+"""The transaction passed to a handler: it begins at its first use, so that a handler need not hold a lock."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ class AckRefused(Exception):
 class HandlerTransaction:
     """A transaction of the queue's database for one message, to be passed to verbs as ``tx=``.
 
-    It begins when it is first used, and takes the message's acknowledgement. From then on it holds what a
-    ``db.transaction()`` holds, so use it last. A transaction that is not used costs nothing.
+    It begins at its first use, and includes the message's acknowledgement. From then on it holds the same locks as a
+    ``db.transaction()``, so use it last. An unused transaction costs nothing.
     """
 
     def __init__(self, message: Message, *, is_async: bool) -> None:
@@ -108,10 +108,10 @@ def acknowledging(tx: object) -> Iterator[None]:
     """Run the acknowledgement of a handled message in a transaction.
 
     Raises:
-        AckRefused: if the lease of the message is over.
-        HandlerError: if ``tx`` is no transaction of this database.
+        AckRefused: if the lease of the message has expired.
+        HandlerError: if ``tx`` is not a transaction of this database.
     """
-    if tx is None:  # as a transaction of its own, it would be done whatever becomes of the caller's
+    if tx is None:  # the acknowledgement would be committed separately, whatever the result of the caller's transaction
         raise HandlerError("the context manager of transaction= returned None; expected a value that tx= accepts")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Ways out: ready-made functions for ``deliver=``, each with the effect id as idempotency key.
+"""Destinations: ready-made functions for ``deliver=``, each with the effect id as idempotency key.
 
 inturn.work(ledger, payments, deliver=deliver.http("https://bank.example.org/postings", secret="whsec_…"))
 """

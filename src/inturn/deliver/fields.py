@@ -1,4 +1,4 @@
-"""The parts of a sent output: its body, and the texts that its fields give."""
+"""The parts of a sent output: its body, and its fields as text."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ def text_at(output: Any, path: str, what: str) -> str:
     """Return a field of an output as text.
 
     Raises:
-        DeliveryRefused: if the output does not have it.
+        DeliveryRefused: if the output does not have the field.
     """
     value = value_at(output, path)
     if value is None:

@@ -1,4 +1,4 @@
-"""Delivery to an HTTP endpoint: a POST with ``Idempotency-Key``, signed as Standard Webhooks says."""
+"""Delivery to an HTTP endpoint: a POST with ``Idempotency-Key``, signed as in Standard Webhooks."""
 
 import base64
 import binascii
@@ -20,9 +20,9 @@ from inturn.core.override import override
 from inturn.deliver.fields import body_of
 
 _AGAIN: Final = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that may be another one next time; 409: the first request with this key is still running."""
+"""Statuses below 500 that may change on retry; 409: the first request with this key is still running."""
 _DENIED: Final = frozenset({401, 403, 404})
-"""Statuses that pass if the endpoint is being deployed, or its key rotated."""
+"""Statuses that are temporary while the endpoint is being deployed or its key rotated."""
 
 
 class http:  # noqa: N801 - it is called as a function is
@@ -34,11 +34,11 @@ class http:  # noqa: N801 - it is called as a function is
 
     Args:
         url: the endpoint.
-        secret: the secret of a Standard Webhooks signature, ``whsec_`` and base64; several while they change.
+        secret: the secret of a Standard Webhooks signature, ``whsec_`` and base64; several during rotation.
         headers: further headers.
-        timeout_s: how long the endpoint may be silent, in seconds.
-        denied_s: how long an output is tried again to which the endpoint answers 401, 403 or 404, in seconds. It counts
-            from the first such answer to this process, and begins anew after any other.
+        timeout_s: the maximum silence of the endpoint, in seconds.
+        denied_s: the time for which an output is retried while the endpoint answers 401, 403 or 404, in seconds. It
+            counts from the first such answer to this process, and restarts after any other answer.
 
     Raises:
         InputError: if the address, a secret or ``denied_s`` is not valid.
@@ -90,14 +90,14 @@ class http:  # noqa: N801 - it is called as a function is
             raise DeliveryError(f"{shown(self._url)} cannot be reached: {error!r}") from error
 
     def _may_pass(self, status: int, effect_id: str, denied_since_s: float | None) -> bool:
-        """Return whether an error may be another one next time."""
+        """Return whether a retry may succeed."""
         if status not in _DENIED:
             return status in _AGAIN or status >= 500
         now_s = time.monotonic()
         since_s = now_s if denied_since_s is None else denied_since_s
         if now_s - since_s >= self._denied_s:
             return False
-        if len(self._denied_since) >= limits.KNOWN_GROUPS:  # such as of outputs that others have delivered since
+        if len(self._denied_since) >= limits.KNOWN_GROUPS:  # such as of outputs delivered by other processes since
             self._denied_since.clear()
         self._denied_since[effect_id] = since_s
         return True
@@ -117,7 +117,7 @@ class http:  # noqa: N801 - it is called as a function is
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect: it would make a GET of the POST."""
+    """Follow no redirect: it would turn the POST into a GET."""
 
     @override
     def redirect_request(self, *_: Any) -> None:

@@ -23,7 +23,7 @@ _FINAL: Final = (
     "TOPIC_AUTHORIZATION_FAILED",
     "POLICY_VIOLATION",
 )
-"""Names of the errors that will be the same next time."""
+"""Names of the errors that a retry does not change."""
 
 
 class kafka:  # noqa: N801 - it is called as a function is
@@ -81,13 +81,13 @@ class kafka:  # noqa: N801 - it is called as a function is
         except BufferError as error:
             raise DeliveryError(f"the producer for {self._topic!r} is full: {error}") from error
         if (fault := answers[0]) is not None:
-            if fault.fatal():  # this producer can do nothing more
+            if fault.fatal():  # this producer can no longer be used
                 self._producer = None
             kind = DeliveryRefused if fault.code() in self._final else DeliveryError
             raise kind(f"topic {self._topic!r}: {fault.str()} ({fault.name()})")
 
     def _made(self) -> "Producer":
-        """Return the producer; it is made in the process that uses it."""
+        """Return the producer; it is created in the process that uses it."""
         with self._mutex:
             if self._producer is None:
                 self._producer = self._library.Producer(self._options)

@@ -18,13 +18,13 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
     """Deliver outputs as persistent JSON messages; ``message_id`` is the effect id.
 
     The call returns once the broker has confirmed the message. An exchange that does not exist or is forbidden, a
-    message that no queue takes, and one that is too large refuse the output for good.
+    message that no queue receives, and a message that is too large refuse the output for good.
 
     Args:
         url: ``amqp://user:password@host/vhost``.
-        exchange: the exchange, which exists; empty: the default one, whose routing keys are queues.
+        exchange: an existing exchange; empty: the default exchange, whose routing keys are queue names.
         routing_key: the routing key.
-        key: path of the output's field that is the routing key instead.
+        key: path of the output's field that holds the routing key, instead of ``routing_key``.
 
     Raises:
         SetupError: if aio-pika is not installed.
@@ -81,7 +81,7 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
         ) as error:
             await self._disconnect()
             raise DeliveryRefused(f"{what}: {error}") from error
-        except exceptions.DeliveryError as error:  # a negative confirm: such as of a queue that is full
+        except exceptions.DeliveryError as error:  # a negative confirm, such as from a full queue
             raise DeliveryError(f"{what}: the broker did not accept the message ({error})") from error
         except Exception as error:
             await self._disconnect()

@@ -57,7 +57,7 @@ class sqs:  # noqa: N801 - it is called as a function is
 
 
 def _may_pass(response: Any) -> bool:
-    """Return whether an error may be another one next time."""
+    """Return whether a retry may succeed."""
     code, status = response["Error"].get("Code", ""), response["ResponseMetadata"].get("HTTPStatusCode", 500)
     passing = ("Throttl", "TooManyRequests", "ExpiredToken", "RequestExpired", "OverLimit")
     return status >= 500 or status == 429 or any(each in code for each in passing)

@@ -1,4 +1,4 @@
-"""Delivery to a table of the user's, in SQLite or PostgreSQL; the effect id is its primary key."""
+"""Delivery to a user table in SQLite or PostgreSQL; the effect id is its primary key."""
 
 import sqlite3
 import threading
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import psycopg
 
 _PASSING: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
-"""Classes of SQLSTATE that may be another one next time: connection, rollback, resources, locks, shutdown."""
+"""Classes of SQLSTATE for which a retry may succeed: connection, rollback, resources, locks, shutdown."""
 
 
 class table:  # noqa: N801 - it is called as a function is
-    """Deliver outputs as rows of a table, each once: a row whose effect id is there already is left as it is.
+    """Deliver outputs as rows of a table, each once: a row whose effect id already exists is not changed.
 
-    If the table is in the database of the worker's queue, the rows are written in the commit that makes the outputs.
+    If the table is in the database of the worker's queue, the rows are written in the commit that produces the outputs.
 
     The table has the column ``effect_id`` as its primary key. An error of the statement, such as an unknown column or a
     violated constraint, refuses the output for good.
@@ -31,10 +31,11 @@ class table:  # noqa: N801 - it is called as a function is
     Args:
         database: the file of SQLite, or the address of PostgreSQL.
         name: the table, also with its schema: ``accounting.postings``.
-        columns: for each other column the path of the output's field; empty: the column ``output`` has all as JSON.
+        columns: for each further column the path of the output's field; empty: one column ``output`` with the whole
+            output as JSON.
 
     Attributes:
-        database: the same.
+        database: the file or address.
         insert: the statement that writes a row.
 
     Raises:

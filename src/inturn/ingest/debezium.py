@@ -1,11 +1,11 @@
 """The mapping of Debezium's change events: one group per row by default, with the position in the log as its revision.
 
-Two rules decide it. Within one row the log's position is the order of the changes. In anything coarser it is not, since
-transactions interleave in the log: there the order of arrival counts, which is the order of the commits as long as the
-topic has one partition, or ``revision="position"``.
+Within one row, the position in the log is the order of the changes. In a coarser group it is not, since transactions
+interleave in the log: use the order of arrival, which is commit order as long as the topic has one partition, or
+``revision="position"``.
 
-The position depends on the connector. PostgreSQL's, MySQL's and MongoDB's fit into a revision; those of
-:data:`POSITION_FIELDS` do not, and stay fields of the body.
+The position depends on the connector. Positions of PostgreSQL, MySQL and MongoDB fit into a revision; those of the
+connectors in :data:`POSITION_FIELDS` do not, and stay fields of the body.
 """
 
 import re
@@ -41,7 +41,7 @@ POSITION_FIELDS: Final = {
 }
 """The fields of an event with the position of a row's change, for :class:`inturn.MonotoneFields`, by connector.
 
-An ``scn`` alone does not say it: one transaction may change a row several times in one.
+An ``scn`` alone is not sufficient: one transaction may change a row several times within one ``scn``.
 """
 
 _CHANGES: Final = frozenset("cudr")
@@ -50,7 +50,7 @@ _OTHERS: Final = {
     "m": "a logical message (op m) is not a change of a row",
 }
 _ADDED: Final = "__"
-"""The prefix of the fields that a flattened event has beside those of its row."""
+"""The prefix of the fields that a flattened event has besides the fields of its row."""
 _OF_SOURCE: Final = "source_"
 _TABLE: Final = ("db", "schema", "table", "collection")
 _TEXT: Final = "__debezium_unavailable_value"
@@ -59,21 +59,21 @@ _JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class _Envelope(msgspec.Struct):
-    """An event with its schema; the event as it came, since a number may have more digits than a float."""
+    """An event with its schema; the event stays undecoded, since a number may have more digits than a float."""
 
     payload: msgspec.Raw
 
 
 @dataclass(frozen=True, kw_only=True)
 class DebeziumMapping(MessageMapping):
-    """A rule that makes messages of Debezium's change events, in JSON, with or without their schemas.
+    """A rule that maps Debezium's change events to messages, in JSON, with or without their schemas.
 
-    The body is the event without its schema. Tombstones are passed over. Truncates, logical messages, changes of the
-    schema, markers of transactions and heartbeats are rejected, so that nobody misses them.
+    The body is the event without its schema. Tombstones are skipped. Truncates, logical messages, schema changes,
+    transaction markers and heartbeats are rejected, so that they do not pass unnoticed.
 
-    A flattened event is the row alone, as Debezium's ``ExtractNewRecordState`` makes it, with the fields that
-    ``add.fields`` names: ``__db``, ``__table``, ``__lsn``. Its delete may be a record without a body, and so is the
-    tombstone behind another one; these are rejected unless ``ignore_empty`` says that they are tombstones only.
+    A flattened event is the row alone, as produced by Debezium's ``ExtractNewRecordState``, with the fields that
+    ``add.fields`` names: ``__db``, ``__table``, ``__lsn``. A record without a body may be a delete or the tombstone
+    after a delete. It is rejected, unless ``ignore_empty`` declares that all of them are tombstones.
 
     Args:
         group: a field of the row, such as ``account``, of the row after the change or, for a delete, before it; None:
@@ -81,8 +81,8 @@ class DebeziumMapping(MessageMapping):
         revision: None: for a row its position in the log if one number holds it, for a coarser group none;
             ``position``: that of the record; or the path to another field of the event, such as ``source.ts_ms``.
         flat: whether the events are flattened.
-        ignore_empty: whether records without a body are passed over where events are flattened; otherwise rejected.
-        id: as in :class:`MessageMapping`; a webhook's own is ``headers.webhook-id``.
+        ignore_empty: whether to skip records without a body if events are flattened; otherwise they are rejected.
+        id: as in :class:`MessageMapping`; the default of a webhook is ``headers.webhook-id``.
         attributes: as in :class:`MessageMapping`.
     """
 
@@ -172,10 +172,10 @@ def position_of(source: Mapping[str, Any]) -> int | None:
     it is the timestamp of its oplog, which is the seconds and ``ord``, packed.
 
     Returns:
-        None if one number does not hold it, see :data:`POSITION_FIELDS`.
+        None if one number cannot hold it, see :data:`POSITION_FIELDS`.
 
     Raises:
-        Unmappable: if there is none, or it does not fit.
+        Unmappable: if there is no position, or it is out of range.
     """
     if "lsn" in source:
         return _number("lsn", source["lsn"], limits.REVISION)
@@ -222,7 +222,7 @@ def sequence_of(source: Mapping[str, Any]) -> LogSequence:
 
 
 def merged(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row after a change; large columns that did not change, which are not sent, keep their old values.
+    """Return the row after a change; large unchanged columns, which are not sent, keep their old values.
 
     Args:
         after: the event's ``after``.
@@ -238,7 +238,7 @@ def _is_unavailable(value: Any) -> bool:
 
 
 def _source(event: Any) -> dict[str, Any]:
-    """Return the source of a change, and refuse what is no change of a row."""
+    """Return the source of a change; refuse an event that is not a change of a row."""
     _check_change(event)
     source = event.get("source")
     if not isinstance(source, dict):
@@ -247,12 +247,12 @@ def _source(event: Any) -> dict[str, Any]:
 
 
 def _added(row: Any) -> dict[str, Any]:
-    """Return the fields of the source that a flattened event has, and refuse what is no change of a row."""
+    """Return the source fields of a flattened event; refuse an event that is not a change of a row."""
     if not isinstance(row, dict):
         raise Unmappable("the event is not an object")
     added = {name.removeprefix(_ADDED): value for name, value in row.items() if name.startswith(_ADDED)}
     named = {name.removeprefix(_OF_SOURCE): value for name, value in added.items() if name.startswith(_OF_SOURCE)}
-    # Without "source." in add.fields, ts_ms is the connector's clock, which goes on when a change is sent again.
+    # Without "source." in add.fields, ts_ms is the connector's clock, which differs when a change is sent again.
     source = {name: value for name, value in added.items() if name != "ts_ms"} | named
     op = source.get("op", "c")
     if not isinstance(op, str) or op not in _CHANGES:
@@ -261,7 +261,7 @@ def _added(row: Any) -> dict[str, Any]:
 
 
 def _check_change(event: Any) -> None:
-    """Refuse what is no change of a row, and say what it is."""
+    """Refuse an event that is not a change of a row, and name its kind."""
     if not isinstance(event, dict):
         raise Unmappable("the event is not an object")
     op = event.get("op")

@@ -1,7 +1,8 @@
-"""Partitions that were removed from their source, as files of a folder are.
+"""Partitions that were removed from their source, such as files of a folder.
 
-One that was not read to its end is a loss that a person must know: its note says so, until it comes back or a person
-seeks. One that was is remembered for a time, in case it comes back, and then forgotten; its counts are kept in a sum.
+A partition removed before its end is a loss: its note reports it, until the partition comes back or an operator seeks.
+A partition that was read to its end is remembered for a time, in case it comes back, and then forgotten; its counts are
+added to a sum.
 """
 
 import logging
@@ -25,23 +26,23 @@ class GonePartitions:
 
     Args:
         source: the name of the source.
-        is_gone: whether a partition that is not listed was removed, rather than out of reach.
+        is_gone: whether a partition that is not listed was removed, rather than unavailable.
     """
 
     def __init__(self, source: str, is_gone: Callable[[str], bool]) -> None:
         self._source, self._is_gone = source, is_gone
 
     def tell(self, sources: SourceStore, rows: Iterable[SourcePartition]) -> None:
-        """Note those of the partitions that were removed before they were read to their end.
+        """Set a note on partitions that were removed before they were read to their end.
 
         Args:
             sources: the store.
-            rows: partitions that are not listed, that nobody else reads and that are not read to their end.
+            rows: unlisted partitions that no other instance reads and that were not read to their end.
         """
         for row in rows:
             if row.is_paused or row.note is not None or not self._is_gone(row.name):
                 continue
-            if row.incarnation.startswith(DECIDED):  # a person knows
+            if row.incarnation.startswith(DECIDED):  # an operator has set the position
                 changed = row._replace(is_finished=True, lag=0, until_ms=0)  # remembered from now on, for the seek
             else:
                 _log.warning("source %s: partition %s: %s", self._source, row.name, _LOSS)
@@ -49,7 +50,7 @@ class GonePartitions:
             sources.save(self._source, changed._replace(owner=None, epoch=row.epoch + 1))
 
     def mark(self, sources: SourceStore, finished: Iterable[str], there: Collection[str], now_ms: int) -> None:
-        """Note since when partitions that were read to their end are gone."""
+        """Store the time at which partitions that were read to their end were found removed."""
         gone = (name for name in finished if name not in there and name != FORGOTTEN and self._is_gone(name))
         for name in islice(gone, source_limits.PARTITIONS_FORGOTTEN):
             row = sources.partition(self._source, name)
@@ -59,7 +60,7 @@ class GonePartitions:
     def forget(
         self, sources: SourceStore, rows: Iterable[SourcePartition], there: Collection[str], now_ms: int
     ) -> None:
-        """Remove those of the partitions that have been gone for long, and add their counts to a sum."""
+        """Forget partitions that were removed long ago, and add their counts to a sum."""
         before_ms = now_ms - source_limits.PARTITION_REMEMBERED_S * 1000
         old = (row for row in rows if row.gone_ms is not None and row.gone_ms <= before_ms and row.name not in there)
         forgotten = list(islice(old, source_limits.PARTITIONS_FORGOTTEN))

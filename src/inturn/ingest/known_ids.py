@@ -1,4 +1,4 @@
-"""The ids of records of a source without positions, kept for ever: a record that comes again is not sent again."""
+"""The ids of records of a source without positions, stored for ever: a repeated record is not sent again."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from inturn.store.sources import SourceStore
 
 
 class NewDrafts(NamedTuple):
-    """The drafts of a batch, sorted by what is known of their ids.
+    """The drafts of a batch, sorted by their ids.
 
     Attributes:
-        places: the places of the new ones.
-        repeated: the number of those that were sent before.
-        conflicts: the places of those whose id was used for another message, with that id.
+        places: the places of the new drafts.
+        repeated: the number of drafts that were already sent.
+        conflicts: the places of drafts whose id was used for another message, with that id.
     """
 
     places: list[int]
@@ -29,10 +29,10 @@ class NewDrafts(NamedTuple):
 
 
 def identified(source: Source | type[Source], mapping: MessageMapping, *, once: bool) -> MessageMapping:
-    """Return the mapping, with an id that tells the records of a source without positions apart.
+    """Return the mapping, with an id that identifies the records of a source without positions.
 
     Raises:
-        InputError: if there is nothing that does, and ``once`` is asked for.
+        InputError: if there is no such id, and ``once`` is true.
     """
     if source.has_positions or mapping.id is not None:
         return mapping
@@ -47,19 +47,19 @@ def identified(source: Source | type[Source], mapping: MessageMapping, *, once: 
 
 
 def sorted_out(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> NewDrafts:
-    """Sort drafts, each with an id or a revision, by what is known, and remember the new ones."""
+    """Sort drafts, each with an id or a revision, by the stored ids, and store the new ids."""
     found, new = compared(sources.known(source, ids_of(drafts)), drafts)
     sources.remember(source, new)
     return found
 
 
 def ids_of(drafts: Sequence[Draft]) -> list[str]:
-    """Return the ids by which drafts are known."""
+    """Return the ids by which drafts are recognized."""
     return [draft.dedup_id or canonical([draft.group, draft.revision]) for draft in drafts]
 
 
 def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[NewDrafts, dict[str, str]]:
-    """Return the drafts sorted by the digests that are known by id, and the digests of the new ones."""
+    """Return the drafts sorted by the known digests, by id, and the digests of the new drafts."""
     new: dict[str, str] = {}
     found = NewDrafts([], 0, {})
     for place, (id_, draft) in enumerate(zip(ids_of(drafts), drafts, strict=True)):
@@ -76,7 +76,7 @@ def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[NewDra
 
 
 def conflict_reason(id_: str) -> str:
-    """Return why a record is rejected whose id another message has."""
+    """Return the reason for rejecting a record whose id another message has."""
     return f"the id {quoted(id_)} was already used for another message"
 
 

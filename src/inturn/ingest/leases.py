@@ -1,6 +1,6 @@
-"""The partitions that an instance reads: claimed by leases, opened at their positions, given up when it ends.
+"""The partitions that an instance reads: claimed by leases, opened at their positions, released at its end.
 
-A thread of its own renews the leases, since a source may take longer than one to open, poll or confirm. A call that
+A separate thread renews the leases, since opening, polling or confirming may take longer than a lease. A call that
 takes longer than :data:`INGEST_CALL_S` counts as hung: its partitions are left to the other instances.
 """
 
@@ -25,21 +25,21 @@ T = TypeVar("T")
 
 _log = logging.getLogger("inturn.ingest")
 _TOLD = 5
-"""Names of partitions that one line of the log has."""
+"""Maximum number of partition names in one log line."""
 
 
 class PartitionLeases:
     """The partitions of a source that one instance reads.
 
-    All methods but the renewing are called by the thread that polls the source.
+    All methods except the renewal are called by the thread that polls the source.
 
     Args:
         source: the source.
-        name: the name under which positions are kept.
+        name: the name under which positions are stored.
         me: the instance.
-        lease_s: how long the others wait for this instance if it dies, in seconds.
+        lease_s: how long the other instances wait for this one if it dies, in seconds.
         ask: runs a function of the store and the time in a transaction.
-        trouble: returns the error that is waited out now, which the others are told with the lease; empty: none.
+        trouble: returns the current error, which is stored with the lease for other processes; empty: none.
 
     Attributes:
         epochs: the epoch of each open partition.
@@ -66,23 +66,23 @@ class PartitionLeases:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Begin to renew the leases, until :meth:`leave`."""
+        """Start renewing the leases, until :meth:`leave`."""
         self._ending.clear()
         self._thread = threading.Thread(target=self._renewing, name=f"inturn-leases-{self._name}", daemon=True)
         self._thread.start()
 
     def go_on(self) -> None:
-        """Say that the polling thread is not hung."""
+        """Note that the polling thread is not hung."""
         self._called_s = time.monotonic()
 
     def look_if_due(self) -> None:
-        """Look again if a third of the lease has passed since the last time."""
+        """Refresh the partitions if a third of the lease has passed since the last time."""
         self.go_on()
         if time.monotonic() >= self._next_look_s:
             self._look()
 
     def _look(self) -> None:
-        """Claim free partitions, give up those beyond our quota, and open and close them accordingly."""
+        """Claim free partitions, release those beyond our quota, and open and close them accordingly."""
         names = list(self._source.partitions())
         for name in names:
             if not isinstance(name, str) or storable(name) != name:
@@ -111,17 +111,17 @@ class PartitionLeases:
             self._source.close(partition)
 
     def close_all(self) -> None:
-        """Stop reading; the leases are not renewed, so that another instance may try, and we look again at once."""
+        """Stop reading without renewing the leases, so that another instance may try; the next refresh is due now."""
         self._called_s = None
         for name in list(self.epochs):
             try:
                 self.close(name)
-            except Exception as error:  # noqa: BLE001 - it is given up in any case
+            except Exception as error:  # noqa: BLE001 - it is released in any case
                 _log.warning("source %s: partition %s: %s", self._name, name, error)
         self._next_look_s = 0.0
 
     def leave(self) -> None:
-        """Give up all partitions, so that the others need not wait for the end of the leases."""
+        """Release all partitions, so that other instances need not wait for the end of the leases."""
         self._ending.set()
         lags = self._at_the_end(self._lags) or {}
         done = self._at_the_end(self._done) or set()
@@ -140,7 +140,7 @@ class PartitionLeases:
 
         try:
             self._ask(given_up)
-        except InturnError as error:  # the leases end by themselves
+        except InturnError as error:  # the leases expire
             _log.warning("source %s: %s", self._name, error)
 
     # --- renewing ---
@@ -152,7 +152,7 @@ class PartitionLeases:
                 continue
             try:
                 self._ask(self.renew)
-            except Exception as error:  # noqa: BLE001 - the polling thread meets it too, and waits it out
+            except Exception as error:  # noqa: BLE001 - the polling thread meets it too, and retries
                 _log.debug("source %s: %s", self._name, error)
 
     def renew(self, store: SqlStore, now_ms: int) -> None:
@@ -164,14 +164,14 @@ class PartitionLeases:
     # --- looking ---
 
     def _lags(self) -> dict[str, int | None]:
-        """Return how many records of the open partitions are not read yet."""
+        """Return the number of unread records of each open partition."""
         return {name: self._source.lag(name) for name in self.epochs}
 
     def _done(self) -> set[str]:
         return {name for name in self.epochs if self._source.is_finished(name)}
 
     def _at_the_end(self, call: Callable[[], T]) -> T | None:
-        """Return what a call to the source returns; None if it fails, since the leases are given up in any case."""
+        """Return the result of a call to the source; None if it fails, since the leases are released in any case."""
         try:
             return call()
         except Exception as error:  # noqa: BLE001 - the positions are what counts
@@ -193,7 +193,7 @@ class PartitionLeases:
             claimed = readable[name]._replace(owner=self._me, epoch=readable[name].epoch + 1, until_ms=until_ms)
             mine[name] = claimed._replace(position_form=self._source.position_form)
         for name, partition in mine.items():
-            if self.epochs.get(name) != partition.epoch or partition.lag != readable[name].lag:  # else it is stored so
+            if self.epochs.get(name) != partition.epoch or partition.lag != readable[name].lag:  # else unchanged
                 sources.save(self._name, partition)
         self.has_all = len(mine) == len(readable)
         for name in due.given_up:
@@ -201,14 +201,14 @@ class PartitionLeases:
         return mine
 
     def _finish(self, sources: SourceStore, done: set[str], epochs: Mapping[str, int]) -> None:
-        """Note which of our partitions are read to their end."""
+        """Mark which of our partitions were read to their end."""
         for name in done:
             row = sources.partition(self._name, name)
             if row is not None and row.owner == self._me and row.epoch == epochs[name]:
                 sources.save(self._name, row._replace(is_finished=True, owner=None, lag=0))
 
     def _readable(self, sources: SourceStore, incarnations: dict[str, str], now_ms: int) -> dict[str, SourcePartition]:
-        """Return the partitions that may be read, as they go on."""
+        """Return the partitions that may be read, with their updated state."""
         begun, finished = {each.name: each for each in sources.unfinished(self._name)}, sources.finished(self._name)
         back = {name for name, row in begun.items() if row.is_missing and name in incarnations}
         waiting = {name for name, row in begun.items() if row.is_paused or (row.note is not None and name not in back)}
@@ -256,7 +256,7 @@ class PartitionLeases:
         )
 
     def _rename(self, sources: SourceStore, rows: dict[str, SourcePartition], now: Mapping[str, PartitionNow]) -> None:
-        """Give what is known the names that the partitions have now; the fencing epoch of a name never goes down."""
+        """Move stored state to the current partition names; the fencing epoch of a name never decreases."""
         names = {each.was: name for name, each in now.items() if each.was != name}
         names |= {name: each.kept_as for name, each in now.items() if each.kept_as is not None and name not in names}
         touched = {name: rows.pop(name) for name in {*names, *names.values()} & rows.keys()}
@@ -276,7 +276,7 @@ class PartitionLeases:
     def _as_now(
         self, sources: SourceStore, row: SourcePartition, now: PartitionNow, now_ms: int
     ) -> SourcePartition | None:
-        """Return a partition as it goes on; None: it is not read."""
+        """Return the updated state of a partition; None: it is not read."""
         was = row
         if row.is_missing:
             row = row._replace(note=None)
@@ -310,7 +310,7 @@ class PartitionLeases:
         self.epochs[partition.name] = partition.epoch
 
     def refuse(self, partition: str, epoch: int, note: str) -> None:
-        """Leave a partition unread until a person decides, unless it is not ours any more."""
+        """Leave a partition unread until an operator sets its position, if this instance still owns it."""
         _log.warning("source %s: partition %s: %s", self._name, partition, note)
         self.close(partition)
 

@@ -1,7 +1,7 @@
 """Groups whose records come from another partition than before, such as after partitions were added to a topic.
 
-Nobody knows the order of such a group's records over two partitions. If the order of its messages is that of the
-partition, they wait until a person accepts the new partition, or the group goes on there.
+The order of such a group's records over two partitions is undefined. If the order of its messages is the order of the
+partition, they wait until an operator accepts the new partition, or the group continues there.
 """
 
 import logging
@@ -25,10 +25,10 @@ _log = logging.getLogger("inturn.ingest")
 
 
 def checked_on_move(on_move: OnMove | None, mapping: MessageMapping) -> OnMove:
-    """Return what becomes of groups that move; by default ``park`` if the mapping orders by position, else ``ignore``.
+    """Return the treatment of groups that move; by default ``park`` if the mapping orders by position, else ``ignore``.
 
     Raises:
-        InputError: if it is no such choice.
+        InputError: if it is not a valid choice.
     """
     if on_move is None:
         return "park" if mapping.revision == "position" and mapping.group != "partition" else "ignore"
@@ -40,7 +40,7 @@ def checked_on_move(on_move: OnMove | None, mapping: MessageMapping) -> OnMove:
 def without_moved(
     store: SourceStore, source: str, batch: IngestBatch, queue: str, on_move: OnMove, now_ms: int
 ) -> IngestBatch:
-    """Return a batch without the drafts of groups that are in another partition; these are kept, or move with it."""
+    """Return a batch without the drafts of groups that moved, which are stored; or move these groups."""
     positions: dict[str, str] = {}
     for record, draft in zip(batch.records, batch.drafts, strict=True):
         if draft.group is not None and draft.group not in positions:

@@ -1,16 +1,16 @@
-"""Outbox rows with numbers: what an application has to say, written beside its own rows in one transaction.
+"""Numbered outbox rows: messages that an application writes together with its own rows in one transaction.
 
     with engine.begin() as tx:                                  # psycopg, sqlite3, SQLAlchemy or Django
         tx.execute(text("update account set balance = balance - 5 where id = 'acct-1'"))
         inturn.outbox(tx).send({"withdrawn": 5}, group="acct-1")
 
-``OutboxSource`` makes messages of the rows, in whatever database the queues are. The revisions of a group have no gaps
-and no doubles, since the last one is a row that a transaction changes and keeps locked until it ends.
+``OutboxSource`` turns the rows into messages of queues in any database. The revisions of a group have no gaps and no
+duplicates, since a group's last revision is a row that a transaction changes and locks until it ends.
 
-Transactions that lock groups in different orders would wait for each other. So a transaction waits for the groups in
-the order of their names only. One that comes before another that it has is taken only if nobody has it; if not, the
-send is refused. :meth:`NumberedOutbox.send_many` sorts. PostgreSQL keeps the last name in a setting of the transaction;
-SQLite has one writer.
+Transactions that lock groups in different orders could deadlock. So a transaction waits only for groups in the order of
+their names. A group whose name precedes one that the transaction already holds is locked only if no other transaction
+holds it; otherwise the send is refused. :meth:`NumberedOutbox.send_many` sorts. PostgreSQL stores the last name in a
+setting of the transaction; SQLite has one writer.
 """
 
 import re
@@ -57,14 +57,14 @@ _SETTING: Final = "inturn.outbox"
 
 
 def outbox(tx: "Transaction", table: str = "outbox") -> "NumberedOutbox":
-    """Return the outbox of a transaction; what is sent to it is committed, or rolled back, with the transaction.
+    """Return the outbox of a transaction; its messages are committed, or rolled back, with the transaction.
 
     Args:
         tx: a connection of psycopg or sqlite3, one of SQLAlchemy or a session, or ``django.db.connection``.
         table: the table, in PostgreSQL also with its schema; see :meth:`NumberedOutbox.create`.
 
     Raises:
-        InputError: if the table's name is not valid, or ``tx`` is no connection of a known kind in a transaction.
+        InputError: if the table's name is not valid, or ``tx`` is not a supported connection in a transaction.
     """
     if not isinstance(table, str) or not _NAME.fullmatch(table):
         raise InputError(f"table is {table!r}; expected letters, digits and _, optionally with a schema: app.outbox")
@@ -113,12 +113,12 @@ class NumberedOutbox:
         Args:
             body: a value that can be written as JSON.
             group: the message's group, a str, int, date or UUID.
-            expected_revision: the last revision of the group; if it is another, nothing is written.
+            expected_revision: the expected last revision of the group; if it differs, nothing is written.
 
         Raises:
             InputError: if an argument is invalid.
             RevisionMismatch: if ``expected_revision`` is not the group's last one.
-            StoreConflict: if another transaction has the group, and this one has a group whose name comes later: roll
+            StoreConflict: if another transaction holds the group, and this one holds a group with a later name: roll
                 back and try again, or send in the order of the names.
         """
         one = draft(body, group=group, revision="next", expected_revision=expected_revision)
@@ -139,7 +139,7 @@ class NumberedOutbox:
 
         Raises:
             InputError: if a group or a body is invalid.
-            StoreConflict: as in :meth:`send`, if the transaction has a later group already.
+            StoreConflict: as in :meth:`send`, if the transaction already holds a later group.
         """
         checked = [(draft("", group=group).group or "", body) for group, body in messages]
         order = sorted(range(len(checked)), key=lambda at: (_key(checked[at][0]), at))
@@ -226,5 +226,5 @@ class _PostgresOutbox(NumberedOutbox):
 
 
 def _key(group: str) -> bytes:
-    """Return what orders the names of groups alike in every process."""
+    """Return a sort key that orders group names alike in every process."""
     return group.encode()

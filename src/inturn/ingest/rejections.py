@@ -1,4 +1,4 @@
-"""Rejected records: how they are kept, whole, how they become records again, and how many a source keeps."""
+"""Rejected records: their complete storage, their restoration, and the limits of a source."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ _log = logging.getLogger("inturn.ingest")
 
 
 def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | None = None) -> RejectedRecord:
-    """Return a record as it is kept, with the reason.
+    """Return a record as it is stored, with the reason.
 
     Args:
         record: the record.
         why: the reason.
-        secret: headers that are not kept, each with the reason; a mapping that reads one of them can never map the
+        secret: headers that are not stored, each with the reason; a mapping that reads one of them can never map the
             record again.
     """
     secret = secret or {}
@@ -63,10 +63,10 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
 
 
 def restored(kept: RejectedRecord) -> SourceRecord:
-    """Return a kept record as the source gave it.
+    """Return a stored record as the source returned it.
 
-    What is not known any more, such as headers that an earlier version kept as text, is an unreadable header: a mapping
-    that reads it rejects the record.
+    Lost values, such as headers that an earlier version stored as text, become unreadable headers: a mapping that reads
+    one rejects the record.
     """
     headers: Mapping[str, bytes | str]
     if kept.exact is not None:
@@ -104,10 +104,10 @@ class _LostHeaders(Mapping[str, bytes | str]):
 
 
 class RejectedBound(NamedTuple):
-    """The number and the size, in bytes, of the rejected records that a source keeps.
+    """The limits of a source's stored rejected records: their number, and their size in bytes.
 
     Raises:
-        InputError: by ``checked``, if one is no whole number above 0.
+        InputError: by ``checked``, if one is not a whole number above 0.
     """
 
     records: int = source_limits.REJECTED_RECORDS
@@ -123,19 +123,19 @@ class RejectedBound(NamedTuple):
     def keep(
         self, store: SourceStore, source: str, rejected: Sequence[RejectedRecord], now_ms: int, *, may_drop: bool
     ) -> int:
-        """Keep rejected records; return how many were dropped, since there is no room.
+        """Store rejected records; return the number dropped for lack of room.
 
         Args:
             store: the store.
             source: the source.
             rejected: the records.
             now_ms: the time.
-            may_drop: whether the source has the records still: those from the first without room on are dropped, so
-                that all before it are kept. Otherwise each is the only copy and none is dropped; the
-                bound may be exceeded by the records of one call then, so that those of a large batch find room.
+            may_drop: whether the source still has the records: then the first record without room and all later ones
+                are dropped, so that all before it are stored. Otherwise each is the only copy and none is dropped; the
+                records of one call may then exceed the limit, so that a large batch finds room.
 
         Raises:
-            RejectedFull: if none may be dropped and the bound is reached.
+            RejectedFull: if none may be dropped and the limit is reached.
         """
         if not rejected:
             return 0

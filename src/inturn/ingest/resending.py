@@ -1,4 +1,4 @@
-"""Resending of rejected records: those that can be mapped now become messages, each once.
+"""Resending of rejected records: records that can be mapped now become messages, each once.
 
 One transaction sends the messages of a bounded batch and removes their records. It first locks the partitions of the
 source, so that none of its instances commits meanwhile, and then the records, so that no other resend takes them.
@@ -31,10 +31,10 @@ class ResendCounts(NamedTuple):
 
     Attributes:
         sent: records that became messages.
-        repeated: records that had been sent before, known by their id; they are removed.
-        ignored: records that the mapping passes over; they are removed.
-        moved: messages that wait for a decision, since their group came from another partition before.
-        stayed: records that still cannot be mapped, kept with the new reason.
+        repeated: records that were already sent, recognized by their id; they are removed.
+        ignored: records that the mapping skips; they are removed.
+        moved: messages that wait for a decision because their group came from another partition before.
+        stayed: records that still cannot be mapped; they stay, with the new reason.
     """
 
     sent: int = 0
@@ -55,8 +55,8 @@ class ResendPreview(NamedTuple):
         number: the record's number.
         partition: the partition that it came from.
         position: its position, as JSON.
-        outcome: what would become of it.
-        reason: why it would stay; else None.
+        outcome: the outcome of a resend.
+        reason: the reason why it would stay; otherwise None.
         group: the message's group.
         revision: its revision.
         id: its deduplication id.
@@ -74,7 +74,7 @@ class ResendPreview(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MappedRecord:
-    """A rejected record, mapped again: a draft, or the reason why there is none, or neither if it is passed over."""
+    """A rejected record, mapped again: with a draft, or the reason why there is none, or neither if it is skipped."""
 
     kept: RejectedRecord
     record: SourceRecord
@@ -155,8 +155,8 @@ def preview(each: MappedRecord, at: int, new: NewDrafts | None) -> ResendPreview
 
     Args:
         each: the record.
-        at: its place among those of the batch that have a draft.
-        new: what is known of their ids; None: ids are not known.
+        at: its place among the records of the batch that have a draft.
+        new: the comparison of their ids; None: the source does not recognize ids.
     """
     place = each.kept.number, each.kept.partition, each.kept.position
     if each.reason is not None:

@@ -1,7 +1,7 @@
 """Decoding with a schema registry: Avro, Protobuf and JSON Schema in Confluent's framing become JSON.
 
-The decoders are those of confluent-kafka. This module tells their errors apart: a record that cannot be decoded is
-rejected, and a registry that cannot be asked is waited for.
+The decoders are those of confluent-kafka. This module distinguishes their errors: a record that cannot be decoded is
+rejected; if the registry is unavailable, the source waits.
 """
 
 import importlib
@@ -33,7 +33,7 @@ class SchemaRegistry(Decoder):
 
     The value becomes JSON, on which the paths of a mapping work: decimals are texts, bytes are base64, dates and times
     are ISO 8601. Protobuf is JSON as Protobuf defines it, with the names of the ``.proto`` file and the fields that
-    have their default; integers of 64 bits are texts. JSON stays as it came, once its schema has accepted it.
+    have their default; integers of 64 bits are texts. JSON is validated by its schema and not changed.
 
     A key that is decoded to a text is that text; any other is JSON. Records without a value or key pass.
 
@@ -98,13 +98,13 @@ class SchemaRegistry(Decoder):
 
 
 class _RegistryAway(SourceError):
-    """A registry that cannot be asked, or refuses to answer."""
+    """A registry that is unavailable, or refuses to answer."""
 
 
 class _Client:
-    """The registry's client; every error but that of an unknown schema becomes ``_RegistryAway``.
+    """The registry's client; every error except that of an unknown schema becomes ``_RegistryAway``.
 
-    The unknown ones are remembered for a while, or each of their records would be a request.
+    Unknown schema ids are remembered for a while; otherwise each of their records would cause a request.
     """
 
     def __init__(self, client: Any, url: str) -> None:
@@ -154,7 +154,7 @@ class _Client:
 def _decode(
     what: str, encoding: Encoding | None, message: Any, client: _Client, options: Mapping[str, Any]
 ) -> Callable[[bytes, Any], bytes] | None:
-    """Return the function that makes JSON of bytes and their context; None: they stay as they are."""
+    """Return the function that converts bytes and their context to JSON; None: they are not decoded."""
     if encoding is None:
         return None
     if encoding not in _ENCODINGS:
@@ -183,7 +183,7 @@ def _decode(
 
 
 def _no_subject(_context: Any, _record_name: str | None) -> None:
-    """Return no subject: a schema is asked for by its id alone, whatever strategy its producer has."""
+    """Return no subject: a schema is requested by its id alone, whatever the strategy of its producer."""
 
 
 def _avro(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[bytes, Any], bytes]:
@@ -196,8 +196,8 @@ def _avro(client: _Client, conf: dict[str, Any], _message: Any) -> Callable[[byt
 def _bounded(client: _Client, conf: Mapping[str, Any]) -> Callable[[bytes, Any, Any], Any]:
     """Return the function that reads the frame of a record in Avro and returns the rest of it.
 
-    A schema that contains itself lets a value nest as deeply as it has bytes. The compiled reader of fastavro has no
-    bound, so that a few thousand bytes would end the process. The one in Python has: it reads such values first.
+    With a recursive schema a value can nest as deeply as it has bytes. The compiled reader of fastavro has no bound, so
+    a few thousand bytes would crash the process. The reader in Python has a bound, so it reads such values first.
     """
     from confluent_kafka.schema_registry import dual_schema_id_deserializer, topic_subject_name_strategy
     from fastavro import _read_py
@@ -237,7 +237,7 @@ def _parsed_if_recursive(client: _Client, schema: Any) -> Any:
 
 
 def _names_left(schema: Any, known: frozenset[str]) -> bool:
-    """Return whether an expanded schema still has names of other types, as only one that contains itself does."""
+    """Return whether an expanded schema still has names of other types, as only a recursive schema does."""
     if isinstance(schema, str):
         return schema in known
     if isinstance(schema, list):
@@ -296,7 +296,7 @@ def _imported(place: str) -> Any:
 
 
 def importable_from(folder: Path) -> None:
-    """Let modules be imported from a folder too, such as the one of a configuration."""
+    """Allow imports from a folder too, such as the folder of a configuration."""
     if str(folder.resolve()) not in sys.path:
         sys.path.append(str(folder.resolve()))
 

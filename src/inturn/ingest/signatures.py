@@ -1,7 +1,7 @@
-"""Signatures of webhooks: bytes, headers, secrets and a time in, a verdict out.
+"""Signatures of webhooks: from bytes, headers, secrets and a time to a verdict.
 
-Three schemes, with the verdicts of the senders' own verifiers: `Standard Webhooks
-<https://www.standardwebhooks.com>`_, Stripe and GitHub. Several secrets are for rotation: one that fits is enough.
+Three schemes, with the same verdicts as the senders' own verifiers: `Standard Webhooks
+<https://www.standardwebhooks.com>`_, Stripe and GitHub. Several secrets are for rotation: one of them must match.
 """
 
 import base64
@@ -21,10 +21,10 @@ _STANDARD: Final = ("id", "timestamp", "signature")
 
 
 class SignatureRefused(InputError):
-    """A signature that is missing or malformed, does not fit, or has a time outside the tolerance.
+    """A signature that is missing, malformed, wrong, or has a time outside the tolerance.
 
     Attributes:
-        is_malformed: whether the headers have no signature that could be checked.
+        is_malformed: whether the headers contain no signature that could be checked.
     """
 
     def __init__(self, text: str, *, is_malformed: bool = False) -> None:
@@ -36,7 +36,7 @@ def key_of(scheme: Scheme, secret: str) -> bytes:
     """Return the key of a secret: decoded for Standard Webhooks, the text itself, prefix included, for the others.
 
     Raises:
-        InputError: if it cannot be one; the text does not show it.
+        InputError: if the secret is not valid; the text does not show it.
     """
     if scheme != "standard":
         key = secret.encode()
@@ -51,9 +51,10 @@ def key_of(scheme: Scheme, secret: str) -> bytes:
 
 
 def standard_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the headers of Standard Webhooks as ``webhook-…``, also if they came as ``svix-…``.
+    """Return the headers of Standard Webhooks as ``webhook-…``, also if they were sent as ``svix-…``.
 
-    The two are not mixed: beside any ``webhook-…`` those of Svix mean nothing, so that the id is always the signed one.
+    The two are not mixed: if there is any ``webhook-…`` header, ``svix-…`` headers are ignored, so that the id is
+    always the signed one.
     """
     if _prefix(headers) == "webhook":
         return headers
@@ -64,7 +65,7 @@ def standard_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _prefix(headers: Mapping[str, str]) -> Literal["webhook", "svix"]:
-    """Return how the names of the headers begin with which a request is signed."""
+    """Return the prefix of the header names with which a request is signed."""
     has_svix, has_own = (any(f"{prefix}-{each}" in headers for each in _STANDARD) for prefix in ("svix", "webhook"))
     return "svix" if has_svix and not has_own else "webhook"
 
@@ -152,7 +153,7 @@ CHECKS: Final[Mapping[Scheme, Check]] = {
 
 
 def _required(headers: Mapping[str, str], name: str) -> str:
-    """Return the value of a header that a signature needs; an empty one is as one that is missing."""
+    """Return the value of a header that a signature needs; an empty header counts as missing."""
     if not (value := headers.get(name)):
         raise _malformed(f"the header {name} is missing")
     return value

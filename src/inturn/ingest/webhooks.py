@@ -2,7 +2,7 @@
 
     app = WebhookApp(db, [Webhook(name="billing", queue="events", signature="stripe", secrets=["whsec_…"])])
 
-``WebhookApp`` is an ASGI application for a web server of your own; ``inturn serve`` has the same as ``[[webhooks]]``.
+``WebhookApp`` is an ASGI application for your own web server; ``inturn serve`` offers the same as ``[[webhooks]]``.
 """
 
 import gzip
@@ -57,7 +57,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class _RequestHeaders(dict[str, str]):
-    """Headers by their names in lower case, to be read by names in any case."""
+    """Headers, stored by names in lower case and read by names in any case."""
 
     @override
     def get(self, name: str, default: Any = None) -> Any:
@@ -66,19 +66,19 @@ class _RequestHeaders(dict[str, str]):
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """A webhook: where its requests go, and how their sender is known.
+    """A webhook: the destination of its requests, and the check of their sender.
 
     Args:
-        name: its name in the address, ``/webhooks/<name>``, and that of its rejected requests.
-        queue: the queue of the messages; made if it is not there. It remembers ids for at least
+        name: its name in the address, ``/webhooks/<name>``, and the name of its rejected requests.
+        queue: the queue of the messages; created if it does not exist. It must remember ids for at least
             ``WEBHOOK_RETRIES_S``, since senders retry for days.
         signature: the scheme of the signature: ``standard`` (Standard Webhooks), ``stripe``, ``github``, or ``none``.
-        secrets: the secrets, as the sender shows them; several while they are rotated.
-        tolerance_s: how old, and how far in the future, a signature's time may be, in seconds.
-        mapping: how a request becomes a message: ``headers`` and ``body``; there is no ``key``. Without an ``id`` of
-            its own it is ``webhook-id`` (or ``svix-id``), Stripe's event id or ``x-github-delivery``.
-        max_rejected: the number of rejected requests that are kept, about. Beyond it a request that cannot be mapped is
-            answered with 503, so that its sender keeps it and sends it again.
+        secrets: the secrets, as the sender shows them; several during rotation.
+        tolerance_s: the maximum age, and distance into the future, of a signature's time, in seconds.
+        mapping: the mapping of a request: ``headers`` and ``body``; there is no ``key``. The default ``id`` is
+            ``webhook-id`` (or ``svix-id``), Stripe's event id or ``x-github-delivery``.
+        max_rejected: the approximate maximum number of stored rejected requests. Beyond it a request that cannot be
+            mapped is answered with 503, so that its sender sends it again.
         max_rejected_bytes: the same for their size, in bytes.
 
     Raises:
@@ -131,12 +131,12 @@ class Webhook:
     def command(self, headers: Mapping[str, str], body: bytes, now_ms: int) -> Command[Verdict]:
         """Check a request and return the command that stores it.
 
-        The signature is checked over the body as it was sent; only then a compressed one is unpacked. A genuine request
-        that cannot be mapped is stored as a rejected record: its sender could only repeat it.
+        The signature is checked over the body as sent; only then a compressed body is unpacked. A genuine request that
+        cannot be mapped is stored as a rejected record: its sender could only repeat it.
 
         Raises:
             SignatureRefused: if it is not genuine.
-            BodyTooLong: if no message can be as long, or as long as the body is unpacked.
+            BodyTooLong: if the body, as sent or unpacked, is longer than a message may be.
         """
         if len(body) > limits.BODY_BYTES:
             raise BodyTooLong(f"the body has {len(body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
@@ -157,10 +157,10 @@ class Webhook:
         return IntakeRule(self.name, self.queue, self._draft)
 
     def check_name(self, store: Store) -> None:
-        """Check that no source of the database has its name: the two would share their rejected records.
+        """Check that no source of the database has the same name: the two would share their rejected records.
 
         Raises:
-            InputError: if one has.
+            InputError: if a source has it.
         """
         if cast("SqlStore", store).sources.partitions(self.name):
             raise InputError(
@@ -190,7 +190,7 @@ class BodyTooLong(InputError):
 
 
 def _unpacked(body: bytes, encoding: str | None) -> bytes:
-    """Return the body as it was before its ``Content-Encoding``; no more of it is ever held than a message may have."""
+    """Return the body as it was before its ``Content-Encoding``; at most the size of a message is held."""
     kind = (encoding or "identity").strip().lower()
     if kind == "identity":
         return body
@@ -234,7 +234,7 @@ def refused(error: BaseException) -> WebhookAnswer:
 
 
 def unknown(name: str) -> WebhookAnswer:
-    """Return the answer to a request for a webhook that there is not."""
+    """Return the answer to a request for an unknown webhook."""
     return WebhookAnswer(404, _told(f"no webhook {name[: limits.SHOWN_LENGTH]!r}"))
 
 
@@ -243,9 +243,9 @@ NOT_POST: Final = WebhookAnswer(405, b'{"error":"a webhook request needs the met
 
 
 def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
-    """Return the command that makes the queues of webhooks, and checks those that are there.
+    """Return the command that creates the queues of webhooks, and checks existing ones.
 
-    Its caller gets an InputError if a queue forgets ids while senders still retry, or a source has a webhook's name.
+    It raises InputError if a queue forgets ids while senders still retry, or a source has a webhook's name.
     """
 
     def prepare(store: Store, now_ms: int) -> None:
@@ -275,7 +275,7 @@ class WebhookApp:
         webhooks: the webhooks.
 
     Raises:
-        InputError: if a name is there twice, or is that of a source, or a queue forgets ids too early.
+        InputError: if two webhooks or a source have the same name, or a queue forgets ids too early.
     """
 
     def __init__(self, db: Database, webhooks: Sequence[Webhook]) -> None:
@@ -317,7 +317,7 @@ def by_name(webhooks: Sequence[Webhook]) -> dict[str, Webhook]:
     """Return webhooks by their names.
 
     Raises:
-        InputError: if there are two of one name.
+        InputError: if two have the same name.
     """
     found = {each.name: each for each in webhooks}
     if len(found) < len(webhooks):

@@ -1,13 +1,14 @@
 """Decoding of AMQP that never fails, for the threads of RabbitMQ sources.
 
 pamqp raises for a timestamp that no datetime holds (such as one in microseconds), for a short text or a header's name
-that is not UTF-8, and for tables nested too deep. aiormq then drops the connection, so one such message has the queue
-delivered again for ever, and past the delivery limit of a quorum queue the broker drops whatever was prefetched.
+that is not UTF-8, and for tables nested too deeply. aiormq then drops the connection, so one such message makes the
+broker redeliver the queue for ever, and beyond the delivery limit of a quorum queue the broker drops all prefetched
+messages.
 
 aiormq has no hook for this. So :func:`make_total` wraps the entries of four types in the tables of ``pamqp.decode``,
-once for the whole process. A wrapper calls the decoder that was there, and hands on its result or error: only in a
-thread that has called ``make_total`` an error becomes an :class:`UnreadableHeader`, for which a mapping that reads it
-rejects the record. All other connections of the process decode and fail as before.
+once for the whole process. A wrapper calls the original decoder and passes on its result or error. Only in a thread
+that has called ``make_total``, an error becomes an :class:`UnreadableHeader`; a mapping that reads it rejects the
+record. All other connections of the process decode and fail as before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _wrapping: Final = threading.Lock()
 
 
 def make_total() -> None:
-    """Decode whatever this thread receives without an error, from now on."""
+    """Make decoding in this thread never raise, from now on."""
     from pamqp import decode
 
     with _wrapping:
@@ -45,11 +46,11 @@ def make_total() -> None:
 
 
 class _Total:
-    """A decoder of pamqp, with the length of its value and a second decoder for what the first cannot read.
+    """A decoder of pamqp, with the length of its value and a second decoder for values that the first cannot read.
 
     Args:
-        decoder: it returns the number of bytes that it used, and the value.
-        prefix: the number of bytes that say how long the value is; 0: it is a timestamp.
+        decoder: the decoder; it returns the number of bytes used, and the value.
+        prefix: the size of the length prefix of the value, in bytes; 0: it is a timestamp.
         again: a decoder of the value without the prefix.
     """
 

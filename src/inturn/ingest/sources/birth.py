@@ -1,4 +1,4 @@
-"""The time at which a file was made, which tells it from a later one with its inode."""
+"""The creation time of a file, which distinguishes it from a later file with the same inode."""
 
 import ctypes
 import os
@@ -23,9 +23,9 @@ class _Statx(ctypes.Structure):
 
 
 def birth(path: Path) -> str:
-    """Return when a file was made; empty: the file system or the system does not tell.
+    """Return the creation time of a file; empty: the file system or the system does not provide it.
 
-    Python's own ``stat`` does not have it on Linux, so the C library is asked.
+    Python's own ``stat`` does not have it on Linux, so this calls the C library.
     """
     if sys.platform != "linux":
         return str(getattr(path.stat(), "st_birthtime", ""))

@@ -1,7 +1,7 @@
 """The identity of a file: its inode, size and time of change, and a digest of its beginning and end.
 
-A name says little: a new file may have an old name, and a file may be renamed. Neither does an inode: file systems give
-one again. A file that is copied back after a loss has the same name and content, and another inode.
+A name does not identify a file: a new file may have an old name, and a file may be renamed. An inode does not either:
+file systems reuse it. A file that is copied back after a loss has the same name and content, but another inode.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import IO, NamedTuple, Self
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 
-_TICK_NS = 2_000_000_000  # two changes within it may have the same time: kernels and file systems count in ticks
+_TICK_NS = 2_000_000_000  # two changes within it may have the same time, since clocks of file systems are coarse
 
 
 class FileIdentity(NamedTuple):
@@ -23,7 +23,7 @@ class FileIdentity(NamedTuple):
         inode: its inode.
         size: its size, in bytes.
         digest: the digest of that many bytes; see :func:`digest`.
-        mtime_ns: when it was changed last.
+        mtime_ns: the time of its last change.
     """
 
     inode: int
@@ -37,7 +37,7 @@ class FileIdentity(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the identity that has this text; None: there is none, or an earlier version wrote its inode alone."""
+        """Return the identity with this text; None: the text is empty, or an earlier version stored the inode alone."""
         inode, *rest = text.split(":")
         return cls(int(inode), int(rest[0]), rest[1], int(rest[2])) if rest else None
 
@@ -47,12 +47,12 @@ class FileIdentity(NamedTuple):
 
 
 class SeenFile(NamedTuple):
-    """A file as it was seen.
+    """The state of a file when it was last read.
 
     Attributes:
         identity: its identity.
-        times: what changes with each change of it.
-        is_settled: whether ``times`` tell a change from now on.
+        times: metadata that changes with each change of the file.
+        is_settled: whether ``times`` reveal any later change.
     """
 
     identity: FileIdentity
@@ -61,7 +61,7 @@ class SeenFile(NamedTuple):
 
 
 def seen(path: Path, before: SeenFile | None) -> SeenFile:
-    """Look at a file; its content is read only if it may have changed since.
+    """Return the state of a file; its content is read only if it may have changed since ``before``.
 
     Raises:
         OSError: if it cannot be read.

@@ -28,7 +28,7 @@ class FileFormat(NamedTuple):
     """The format of a file.
 
     Attributes:
-        kind: ``json``, ``parquet``, or what separates the values of a row.
+        kind: ``json``, ``parquet``, or the separator of the values in a row.
         packed: the ending of its compression; empty: none.
     """
 
@@ -37,12 +37,12 @@ class FileFormat(NamedTuple):
 
     @property
     def may_grow(self) -> bool:
-        """True if what is appended after a line is a record of its own."""
+        """True if text appended after a line is a further record."""
         return self.kind == "json" and not self.packed
 
 
 def format_of(name: str) -> FileFormat | None:
-    """Return the format of a file by the ending of its name; None: it is not read."""
+    """Return the format of a file by the ending of its name; None: unsupported."""
     path = PurePath(name.lower())
     packed = path.suffix if path.suffix in _PACKED else ""
     kind = _ENDINGS.get((path.with_suffix("") if packed else path).suffix)
@@ -50,12 +50,12 @@ def format_of(name: str) -> FileFormat | None:
 
 
 def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield the records in the first bytes of a file as JSON; a row that cannot be JSON as it is.
+    """Yield the records in the first bytes of a file as JSON; a row that cannot be converted is yielded unchanged.
 
     Raises:
-        InputError: if files with the ending of this name are not read.
+        InputError: if the ending of this name is not supported.
         SetupError: if an extra is missing.
-        Exception: whatever the libraries raise, if the file is damaged from here on.
+        Exception: any error of the libraries, if the rest of the file is damaged.
     """
     format_ = format_of(name)
     if format_ is None:
@@ -71,7 +71,7 @@ def rows_of(name: str, file: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _unpacked(file: IO[bytes], packed: str) -> IO[bytes]:
-    """Return the content as it was before it was compressed."""
+    """Return the uncompressed content."""
     if packed == ".gz":
         return cast("IO[bytes]", io.BufferedReader(gzip.open(file)))  # its own readline() is Python code
     if packed == ".zst":
@@ -100,10 +100,10 @@ class _FirstBytes(io.RawIOBase):
 
 
 class _PassedOver:
-    """The bytes since the last record that are of none, such as blank lines: a compressed file has no end of them.
+    """The count of bytes since the last record, such as blank lines, which are unlimited in a compressed file.
 
     Args:
-        most: how many there may be.
+        most: their maximum number.
     """
 
     def __init__(self, most: int) -> None:
@@ -144,12 +144,12 @@ def _lines(file: IO[bytes], passed: _PassedOver) -> Iterator[bytes]:
 
 
 def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[bytes]:
-    """Yield the rows as JSON objects; one that cannot be, as CSV again, to be rejected as no JSON.
+    """Yield the rows as JSON objects; a row that cannot be converted, as CSV, which is then rejected as invalid JSON.
 
-    A column without a name, as spreadsheets make them, has the name that Spark gives it: ``_c3`` is the fourth one.
+    A column without a name, as in exports of spreadsheets, has the name that Spark gives it: ``_c3`` is the fourth.
 
     Raises:
-        InputError: if two columns have one name: an object has room for one of them.
+        InputError: if two columns have the same name: an object can hold only one of them.
     """
     csv.field_size_limit(max(csv.field_size_limit(), source_limits.FOLDER_RECORD_BYTES))
     text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
@@ -168,7 +168,7 @@ def _csv_rows(file: IO[bytes], separator: str, passed: _PassedOver) -> Iterator[
 
 
 def _csv_lines(text: io.TextIOWrapper, passed: _PassedOver) -> Iterator[str]:
-    """Yield the lines, none of them longer than a record: the reader of CSV would hold one of any length whole."""
+    """Yield the lines, none longer than a record: the CSV reader would hold a line of any length in memory."""
     most = source_limits.FOLDER_RECORD_BYTES
     while line := text.readline(most):
         if len(line) == most and not line.endswith("\n"):

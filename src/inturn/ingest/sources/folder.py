@@ -1,15 +1,15 @@
 """Files in a folder: JSON lines, CSV and Parquet; each file is a partition.
 
 A file must be complete when it appears: write it elsewhere, then rename it into the folder. A position is the number of
-records read; in a compressed file too, so that it is read again up to there.
+records read, also in a compressed file, which is read again up to that record.
 
-A file is read in the state in which it was claimed: as many bytes as it had then. Whether it is still that file is
-checked before and after, and by each look (see file_identity.py):
+A file is read in the state in which it was claimed: as many bytes as it had then. Before and after reading, and in each
+scan of the folder, its identity is checked (see file_identity.py):
 
-- a file with the same content, by whatever inode, has nothing new; under another name and with its inode it is renamed;
-- JSON lines appended to a file after a whole line are read on; the end of the last line belongs to it;
-- another file under the name of one that was read to its end is read from its start;
-- any other change is refused, with the number of records that were read: nothing is skipped or sent twice silently.
+- a file with the same content and any inode has no new records; with the same inode and another name it was renamed;
+- JSON lines appended to a file after a complete line are read; an appended line ending belongs to the last line;
+- another file under the name of a file that was read to its end is read from its start;
+- any other change is refused, with the number of records that were read: nothing is silently skipped or sent twice.
 """
 
 import logging
@@ -32,7 +32,7 @@ from inturn.ingest.sources.file_rows import format_of, rows_of
 
 _log = logging.getLogger("inturn.ingest")
 
-_LISTINGS: Final = 5  # as often, in a folder where files are renamed all the time
+_LISTINGS: Final = 5  # maximum attempts, in a folder where files are renamed all the time
 _KNOWN_WHOLE: Final = 2 * source_limits.FOLDER_DIGEST_BYTES
 _SEEK: Final = "use `inturn ingest seek` with --partition to set the record to continue from"
 
@@ -44,14 +44,14 @@ def _grown(name: str, before: FileIdentity) -> str:
 
 @dataclass(slots=True)
 class _OpenFile:
-    """A file that is read.
+    """A file that is being read.
 
     Attributes:
-        identity: what it was when it was claimed.
-        done: the number of its records that are committed.
-        records: those that follow; None: it is not begun.
+        identity: its identity when it was claimed.
+        done: the number of its committed records.
+        records: its further records; None: reading has not begun.
         count: the number of its records; None: it is not read to its end.
-        left: the record that the last poll had no room for, which is the next.
+        left: the next record, for which the last poll had no room.
     """
 
     identity: FileIdentity
@@ -64,17 +64,17 @@ class _OpenFile:
 class FolderSource(Source):
     """A folder into which files are dropped.
 
-    A line of JSON is a record as it stands. A row of CSV or of tab-separated values, whose first row has the names, and
+    A line of JSON is a record. A row of CSV or of tab-separated values, whose first row has the names, and
     a row of Parquet are JSON objects. JSON and CSV may be compressed, as ``.jsonl.gz`` or ``.csv.zst``. Files are read
-    in the order of their names; a file that is read to its end may be removed. One that is damaged is read up to there,
-    and then refused. Files with another ending are named in the log, once for each ending.
+    in the order of their names; a file that is read to its end may be removed. A damaged file is read up to the
+    damage, and then refused. Files with another ending are named in the log, once for each ending.
 
     Args:
         path: the folder.
-        pattern: which files, such as ``*.jsonl``.
+        pattern: the pattern of file names, such as ``*.jsonl``.
 
     Raises:
-        InputError: if there is no such folder, or the pattern is for files of other folders.
+        InputError: if the folder does not exist, or the pattern has a slash.
     """
 
     position_form: PositionForm = "number"
@@ -86,12 +86,12 @@ class FolderSource(Source):
         if "/" in pattern:
             raise InputError(f"pattern is {pattern!r}; expected no slash: it is for files directly in the folder")
         self._matches = re.compile(translate(pattern)).match
-        self._seen: dict[str, SeenFile] = {}  # by the last look
-        self._named: set[str] = set()  # whatever else had a name then
+        self._seen: dict[str, SeenFile] = {}  # by the last scan
+        self._named: set[str] = set()  # all names in that scan
         self._open: dict[str, _OpenFile] = {}
-        self._failing: set[str] = set()  # open files that cannot be read now; the next look leaves them out
-        self._left_out: set[str] = set()  # those of the current look
-        self._refused: dict[str, str] = {}  # open files that cannot be read on, with the reason
+        self._failing: set[str] = set()  # open files that cannot be read now; the next scan leaves them out
+        self._left_out: set[str] = set()  # by the current scan
+        self._refused: dict[str, str] = {}  # open files that cannot be read further, with the reason
         self._told: dict[str, str] = {}  # what was logged, so that it is logged once
 
     @override
@@ -101,7 +101,7 @@ class FolderSource(Source):
         return sorted(self._seen)
 
     def _look(self) -> None:
-        """See which files there are now; a file that is renamed meanwhile is in one listing or the other."""
+        """Scan the folder; repeat if it changes meanwhile, since a file may be renamed between two listings."""
         for _ in range(_LISTINGS):
             before = self._listing()
             found = dict[str, SeenFile]()
@@ -134,7 +134,7 @@ class FolderSource(Source):
         return found
 
     def _once(self, found: dict[str, SeenFile]) -> dict[str, SeenFile]:
-        """Leave out further names of a file, by links."""
+        """Leave out further names of the same file, such as links."""
         first: dict[int, str] = {}
         for name, each in found.items():
             if first.setdefault(each.identity.inode, name) != name:
@@ -177,23 +177,23 @@ class FolderSource(Source):
     def compared(
         self,
         known: Mapping[str, KnownPartition],
-        incarnations: Mapping[str, str],  # noqa: ARG002 - they are looked at anew
+        incarnations: Mapping[str, str],  # noqa: ARG002 - they are read again
     ) -> Mapping[str, PartitionNow]:
-        self._look()  # again: what is known may be newer than the last look
+        self._look()  # again: the stored state may be newer than the last scan
         were = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
         matched = self._matched(known, {name: each for name, each in were.items() if each is not None})
         taken = frozenset(matched.values())
         return {name: self._now(name, known, were, matched, taken) for name in self._seen}
 
     def _matched(self, known: Mapping[str, KnownPartition], were: Mapping[str, FileIdentity]) -> dict[str, str]:
-        """Return the names under which the files are known, by what they are: a name says little."""
+        """Return the names under which the files are known, matched by identity and not by name."""
         by_inode: dict[int, list[str]] = {}
         for name, before in were.items():
             by_inode.setdefault(before.inode, []).append(name)
         matched: dict[str, str] = {}
         copied_back = self._with_content_of(were)
         for name, at in self._seen.items():
-            # Each file begins with what an empty one had, whose inode may be given again.
+            # Every file begins with the content of an empty file, whose inode may be reused.
             least = 1 if name in copied_back else 0
             of_inode = (each for each in by_inode.get(at.identity.inode, ()) if were[each].size >= least)
             candidates = [each for each in of_inode if self._is(name, each, were[each])]
@@ -207,14 +207,14 @@ class FolderSource(Source):
         return matched
 
     def _with_content_of(self, were: Mapping[str, FileIdentity]) -> set[str]:
-        """Return the names of files that have the content again that was known under that name."""
+        """Return the names of files whose content is the one known under the same name."""
         return {name for name, at in self._seen.items() if name in were and at.identity.is_content_of(were[name])}
 
     def _is(self, name: str, known_as: str, before: FileIdentity) -> bool:
-        """Return whether a file with the inode of one that is known is that file."""
+        """Return whether a file with the inode of a known file is that file."""
         now = self._seen[name].identity
         if now.size == before.size and name != known_as and now.mtime_ns != before.mtime_ns:
-            return False  # file systems give an inode again, and files of one content are common
+            return False  # inodes are reused, and files with equal content are common
         return self._begins_with(name, now, before)
 
     def _now(
@@ -225,11 +225,11 @@ class FolderSource(Source):
         matched: Mapping[str, str],
         taken: frozenset[str],
     ) -> PartitionNow:
-        """Return what became of a file and of what was known under its name."""
+        """Return the result for a file and for the state stored under its name."""
         now, own, was, kept_as = self._seen[name].identity, known.get(name), matched.get(name), None
         if own is not None and own.incarnation and was != name and name not in taken:
             before = were[name]
-            if own.is_open or own.is_elsewhere:  # it is read to its end, and seen by a look after that
+            if own.is_open or own.is_elsewhere:  # it is read to its end first; a later scan compares it
                 return PartitionNow(own.incarnation, name)
             if own.is_decided:
                 return PartitionNow(str(now), name)
@@ -244,7 +244,7 @@ class FolderSource(Source):
         return self._gone_on(name, known[was], were[was], PartitionNow(str(now), was, "none", kept_as))
 
     def _gone_on(self, name: str, own: KnownPartition, before: FileIdentity | None, same: PartitionNow) -> PartitionNow:
-        """Return what became of a file that is known."""
+        """Return the result for a known file."""
         now = self._seen[name].identity
         if own.is_open or own.is_elsewhere:
             return same._replace(incarnation=own.incarnation)
@@ -267,7 +267,7 @@ class FolderSource(Source):
             return digest(file, before.size) == before.digest
 
     def _grown_by(self, name: str, size: int) -> Change | None:
-        """Return what is there beside the records in so many first bytes; None: these may be others now."""
+        """Return the kind of growth after the first ``size`` bytes; None: their records may have changed."""
         found = format_of(name)
         if size == 0:
             return "more"
@@ -317,7 +317,7 @@ class FolderSource(Source):
                 at.left = None if found.add(record) else record
         except (PositionGone, SetupError) as error:
             self._refused[name] = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever the libraries raise; the other files are read
+        except Exception as error:  # noqa: BLE001 - any error of the libraries; the other files are read
             if not isinstance(error, OSError) or error.errno is None:
                 self._refused[name] = (
                     f"{name} cannot be read further: {error or type(error).__name__}; repair it, then {_SEEK}"
@@ -333,7 +333,7 @@ class FolderSource(Source):
         with (self._folder / name).open("rb") as file:
             before = os.fstat(file.fileno())
             if before.st_ino != at.identity.inode or digest(file, at.identity.size) != at.identity.digest:
-                self._failing.add(name)  # the next look sees what it is now
+                self._failing.add(name)  # the next scan identifies it
                 return
             for number, body in enumerate(rows_of(name, file, at.identity.size), 1):
                 if number > before_them:
@@ -365,7 +365,7 @@ class FolderSource(Source):
 
 
 def _check_same(name: str, file: IO[bytes], identity: FileIdentity, before: os.stat_result) -> None:
-    """Check that a file was not changed while it was read; what is appended is read by the next look."""
+    """Check that a file was not changed while it was read; appended lines are found by the next scan."""
     now = os.fstat(file.fileno())
     if (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
         return

@@ -1,7 +1,7 @@
 """A topic of Kafka: its partitions are the partitions, an offset is a position.
 
-Partitions are assigned by inturn's leases, and offsets are kept in inturn's database with the messages. Kafka's
-consumer groups take no part: one is told of the offsets, for tools that show a lag, only if it is named.
+Partitions are assigned by inturn's leases, and offsets are stored in inturn's database with the messages. Kafka's
+consumer groups are not used; offsets are committed to one, for tools that show a lag, only if it is named.
 """
 
 import logging
@@ -32,12 +32,12 @@ _SILENT: Final = {"log_level": 0, "logger": logging.getLogger("inturn.ingest.kaf
 class KafkaSource(Source):
     """A topic of Kafka, or of a broker that speaks its protocol.
 
-    Records of transactions are read once these are committed. A record's position is the offset after it.
+    Records of a transaction are read once it is committed. A record's position is the offset after it.
 
     Args:
         servers: the addresses of brokers, such as ``kafka-1:9092,kafka-2:9092``.
         topic: the topic.
-        group_id: the consumer group that is told of the offsets after each commit; None: none. inturn never reads
+        group_id: the consumer group that receives the offsets after each commit; None: none. inturn never reads
             them back.
         options: further settings of librdkafka, such as ``security.protocol``.
 
@@ -63,13 +63,13 @@ class KafkaSource(Source):
         self._consumer_now: Consumer | None = None
         self._admin_now: AdminClient | None = None
         self._id = ""  # of the topic when its partitions were last asked for; empty: unknown
-        self._trouble = ""  # the last error that librdkafka told of
+        self._trouble = ""  # the last error that librdkafka reported
         self._names: dict[int, str] = {}  # the open partitions
         self._opened_as: dict[int, str] = {}  # the topic's id as it was when each of them was opened
-        self._left: deque[Any] = deque()  # messages that a poll had no room for
-        self._behind: set[int] = set()  # those of them that are not known to be read to the end
-        self._unread: set[int] = set()  # those that are read from their start, wherever that is, and gave no record yet
-        self._gone: dict[str, tuple[int, str]] = {}  # offsets that partitions did not have, with the text that says so
+        self._left: deque[Any] = deque()  # messages for which a poll had no room
+        self._behind: set[int] = set()  # open partitions not known to be read to the end
+        self._unread: set[int] = set()  # read from their start, and without a record so far
+        self._gone: dict[str, tuple[int, str]] = {}  # missing offsets of partitions, with the error text
 
     def _note(self, error: "KafkaError") -> None:
         if error.code() != self._kafka.KafkaError._ALL_BROKERS_DOWN:
@@ -87,7 +87,7 @@ class KafkaSource(Source):
             ours = {
                 "group.id": self._group_id or "inturn",  # asked for by librdkafka, not used
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",  # a gap is told of, not skipped
+                "auto.offset.reset": "error",  # a gap is reported, not skipped
                 "enable.partition.eof": True,  # moves the position past the markers of transactions
             }
             usual = {
@@ -118,13 +118,13 @@ class KafkaSource(Source):
             asked = self._admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=timeout_s)
             found = asked[self._topic].result()
         except self._kafka.KafkaException as error:
-            self._admin.poll(0)  # so that _note hears of the cause
+            self._admin.poll(0)  # so that _note receives the cause
             raise SourceError(f"topic {self._topic!r}: {self._reason(error.args[0])}") from error
         id_ = "" if str(found.topic_id) == _NO_ID else str(found.topic_id)
         return id_, [str(each.id) for each in found.partitions]
 
     def _reason(self, error: "KafkaError") -> str:
-        """Return the cause of an error as far as it is known, and how to mend it."""
+        """Return the cause of an error, as far as it is known, and the remedy."""
         kinds = self._kafka.KafkaError
         if error.code() == kinds.UNKNOWN_TOPIC_OR_PART:
             return f"{error.str()}; create it, or check its name and the servers"
@@ -139,7 +139,7 @@ class KafkaSource(Source):
     @override
     def open(self, partition: str, position: Any) -> None:
         gone, why = self._gone.pop(partition, (None, ""))
-        if gone is not None and gone == position:  # else somebody has decided since
+        if gone is not None and gone == position:  # otherwise an operator has set the position since
             raise PositionGone(why)
         if position is not None and (not isinstance(position, int) or position < 0):
             raise PositionGone(
@@ -167,22 +167,22 @@ class KafkaSource(Source):
         return found
 
     def _check_topic(self, ids: set[str]) -> None:
-        """Check that the topic has still the id with which the partitions of new records were opened.
+        """Check that the topic still has the id with which the partitions of new records were opened.
 
-        It is asked after the records came: if the id is the same before and after, they are records of this topic, and
-        not of one that was made again in between, which gives other records at the same offsets.
+        The id is read after the records: if it is the same before and after, they belong to this topic, and not to one
+        that was recreated in between, with other records at the same offsets.
         """
         if any(ids) and ids != {self._described()[0]}:
             raise SourceError(f"topic {self._topic!r} was recreated while it was read")
 
     def _polled(self, limit: int, timeout_s: float) -> list[SourceRecord]:
-        # consume() with a time-out would wait for all of the limit; poll() returns the first as it comes.
+        # consume() with a time-out would wait for the whole limit; poll() returns the first record on arrival.
         found, count = PollBatch(limit, self.batch_bytes), 1
         self._take_left(found)
         if not found.records and (first := self._consumer.poll(timeout_s)) is not None:
             self._left.append(first)
             self._take_left(found)
-        while not found.is_full:  # twice as many each time, so that few large records are held that have no room
+        while not found.is_full:  # doubled each time, so that few large records without room are held
             messages = self._consumer.consume(min(count, limit - len(found.records)), 0)
             if not messages:
                 break
@@ -194,7 +194,7 @@ class KafkaSource(Source):
         return found.records
 
     def _take_left(self, found: PollBatch) -> None:
-        """Move what the client gave, and is not returned, to the records of a poll, as far as there is room."""
+        """Move messages of the client that are not returned yet to the records of a poll, as far as there is room."""
         while self._left and not found.is_full:
             each = self._left[0]
             number = each.partition()
@@ -208,7 +208,7 @@ class KafkaSource(Source):
                 self._meet(number, each)
 
     def _meet(self, partition: int, message: Any) -> None:
-        """Note the end of a partition, or raise the error that came in place of a record."""
+        """Note the end of a partition, or raise the error received in place of a record."""
         error, kinds = message.error(), self._kafka.KafkaError
         if error.code() == kinds._PARTITION_EOF:
             self._behind.discard(partition)
@@ -218,7 +218,7 @@ class KafkaSource(Source):
         raise SourceError(f"topic {self._topic!r}, partition {partition}: {error.str()}")
 
     def _explain(self, partition: str, offset: int) -> None:
-        """Note what is missing, for the next time that the partition is opened."""
+        """Note the missing offsets, to be reported when the partition is next opened."""
         first, end = self._consumer.get_watermark_offsets(self._at(partition), timeout=source_limits.INGEST_REQUEST_S)
         if offset < first:
             what = (
@@ -276,7 +276,7 @@ def _record(partition: str, message: Any) -> SourceRecord:
 
 
 class _Headers(Mapping[str, bytes]):
-    """The headers of a record, read when they are first asked for: most mappings never do.
+    """The headers of a record, decoded at first use: most mappings never use them.
 
     For repeated headers the last value wins; headers without a value are dropped.
 

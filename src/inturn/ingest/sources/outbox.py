@@ -2,7 +2,7 @@
 
 A sequence of PostgreSQL is neither gapless nor in the order of commits: a reader of ``id > last`` loses the row of a
 transaction that commits later than one with a greater id. So each row also has its transaction's id, and rows are read
-only up to the horizon: the oldest transaction that still runs. SQLite has one writer, so its ids are in commit order.
+only up to the horizon: the oldest open transaction. SQLite has one writer, so its ids are in commit order.
 """
 
 import sqlite3
@@ -44,7 +44,7 @@ class OutboxTable(Protocol):
         ...
 
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
-        """Yield the rows after a position, each with its own position, as JSON objects; they are read one by one."""
+        """Yield the rows after a position, each with its own position, as JSON objects, reading them one by one."""
         ...
 
     def lag(self, position: Any) -> int:
@@ -69,7 +69,7 @@ class OutboxSource(Source):
     Args:
         database: the file of SQLite, or the address of PostgreSQL.
         table: the table, also with its schema: ``app.outbox``.
-        delete: whether rows are deleted once they are messages.
+        delete: whether rows are deleted after they became messages.
 
     Raises:
         InputError: if the file or the address is not valid.
@@ -166,7 +166,7 @@ class _PostgresTable:
         return f"{system}/{self._oid}"
 
     def check(self, position: Any) -> None:
-        """Accept any position: a table that was made again, or moved to another server, has another incarnation."""
+        """Accept any position: a table that was recreated, or moved to another server, has another incarnation."""
 
     def rows(self, position: Any, limit: int) -> Generator[tuple[Any, bytes]]:
         where, given = self._where(position)
@@ -189,7 +189,7 @@ class _PostgresTable:
         return int(count)
 
     def delete(self, position: Any) -> None:
-        # Not of a table that was made again since the rows were read.
+        # Not from a table that was recreated since the rows were read.
         self._run(
             f"delete from {self._table} where (xid, id) <= (%s::xid8, %s) "  # noqa: S608 - quoted
             "and %s::regclass::oid = coalesce(%s::oid, %s::regclass::oid)",
@@ -239,7 +239,7 @@ class _SqliteTable:
     def _connect(self) -> None:
         """Open the file that is at the path now."""
         self._opened = self._file()
-        # Only a file that is there: connect() would make one anew.
+        # Only an existing file: connect() would create a new one.
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
         )
@@ -274,7 +274,7 @@ class _SqliteTable:
         """Check that the file at the path is the one that is open.
 
         Raises:
-            SourceError: if it is another: its rows are not those after the position that is read from.
+            SourceError: if it is another file: its rows do not follow the current position.
         """
         if self._file() != self._opened:
             raise SourceError(f"file {str(self._path)!r} was replaced while it was read")
@@ -282,8 +282,8 @@ class _SqliteTable:
     def incarnation(self) -> str:
         now = self._file()
         if now != self._opened:
-            self.close()  # not before: the inode of a file that is open is given to no other
-        born = birth(self._path)  # an inode alone may be one that was given again
+            self.close()  # not before: the inode of an open file is not reused
+        born = birth(self._path)  # an inode may be reused
         return f"{now[1]}:{born}" if born else str(now[1])
 
     def check(self, position: Any) -> None:
@@ -320,20 +320,20 @@ class _SqliteTable:
         if self._connection is None:
             try:
                 self._connect()
-            except InputError as error:  # of a file that is being made anew
+            except InputError as error:  # of a file that is being recreated
                 raise SourceError(str(error)) from error
         assert self._connection is not None  # noqa: S101 - for mypy
         return self._connection.execute(statement, given)
 
 
 def _may_be_same(before: str, now: str) -> bool:
-    """Return whether two incarnations are of one table; one of a file may lack the time at which the file was made."""
+    """Return whether two incarnations may be of one table; that of a file may lack the creation time."""
     (inode, _, born), (inode_now, _, born_now) = before.partition(":"), now.partition(":")
     return inode == inode_now and (born == born_now or not (born and born_now))
 
 
 def _json(value: Any) -> Any:
-    """Return the value of a column of JSON, or its text if it is none."""
+    """Return the value of a JSON column, or its text if it is not JSON."""
     try:
         return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
 """A queue of RabbitMQ, classic or quorum: one partition, without positions; acknowledged after the commit.
 
-The connection has an event loop in a thread of its own, so that heartbeats go on while a commit waits.
+The connection has an event loop in its own thread, so that heartbeats continue while a commit waits.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RabbitSource(Source):
     """A queue of RabbitMQ.
 
     A record's headers are those of the message and its properties, in the protocol's spelling: ``message-id``,
-    ``correlation-id``, ``type``, ``app-id``; a property goes before a header of its name. Headers that are not texts
+    ``correlation-id``, ``type``, ``app-id``; a property overrides a header of its name. Headers that are not texts
     are JSON. Its key is the routing key, its time the timestamp. Its position counts the deliveries of one connection.
 
     It is the only consumer: a queue that another consumer reads is refused. The lock among sources is the exclusive
@@ -97,7 +97,7 @@ class RabbitSource(Source):
         self._link = self._call(self._linked())
 
     async def _linked(self) -> _Link:
-        """Connect, and find the queue."""
+        """Connect, and check that the queue exists."""
         from aiormq import exceptions
 
         try:
@@ -106,7 +106,7 @@ class RabbitSource(Source):
             )
         except exceptions.ProbableAuthenticationError as error:
             raise SourceError("RabbitMQ refuses the login; check the user and password of the URL") from error
-        except exceptions.InvalidFrameError as error:  # it was closed in place of being opened
+        except exceptions.InvalidFrameError as error:  # the broker closed the connection instead of opening it
             raise SourceError(
                 "RabbitMQ has no such virtual host, or this user may not use it; check the URL"
             ) from error
@@ -145,13 +145,13 @@ class RabbitSource(Source):
         return found.records
 
     def _tell_guard(self, link: _Link) -> None:
-        """Write to the log, once, if another consumer may read the queue too."""
+        """Log, once, if another consumer may also read the queue."""
         if not self._has_told_guard:
             self._has_told_guard = True
             self._call(tell_guard(link.connection, self._queue))
 
     def _tell_size(self, link: _Link) -> None:
-        """Write to the log, once, that what the broker has handed out is large: it has no bound in bytes."""
+        """Log, once, that the delivered messages are large: the broker has no bound in bytes."""
         held = link.received - link.taken
         if held > source_limits.RABBITMQ_HELD_BYTES and not self._has_told_size:
             self._has_told_size = True
@@ -210,16 +210,16 @@ class RabbitSource(Source):
 
 
 class _Link:
-    """A connection with its channel and consumer; what was delivered is valid in it alone."""
+    """A connection with its channel and consumer; deliveries are valid only within it."""
 
     def __init__(self, connection: AbstractConnection, channel: AbstractChannel, found: AbstractQueue) -> None:
         self.connection = connection
         self.messages: queue.SimpleQueue[DeliveredMessage] = queue.SimpleQueue()
-        self.waiting: SourceRecord | None = None  # which the last poll had no room for
+        self.waiting: SourceRecord | None = None  # for which the last poll had no room
         self.received = self.taken = 0  # bytes of bodies, each counted by one thread
         self.is_consuming = False
         self._channel, self._found = channel, found
-        self._consumers: Container[str | None] = ()  # those of the channel; the broker takes ours out by a cancellation
+        self._consumers: Container[str | None] = ()  # of the channel; the broker removes ours by a cancellation
         self._tag: str | None = None
 
     async def consume(self) -> None:
@@ -235,12 +235,12 @@ class _Link:
             self.messages.put(message)
 
         try:
-            # A quorum queue does not refuse a second consumer, such as ours where a paused process still has one; it
-            # would divide the messages among both, and give those of the one that leaves to the other, late. So readers
-            # of our kind take a lock. For others one looks before, and after in case both looked at once.
+            # A quorum queue does not refuse a second consumer, such as ours while a paused process still has one. It
+            # would divide the messages among both, and later deliver those of the leaving one to the other. So sources
+            # take a lock. Other consumers are counted before, and again after in case both counted at once.
             await self._lock()
             await self._check_consumers(0)
-            # aio-pika's own messages would fail for a property that is not of the type that they expect.
+            # aio-pika's own message class fails for a property of an unexpected type.
             channel: Any = await self._channel.get_underlay_channel()
             begun = await channel.basic_consume(self._found.name, receive, exclusive=True)
             await self._check_consumers(1)
@@ -253,7 +253,7 @@ class _Link:
         """Take the lock of the queue's readers: an exclusive queue, which the broker keeps as long as the connection.
 
         Raises:
-            SourceError: if another connection has it.
+            SourceError: if another connection holds it.
         """
         from aiormq import exceptions
 

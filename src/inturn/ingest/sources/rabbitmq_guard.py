@@ -1,8 +1,8 @@
-"""The guard of a queue: RabbitMQ keeps a second consumer from classic queues, and from quorum queues only if told so.
+"""The guard of a queue: RabbitMQ excludes a second consumer from classic queues, from quorum queues only on demand.
 
-AMQP has no question for the arguments of a queue. But a declaration with others than it has is refused, with a text
-that names the first argument that differs and its value. The values that are asked with are invalid, so that the
-declaration makes no queue where there is none.
+AMQP has no request for the arguments of a queue. But a declaration with different arguments is refused, with a text
+that names the first argument that differs and its value. The declared values are invalid, so that no queue is created
+if none exists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WEAK: Final = (
 
 
 async def tell_guard(connection: AbstractConnection, queue: str) -> None:
-    """Write to the log if the broker does not keep a second consumer away, or does not tell."""
+    """Log if the broker does not exclude a second consumer, or if that cannot be determined."""
     is_guarded = await _is_guarded(connection, queue)
     if is_guarded is None:
         _log.info("queue %r: if it is a quorum queue without %s, which cannot be determined, %s", queue, _SINGLE, _WEAK)
@@ -37,7 +37,7 @@ async def tell_guard(connection: AbstractConnection, queue: str) -> None:
 
 
 async def _is_guarded(connection: AbstractConnection, queue: str) -> bool | None:
-    """Return whether the broker keeps a second consumer away; None: it cannot be told."""
+    """Return whether the broker excludes a second consumer; None: it cannot be determined."""
     name, value = await _difference(connection, queue, _TYPE)
     if name == _TYPE and "quorum" in value:
         name, value = await _difference(connection, queue, _SINGLE)
@@ -48,7 +48,7 @@ async def _is_guarded(connection: AbstractConnection, queue: str) -> bool | None
 async def _difference(connection: AbstractConnection, queue: str, argument: str) -> tuple[str, str]:
     """Return the first argument of a queue that differs from a declaration with this one alone, and its value.
 
-    Empty texts: the broker does not say, such as to a user who may not declare the queue.
+    Empty texts: the broker does not show it, such as to a user who may not declare the queue.
     """
     from aiormq.exceptions import AMQPError
 

@@ -37,8 +37,8 @@ class SqsSource(Source):
         queue_url: the queue.
         region: its region; None: that of the URL, or of boto3's configuration.
         endpoint: the server; None: that of the URL.
-        visibility_s: for how long messages are hidden at a time, and so how long they wait if this process dies.
-        client: a client of boto3 for SQS, with settings of its own.
+        visibility_s: the time for which messages are hidden, and so their delay if this process dies, in seconds.
+        client: a boto3 client for SQS with your own settings.
 
     Raises:
         InputError: if an argument is not valid.
@@ -70,7 +70,7 @@ class SqsSource(Source):
             region or _region_in(url.hostname or ""), endpoint or f"{url.scheme}://{url.netloc}"
         )
         self._pool = ThreadPoolExecutor(source_limits.SQS_CALLS, thread_name_prefix="inturn-sqs")
-        self._held: dict[str, int] = {}  # receipts of what is not deleted yet, with positions; 0: none yet
+        self._held: dict[str, int] = {}  # receipts of undeleted messages, with positions; 0: none yet
         self._left: deque[dict[str, Any]] = deque()  # received, and not returned: a poll had no room
         self._last = 0  # position
         self._closing = threading.Event()
@@ -101,7 +101,7 @@ class SqsSource(Source):
             self._left.extend(self._receive(min(limit, _BATCH), math.ceil(timeout_s)))
         self._take_left(found)
         while found.records and not found.is_full:
-            # Parallel receives keep the order: a group is in one answer alone, until that is deleted.
+            # Parallel receives preserve the order: a group is in only one answer until its messages are deleted.
             sizes = [min(_BATCH, limit - at) for at in range(len(found.records), limit, _BATCH)][: self._calls(found)]
             for messages in self._pool.map(self._receive, sizes):
                 self._left.extend(messages)
@@ -112,12 +112,12 @@ class SqsSource(Source):
         return found.records
 
     def _calls(self, found: PollBatch) -> int:
-        """Return the number of calls whose messages have room, if they are as large as the largest so far."""
+        """Return the number of calls whose messages fit, if all are as large as the largest so far."""
         largest = max(each.size for each in found.records) or 1
         return min(source_limits.SQS_CALLS, (self.batch_bytes - found.size) // (_BATCH * largest)) or 1
 
     def _take_left(self, found: PollBatch) -> None:
-        """Move what was received, and not returned, to the records of a poll, in its order, as far as there is room."""
+        """Move received messages that are not returned yet to the records of a poll, in order, while there is room."""
         while self._left and found.add(self._record(self._left[0])):
             receipt = self._left.popleft()["ReceiptHandle"]
             self._last += 1
@@ -165,7 +165,7 @@ class SqsSource(Source):
         left = done
         for _ in range(_ATTEMPTS):
             left = self._in_batches(self._client.delete_message_batch, left)
-        if left:  # known by their ids when they come again
+        if left:  # recognized by their ids when redelivered
             _log.warning("%s: %d messages could not be deleted, so SQS delivers them again", self._url, len(left))
 
     @override
@@ -198,11 +198,11 @@ class SqsSource(Source):
                     list(self._held),
                     VisibilityTimeout=self._visibility_s,
                 )
-            except Exception as error:  # noqa: BLE001 - what comes again is known by its id
+            except Exception as error:  # noqa: BLE001 - redelivered messages are recognized by id
                 _log.warning("%s: messages could not be kept hidden: %s", self._url, error)
 
     def _in_batches(self, call: Callable[..., Any], receipts: Sequence[str], **more: Any) -> list[str]:
-        """Call with ten receipts at a time; return those that failed through no fault of ours."""
+        """Call with ten receipts at a time; return those that failed on the server's side."""
 
         def failed(batch: Sequence[str]) -> list[str]:
             entries = [{"Id": str(place), "ReceiptHandle": receipt, **more} for place, receipt in enumerate(batch)]
@@ -213,7 +213,7 @@ class SqsSource(Source):
 
 
 def _attribute(value: Mapping[str, Any]) -> bytes | str:
-    """Return the value of a message's attribute; one of a form that AWS does not have is JSON."""
+    """Return the value of a message's attribute; a form unknown to AWS becomes JSON."""
     return header_value(next((value[name] for name in ("BinaryValue", "StringValue") if name in value), value))
 
 
