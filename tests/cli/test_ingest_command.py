@@ -90,7 +90,10 @@ def test_from_the_configuration_to_the_queue_and_back_to_a_position() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (("kind", '"fodler"'), "Invalid value 'fodler' - at `$.sources[0].kind`; it is one of folder, kafka, outbox"),
+        (
+            ("kind", '"fodler"'),
+            "Invalid value 'fodler' - at `$.sources[0].kind`; expected one of folder, kafka, outbox",
+        ),
         (("path", '"nowhere"'), "is not a folder; create it"),
         (("group", '"account"'), "group is 'account'; expected a path that begins with key, headers, body"),
         (("revision", "7"), "Expected `str | null`, got `int`"),

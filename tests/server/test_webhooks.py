@@ -298,7 +298,7 @@ def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_p
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"none"'), "has secrets, which"),
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"standard"'), "expected Base64"),
         ((TEXT % 'secrets = ["a"]').replace('"billing"', '"a/b"'), "name 'a/b': 1 to 200 letters"),
-        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "its mapping: Object contains unknown field `grup`"),
+        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "mapping: Object contains unknown field `grup`"),
         ((TEXT % 'secrets = ["a"]').replace("body.data", "bodi.data"), "group is 'bodi.data.object.id'"),
         (2 * (TEXT % 'secrets = ["a"]'), "two [[webhooks]] have the name 'billing'; remove one"),
     ],

@@ -153,9 +153,7 @@ def with_attributes(
             raise Unmappable(str(error)) from error
         size = len(found) + len(made.body.encode() if isinstance(made.body, str) else made.body)
         if size > limits.BODY_BYTES:
-            raise Unmappable(
-                f"the body with its attributes has {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed"
-            )
+            raise Unmappable(f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
         return made._replace(attributes=found.decode())
 
     return draft
