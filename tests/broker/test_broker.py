@@ -274,7 +274,7 @@ async def test_more_than_max_queued_are_refused_at_once() -> None:
     broker, work = QueueBroker(max_active=1, max_queued=2), Work()
     for name in range(3):
         broker.submit(work, name)
-    with pytest.raises(QueueFull, match="2 tasks wait already, and max_queued=2"):
+    with pytest.raises(QueueFull, match="2 tasks are already waiting, and max_queued=2"):
         broker.submit(work, "late")
     with pytest.raises(QueueFull):
         async with broker.turn():

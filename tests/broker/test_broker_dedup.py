@@ -216,7 +216,7 @@ def test_a_window_is_a_number_of_seconds(wrong: Any) -> None:
 
 
 def test_fairness_is_one_of_two() -> None:
-    with pytest.raises(InputError, match="fairness is 'lifo'; it is 'oldest' or 'ungrouped-first'"):
+    with pytest.raises(InputError, match="fairness is 'lifo'; expected 'oldest' or 'ungrouped-first'"):
         QueueBroker(fairness="lifo")  # type: ignore[arg-type]
 
 

@@ -344,8 +344,8 @@ def test_a_table_cuts_what_is_long_and_shows_markup(folder: Path, monkeypatch: p
 @pytest.mark.parametrize("place", PLACES)
 def test_a_group_of_which_all_was_rejected_is_explained(folder: Path, place: str) -> None:
     said = run("explain", place, "a\\x00b").stdout
-    assert said.startswith("Group a\\x00b has no state: its only message was rejected, 1 as invalid. The last at ")
-    assert "has a NUL at 1" in said
+    assert said.startswith("Group a\\x00b has no state: its only message was rejected, 1 as invalid. The last ")
+    assert "with a NUL at index 1" in said
     document = json.loads(run("explain", place, "a\\x00b", "--json").stdout)
     assert (document["status"], document["reasons"], document["reason"]) == ("rejected", {"invalid": 1}, "invalid")
     assert run("explain", place, "nobody").exit_code == 1

@@ -95,7 +95,7 @@ def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> 
         answer = shop.decide(group="eu-2", action=action, by="ann", seen=shown, content='{"amount": 1}')
         assert answer.status_code == 409
         assert "The group has changed since" in answer.text
-        assert "the group is at revision 2, which is not what was shown" in answer.text
+        assert "the group is at revision 2, which is not the state that was shown" in answer.text
     with look_into(shop.store) as look:
         assert look.undecided("eu-2") == []
     assert shop.decide(group="eu-2", action="drop", seen=seen(shop, "group", group="eu-2")).status_code == 200
@@ -116,7 +116,7 @@ def test_a_replacement_that_is_not_taken_yet_is_not_decided_about_unseen(shop: S
     answer = shop.decide(group="eu-2", action="drop", by="ann", seen=shown)
     assert answer.status_code == 200, "it is recorded, since nothing has moved yet"
     shop.send()
-    assert "the message has other content now" in shop.browser.get(answer.url).text
+    assert "the content of the message was replaced" in shop.browser.get(answer.url).text
     with look_into(shop.store) as look:
         assert look.held("eu-2")[0].content["amount"] == -8
 
@@ -228,7 +228,7 @@ def test_a_form_with_a_field_to_write_in_is_not_sent_by_enter() -> None:
         ({"group": "none", "action": "resume"}, "has no group"),
         ({"group": "eu-1", "action": "explode"}, "explode"),
         ({"action": "resume"}, "no group is selected"),
-        ({"group": "us-2", "action": "resume"}, "holds no such message"),
+        ({"group": "us-2", "action": "resume"}, "does not hold this message"),
     ],
 )
 def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: dict[str, str], told: str) -> None:

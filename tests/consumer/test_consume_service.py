@@ -149,7 +149,7 @@ def test_a_process_that_is_killed_is_started_again(folder: Path) -> None:
         until(log.read_text, process=one)
         one.send_signal(signal.SIGTERM)
         assert one.wait(60) == 0
-    assert log.read_text().splitlines()[0].endswith(" a process of the work was killed by signal 9")
+    assert log.read_text().splitlines()[0].endswith(" a worker process was killed by signal 9; it is started again")
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
     (folder / "consume.toml").write_text('log_level = "error"\nhealth = "nowhere"\n')
     send(folder, "bad")
     config = ("--config", "consume.toml", "--until-empty")
-    assert "'nowhere' is no address" in here(*ONE, *config).stderr
+    assert "invalid address 'nowhere'" in here(*ONE, *config).stderr
     done = here(*ONE, *config, "--health", f"127.0.0.1:{free_port()}", "--log-level", "warning", "--retries", 0)
     assert " warning inturn.consumer: group 'g0' of 'payments' is parked: " in done.stderr
 

@@ -186,7 +186,7 @@ def test_a_decision_about_a_gap_is_void_once_the_group_waits_for_another_revisio
     assert "the missing revisions are 3 to 4 of epoch 0" in void(line, further, about(further, action, **seen))
     open_ = line.replay(revisions(3, 4), now=at(31), after=further)
     assert status(open_) is Status.OPEN
-    assert void(line, open_, about(open_, action, **seen)).startswith("events have overtaken it")
+    assert void(line, open_, about(open_, action, **seen)).startswith("the group has changed")
 
 
 @pytest.mark.parametrize("action", [DecisionAction.RESUME, DecisionAction.GIVE_UP])
@@ -196,7 +196,7 @@ def test_a_decision_of_an_older_version_about_a_gap_names_what_is_held_behind_it
     seen = {"last": None, "old": None, **names(before.timelines["a"].head(), None)}
     done(line, line.replay(revisions(4), now=at(11), after=before), about(before, action, **seen))
     filled = line.replay(revisions(2, 3, 4), now=at(11), after=before)
-    assert void(line, filled, about(before, action, **seen)).startswith("events have overtaken it")
+    assert void(line, filled, about(before, action, **seen)).startswith("the group has changed")
 
 
 @every_grade
@@ -214,7 +214,10 @@ def test_a_decision_about_content_that_another_has_replaced_is_void(order: Order
 
     line = pipeline(order, handler=fails)
     result = take(line, before, first, second)
-    assert result.verdicts == {"1": None, "2": "events have overtaken it: the message has other content now"}
+    assert result.verdicts == {
+        "1": None,
+        "2": "the group has changed in the meantime: the content of the message was replaced",
+    }
     assert (status(result), [each.message["v"] for each in result.held]) == (Status.FAILED, [[BAD, "again"]])
     assert done(line, result, about(result, action, new="mine", id="3")).verdicts == {"3": None}
 
@@ -246,7 +249,9 @@ def test_content_is_the_same_by_its_values(was: Message, now: Message, is_same: 
     about_it = {"epoch": 0, "turn": head.turn, "digest": head.digest.hex(), "old": was}
     drop = Decision(id="1", action=DecisionAction.DROP, group="a", by="ann", at_us=1, **about_it)
     why = decide(group, drop, lambda entry, new: entry, lambda entry: now)
-    assert why == (None if is_same else "events have overtaken it: the message has other content now")
+    assert why == (
+        None if is_same else "the group has changed in the meantime: the content of the message was replaced"
+    )
 
 
 def test_a_handler_that_changes_its_message_makes_no_decision_void() -> None:
@@ -260,7 +265,7 @@ def test_a_handler_that_changes_its_message_makes_no_decision_void() -> None:
     drop = about(before, DecisionAction.DROP, old=old, id="2")
     assert take(line, before, about(before, DecisionAction.RESUME, id="1"), drop).verdicts == {"1": None, "2": None}
     replaced = take(line, before, about(before, DecisionAction.REPLACE, new="y", old=old, id="1"), drop)
-    assert replaced.verdicts["2"] == "events have overtaken it: the message has other content now"
+    assert replaced.verdicts["2"] == "the group has changed in the meantime: the content of the message was replaced"
 
 
 def test_only_the_fields_that_were_changed_are_replaced() -> None:
@@ -366,8 +371,8 @@ def test_what_places_a_message_cannot_be_replaced(order: Order, field: str) -> N
     name = field if field == "g" else line.key_fields[-1]
     decision = about(before, DecisionAction.REPLACE, new="mended")
     other = dataclasses.replace(decision, new={"v": "mended", name: "b"})
-    assert f"{name} was" in void(line, before, other)
-    assert f"{name} was None" in void(line, before, dataclasses.replace(other, old=None))
+    assert f"{name} would change from" in void(line, before, other)
+    assert f"{name} would change from None to 'b'" in void(line, before, dataclasses.replace(other, old=None))
 
 
 @every_grade
@@ -380,7 +385,7 @@ def test_a_field_that_the_new_content_leaves_out_stays_as_it_is(order: Order) ->
 
 def test_new_content_must_be_there() -> None:
     line, before = failed(FOREVER)
-    assert "the new content" in void(line, before, dataclasses.replace(about(before, DecisionAction.REPLACE), new=None))
+    assert "no new content" in void(line, before, dataclasses.replace(about(before, DecisionAction.REPLACE), new=None))
 
 
 def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
@@ -402,7 +407,9 @@ def test_new_content_that_does_not_fit_the_message_type_is_void() -> None:
     old = {"g": "a", "r": 1, "v": BAD}
     seen = {"turn": 1, "digest": entry.digest.hex(), "old": old}
     decision = Decision(id="1", action=DecisionAction.REPLACE, group="a", by="ann", at_us=0, **seen)  # type: ignore[arg-type]
-    assert "no field 'w'; it has g, r, v, at" in void(line, before, dataclasses.replace(decision, new={"w": 1}))
+    assert "no field 'w'; existing fields: g, r, v, at" in void(
+        line, before, dataclasses.replace(decision, new={"w": 1})
+    )
     result = done(line, before, dataclasses.replace(decision, new={**old, "v": "mended"}))
     assert result.states == {"a": [["mended", 7]]}, "what is no content is as it was"
 
@@ -476,9 +483,9 @@ def test_without_a_dropped_message_the_others_keep_their_order(number: int) -> N
 
 def test_with_revisions_only_the_message_at_which_a_group_failed_can_be_dropped() -> None:
     line, before = failed(FOREVER, "y")
-    assert "only the message at which" in void(line, before, about(before, DecisionAction.DROP, 1))
+    assert "only the message on which" in void(line, before, about(before, DecisionAction.DROP, 1))
     waiting = line.replay(revisions(3))
-    assert "only the message at which" in void(line, waiting, about(waiting, DecisionAction.DROP))
+    assert "only the message on which" in void(line, waiting, about(waiting, DecisionAction.DROP))
 
 
 def test_a_message_of_an_epoch_that_has_not_begun_cannot_be_dropped() -> None:
@@ -493,7 +500,7 @@ def test_a_dropped_head_leaves_the_gap_behind_it() -> None:
     result = done(line, before, about(before, DecisionAction.DROP), now=at(9))
     assert status(result) is Status.WAITING
     assert line.replay([], now=at(10), after=result).errors == {
-        "a": "revisions 2 to 4 are missing and the wait is over"
+        "a": "revisions 2 to 4 are missing and the wait has expired"
     }
 
 
@@ -552,7 +559,7 @@ def test_a_group_that_failed_has_no_gap_to_skip() -> None:
 @other_grades
 def test_an_order_without_gaps_has_none_to_skip(order: Order) -> None:
     line, before = failed(order)
-    assert "cannot tell a gap" in void(line, before, about(before, DecisionAction.SKIP))
+    assert "does not detect gaps" in void(line, before, about(before, DecisionAction.SKIP))
 
 
 def test_a_message_behind_a_skipped_gap_may_fail() -> None:
@@ -651,7 +658,7 @@ def test_decisions_come_before_the_messages_of_the_step() -> None:
 def test_a_group_that_is_not_known_is_not_decided_about() -> None:
     line, before = failed(FOREVER)
     decision = about(before, DecisionAction.GIVE_UP, group="b")
-    assert void(line, before, decision) == "group 'b' is not known"
+    assert void(line, before, decision) == "no group 'b'"
     assert take(line, before, decision, then=history("x", g="b")).states["b"] == ["x"]
 
 

@@ -60,7 +60,7 @@ def test_what_was_held_of_an_older_epoch_is_too_late() -> None:
         last = steps(pipeline(GAPLESS), cut(history((1, 3), (1, 5), (2, 1)), ends))[-1]
         assert last.states == {"a": ["2/1"]}
         assert [(each.reason, each.message["r"]) for each in last.rejected] == [("late", 3), ("late", 5)]
-        assert last.rejected[0].detail == "epoch 2 began before its turn came"
+        assert last.rejected[0].detail == "epoch 2 began before it could be applied"
         assert last.held == []
 
 

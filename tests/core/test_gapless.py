@@ -123,7 +123,7 @@ def test_the_first_revision_may_be_any_number(start: int) -> None:
     check_all([revisions(*(start - 1 + number for number in numbers)) for numbers in small_histories(4)], order)
     below = pipeline(order).replay(revisions(start - 1))
     assert [(each.reason, each.detail) for each in below.rejected] == [
-        ("invalid", f"r {start - 1} is below start {start}")
+        ("invalid", f"r is {start - 1}, below the start {start}")
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_conflict_is_kept_with_its_reason() -> None:
         assert last.states == {"a": ["x"]}
         [rejected] = last.rejected
         assert (rejected.group, rejected.reason, content(rejected.message)) == ("a", "conflict", {"g": "a", **second})
-        assert "came first" in rejected.detail
+        assert "different content" in rejected.detail
 
 
 def test_a_conflict_with_a_held_message_is_seen_before_its_turn() -> None:

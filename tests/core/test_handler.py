@@ -317,9 +317,7 @@ def test_what_a_handler_returned_is_told_by_its_kind_and_never_by_its_content(re
 
 
 def test_a_handler_that_returns_the_state_alone_is_told_what_to_write() -> None:
-    with pytest.raises(
-        HandlerError, match=r"got dict with 1 key; write `return state, \[\]` where there are no outputs"
-    ):
+    with pytest.raises(HandlerError, match=r"got dict with 1 key; write `return state, \[\]` if there are no outputs"):
         pipeline(handler=lambda state, message: {"n": 1}, state=dict).replay(history("x"))
 
 
@@ -354,7 +352,7 @@ class Awaiting:
         return state, []
 
 
-IS_ASYNC = r"is async; handlers are pure and synchronous: put effects that await into deliver="
+IS_ASYNC = r"is async; handlers are pure and synchronous: move effects that await to deliver="
 NOT_HANDLERS: dict[str, tuple[Any, str]] = {
     "a coroutine function": (awaits, f"the handler awaits {IS_ASYNC}"),
     "an object with async __call__": (Awaiting(), f"the handler Awaiting {IS_ASYNC}"),
@@ -365,7 +363,10 @@ NOT_HANDLERS: dict[str, tuple[Any, str]] = {
         f"the handler Awaiting {IS_ASYNC}",
     ),
     "an async generator": (awaits_and_yields, "the handler awaits_and_yields is an async generator; handlers are pure"),
-    "a generator": (yields, "the handler yields is a generator; handlers do not yield: collect the outputs in a list"),
+    "a generator": (
+        yields,
+        "the handler yields is a generator; handlers must not yield: collect the outputs in a list",
+    ),
     "one argument": (
         lambda state: (state, []),
         r"<lambda>\(state\) cannot take two arguments; expected a plain function",
@@ -409,7 +410,7 @@ NOT_STATES: dict[str, tuple[Any, str]] = {
     ),
     "a type that needs arguments": (
         Account,
-        r"Pipeline\(state=Account\) needs arguments, \(balance: .*int.*\).*defaults",
+        r"Pipeline\(state=Account\) requires arguments, \(balance: .*int.*\).*defaults",
     ),
     "a coroutine function": (awaits, r"Pipeline\(state=awaits\) is async or a generator"),
 }
@@ -429,7 +430,7 @@ def test_outputs_may_be_a_list_or_a_tuple() -> None:
 
 @pytest.mark.parametrize("returned", [None, [], "text", 5, {"a": 1}.items()], ids=repr)
 def test_a_state_of_another_type_than_the_first_stops_the_run(returned: Any) -> None:
-    with pytest.raises(HandlerError, match=r"returned the state .*; expected a dict, like the first state"):
+    with pytest.raises(HandlerError, match=r"returned the state .*; expected a dict, the type of the first state"):
         pipeline(state=dict, handler=lambda state, message: (returned, [])).replay(history("x"))
 
 

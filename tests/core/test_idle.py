@@ -70,7 +70,9 @@ def test_a_longer_time_may_be_named() -> None:
 
 @pytest.mark.parametrize("idle", ["4 seconds", "soon", 5, dt.timedelta(-1)])
 def test_a_time_that_is_shorter_than_the_lateness_is_refused_and_what_is_no_time(idle: Any) -> None:
-    with pytest.raises(PipelineError, match=r"Timestamp\(idle=.*expected 'lateness', or a time|write it as|negative"):
+    with pytest.raises(
+        PipelineError, match=r"Timestamp\(idle=.*expected 'lateness', or a time|expected a text|negative"
+    ):
         define(idle)
 
 

@@ -68,8 +68,11 @@ def test_changes_of_one_scn_of_oracle() -> None:
     ("places", "why"),
     [
         ((None, "27:1:1", 1), "source.commit_lsn is null"),
-        (("NULL", None, None), "source.commit_lsn is 'NULL', which is no position; expected a whole number of"),
-        (("27:1:1", "27:1:1", -1), "source.event_serial_no is -1, which is no position"),
+        (
+            ("NULL", None, None),
+            "source.commit_lsn is 'NULL', which is not a valid position; expected a 64-bit whole number",
+        ),
+        (("27:1:1", "27:1:1", -1), "source.event_serial_no is -1, which is not a valid position"),
     ],
 )
 def test_what_is_no_position_is_invalid(places: tuple[Any, ...], why: str) -> None:

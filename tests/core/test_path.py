@@ -122,18 +122,18 @@ def test_records_within_records() -> None:
     result = pipeline.replay([Change(After("a", 1), 5), Change(After("a", 2), 6), Change(After("a"), 7)])
     assert result.states == {"a": {"1": 5, "2": 6}}
     assert [each.reason for each in result.rejected] == ["invalid"]
-    with pytest.raises(PipelineError, match="After has no field 'revision'; it has account, version"):
+    with pytest.raises(PipelineError, match="After has no field 'revision'; existing fields: account, version"):
         Pipeline(name="p", group="after.account", order=Gapless("after.revision"), message=Change, handler=note)
 
 
 def test_a_place_within_what_is_no_content_is_refused() -> None:
-    with pytest.raises(PipelineError, match=r"'meta\.id' says where a message belongs"):
+    with pytest.raises(PipelineError, match=r"'meta\.id' places messages"):
         Pipeline(name="p", group="meta.id", order=Gapless("r"), ignore=["meta"], handler=collect)
 
 
 def test_a_name_with_a_dot_that_is_not_quoted_is_told() -> None:
     pipeline = Pipeline(name="p", group="a.b", order=Gapless("r"), handler=collect)
-    with pytest.raises(InputError, match=r"write '`a\.b`' to name it"):
+    with pytest.raises(InputError, match=r"write '`a\.b`' in the pipeline"):
         pipeline.replay([{"a.b": "x", "r": 1, "v": 1}])
 
 

@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "name is no text": ({"name": 7}, r"Pipeline\(name=7\); expected a text"),
     "name is long": ({"name": "n" * (limits.NAME_LENGTH + 1)}, "expected a text of 1 to 200 characters"),
     "handler": ({"handler": "apply"}, r"Pipeline\(handler='apply'\); expected a function handler\(state, message\)"),
-    "state": ({"state": {}}, r"Pipeline\(state=\{\}\); expected a type or function whose call makes the first state"),
+    "state": ({"state": {}}, r"Pipeline\(state=\{\}\); expected a type or function that returns the first state"),
     "on_invalid": ({"on_invalid": "drop"}, r"Pipeline\(on_invalid='drop'\); expected 'reject' or 'fail'"),
     "group is empty": ({"group": ""}, "the group field is ''; expected the name of a field"),
     "group is none": ({"group": None}, "the group field is None; expected the name of a field"),
@@ -43,8 +43,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "id is empty": ({"id": ""}, "the id field is ''; expected the name of a field"),
     "arrival is no text": ({"arrival": True}, "the arrival field is True; expected the name of a field"),
     "epoch is no text": ({"order": Gapless("r", epoch=2)}, "the epoch field is 2; expected the name of a field"),  # type: ignore[arg-type]
-    "turn is empty": ({"order": Monotone("")}, "the turn field is ''; expected the name of a field"),
-    "turn is two": ({"order": Monotone(("r", "q"))}, r"several fields have it: MonotoneFields\(\('r', 'q'\)\)"),  # type: ignore[arg-type]
+    "turn is empty": ({"order": Monotone("")}, "the field of the order is ''; expected the name of a field"),
+    "turn is two": ({"order": Monotone(("r", "q"))}, r"for several fields use MonotoneFields\(\('r', 'q'\)\)"),  # type: ignore[arg-type]
     "no fields": (
         {"order": MonotoneFields()},
         r"MonotoneFields\(fields=\(\)\); expected the names of fields, each once",
@@ -55,23 +55,29 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"order": MonotoneFields(("r",)), "id": "i"},
         "with MonotoneFields the position is .* id; leave id out",
     ),
-    "a field is ignored": ({"order": MonotoneFields(("r", "q")), "ignore": ["q"]}, "'q' says where a message belongs"),
-    "turn is none": ({"order": Timestamp(None), "id": "i"}, "the turn field is None; expected the name of a field"),  # type: ignore[arg-type]
+    "a field is ignored": ({"order": MonotoneFields(("r", "q")), "ignore": ["q"]}, "'q' places messages"),
+    "turn is none": (
+        {"order": Timestamp(None), "id": "i"},
+        "the field of the order is None; expected the name of a field",
+    ),  # type: ignore[arg-type]
     "start is no number": ({"order": Gapless("r", start="1")}, r"Gapless\(start='1'\); expected a whole number"),  # type: ignore[arg-type]
     "start is a truth": ({"order": Gapless("r", start=True)}, r"Gapless\(start=True\); expected a whole number"),
-    "lateness": ({"order": Timestamp("t", "soon"), "id": "i"}, r"Timestamp\(lateness=…\) is 'soon'; write it as"),
+    "lateness": (
+        {"order": Timestamp("t", "soon"), "id": "i"},
+        r"Timestamp\(lateness=…\) is 'soon'; expected a text such as",
+    ),
     "gap without revisions": (
         {"order": Monotone("r"), "on_gap": Wait()},
-        "needs an order in which gaps can be seen; Monotone cannot tell a gap: leave on_gap out, or use Gapless if",
+        "needs an order that detects gaps; Monotone does not detect them: leave on_gap out, or use Gapless if",
     ),
-    "gap in time": ({"order": Timestamp("t"), "id": "i", "on_gap": Wait("1 day")}, "Timestamp cannot tell a gap"),
-    "gap in arrival": ({"order": Arrival(), "id": "i", "on_gap": Wait()}, "Arrival cannot tell a gap"),
-    "no id with times": ({"order": Timestamp("t")}, r"Timestamp has no identity of its own: .*, Pipeline\(id=…\)"),
-    "no id with arrival": ({"order": Arrival()}, r"Arrival has no identity of its own: .*, Pipeline\(id=…\)"),
-    "group is the arrival": ({"arrival": "g"}, r"'g' says where a message belongs, so it cannot be named in arrival="),
-    "revision is ignored": ({"ignore": ["x", "r"]}, r"'r' says where a message belongs, .* arrival= or ignore="),
-    "epoch is ignored": ({"order": Gapless("r", epoch="e"), "ignore": ("e",)}, "'e' says where a message belongs"),
-    "id is the arrival": ({"order": Arrival(), "id": "i", "arrival": "i"}, "'i' says where a message belongs"),
+    "gap in time": ({"order": Timestamp("t"), "id": "i", "on_gap": Wait("1 day")}, "Timestamp does not detect them"),
+    "gap in arrival": ({"order": Arrival(), "id": "i", "on_gap": Wait()}, "Arrival does not detect them"),
+    "no id with times": ({"order": Timestamp("t")}, r"Timestamp does not identify messages; .*, Pipeline\(id=…\)"),
+    "no id with arrival": ({"order": Arrival()}, r"Arrival does not identify messages; .*, Pipeline\(id=…\)"),
+    "group is the arrival": ({"arrival": "g"}, r"'g' places messages, so it cannot be named in arrival="),
+    "revision is ignored": ({"ignore": ["x", "r"]}, r"'r' places messages, .* arrival= or ignore="),
+    "epoch is ignored": ({"order": Gapless("r", epoch="e"), "ignore": ("e",)}, "'e' places messages"),
+    "id is the arrival": ({"order": Arrival(), "id": "i", "arrival": "i"}, "'i' places messages"),
     "ignore is a number": ({"ignore": [3]}, r"Pipeline\(ignore=\[3\]\); expected the names of fields"),
     "ignore is nothing": ({"ignore": None}, r"Pipeline\(ignore=None\); expected the names of fields"),
     "order is text": (
@@ -94,12 +100,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"message": dict},
         r"Pipeline\(message=<class 'dict'>\); expected a dataclass, a msgspec.Struct",
     ),
-    "group is no field": ({"message": Event, "group": "account"}, "Event has no field 'account'; it has g, r, v, i"),
+    "group is no field": (
+        {"message": Event, "group": "account"},
+        "Event has no field 'account'; existing fields: g, r, v, i",
+    ),
     "revision is no field": (
         {"message": EventStruct, "order": Gapless("n")},
-        "EventStruct has no field 'n'; it has g, r, v",
+        "EventStruct has no field 'n'; existing fields: g, r, v",
     ),
-    "id is no field": ({"message": EventStruct, "id": "i"}, "EventStruct has no field 'i'; it has g, r, v"),
+    "id is no field": ({"message": EventStruct, "id": "i"}, "EventStruct has no field 'i'; existing fields: g, r, v"),
 }
 
 
@@ -148,7 +157,7 @@ def test_what_runners_ask_of_a_pipeline() -> None:
         (pipeline(), {"g": None, "r": 1}, "g is null"),
         (pipeline(), {"g": "a", "r": None}, "r is null"),
         (pipeline(Gapless("r", epoch="e")), {"g": "a", "r": 1, "e": None}, "e is null"),
-        (pipeline(Gapless("r", start=5)), {"g": "a", "r": 4}, "r 4 is below start 5"),
+        (pipeline(Gapless("r", start=5)), {"g": "a", "r": 4}, "r is 4, below the start 5"),
         (pipeline(Monotone("r")), {"g": "a", "r": None}, "r is null"),
         (pipeline(Timestamp("t")), {"g": "a", "t": None, "i": "x"}, "t is null"),
         (pipeline(Timestamp("t")), {"g": "a", "t": NOON, "i": None}, "i is null"),
@@ -194,7 +203,7 @@ def test_a_message_whose_group_is_no_name_is_invalid_and_has_none() -> None:
     result = pipeline().replay([{"g": 1.5, "r": 1, "v": 1}, {"g": "a", "r": 1, "v": 1}])
     (rejected,) = result.rejected
     assert (rejected.group, rejected.reason) == (None, "invalid")
-    assert rejected.detail == "a group must be a str, int, date or UUID, not float 1.5; cast it to text"
+    assert rejected.detail == "invalid group 1.5 (float): expected str, int, date or UUID; cast it to text"
     assert result.states == {"a": [1]}
 
 
@@ -234,11 +243,11 @@ def test_messages_may_come_from_a_generator() -> None:
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "revision is text": (Gapless("r"), {"r": "1"}, "r is '1' of type str; expected an integer of 64 bits"),
-    "revision is a float": (Gapless("r"), {"r": 1.5}, r"r is 1\.5 of type float; expected an integer"),
-    "revision is a truth": (Gapless("r"), {"r": True}, "r is True of type bool; expected an integer"),
-    "number is text": (Monotone("r"), {"r": "1"}, "r is '1' of type str; expected an integer"),
-    "epoch is text": (Gapless("r", epoch="e"), {"r": 1, "e": "1"}, "e is '1' of type str; expected an integer"),
+    "revision is text": (Gapless("r"), {"r": "1"}, "r is '1' of type str; expected a 64-bit integer"),
+    "revision is a float": (Gapless("r"), {"r": 1.5}, r"r is 1\.5 of type float; expected a 64-bit integer"),
+    "revision is a truth": (Gapless("r"), {"r": True}, "r is True of type bool; expected a 64-bit integer"),
+    "number is text": (Monotone("r"), {"r": "1"}, "r is '1' of type str; expected a 64-bit integer"),
+    "epoch is text": (Gapless("r", epoch="e"), {"r": 1, "e": "1"}, "e is '1' of type str; expected a 64-bit integer"),
     "time is text": (Timestamp("t"), {"t": "2024-05-01"}, "t is '2024-05-01' of type str; expected a datetime"),
     "time is a date": (
         Timestamp("t"),
@@ -271,7 +280,7 @@ def test_places_have_64_bits(number: int) -> None:
         (Gapless("r", epoch="e"), {"r": 1, "e": -(2**63) - 1}, "e is -9223372036854775809, which does not fit"),
         (Timestamp("t"), {"t": 2**63}, "t is 9223372036854775808, which does not fit"),
         (Gapless("r"), {"r": 1, "o": 2**63}, "o is 9223372036854775808, which does not fit"),
-        (Gapless("r"), {"r": 2**63 - 1}, "r is 9223372036854775807, the greatest of 64 bits, behind which no next one"),
+        (Gapless("r"), {"r": 2**63 - 1}, "r is 9223372036854775807, the greatest 64-bit integer, so no next revision"),
     ],
 )
 def test_a_place_beyond_64_bits_is_invalid_alone(order: Any, places: dict[str, Any], why: str) -> None:

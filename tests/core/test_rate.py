@@ -62,8 +62,8 @@ def test_a_clock_that_was_set_back_stops_nothing_for_longer_than_the_burst(rate:
         (True, "1 second", 1, "times=True"),
         (1, "1 second", 0, "burst=0"),
         (1, "soon", 1, "10 minutes"),
-        (1, "0 seconds", 1, "more than one in a microsecond"),
-        (11, "10 microseconds", 1, "more than one in a microsecond"),
+        (1, "0 seconds", 1, "exceeds one message per microsecond; pass a longer per"),
+        (11, "10 microseconds", 1, "exceeds one message per microsecond; pass a longer per"),
     ],
 )
 def test_what_is_no_rate_is_refused(times: int, per: str, burst: int, text: str) -> None:

@@ -31,10 +31,10 @@ def test_every_kind_of_pattern_must_match(selection: Selection, name: str, error
 
 
 def test_nothing_is_never_all() -> None:
-    with pytest.raises(InputError, match="no group is selected; name groups, or give a pattern"):
+    with pytest.raises(InputError, match="no group is selected; pass names of groups, a pattern"):
         Selection()
     for more in ({"groups": ("a*",)}, {"error": "a*"}, {"is_all": True}):
-        with pytest.raises(InputError, match="give one or the other"):
+        with pytest.raises(InputError, match="pass either names or patterns"):
             Selection(("a",), **more)  # type: ignore[arg-type]
 
 
@@ -47,10 +47,10 @@ def test_a_report_is_brought_up_to_date() -> None:
     report = DecisionReport(DecisionAction.SKIP, [], {"x": "no gap"}, {"a": "1", "b": "2", "c": "3"})
     report = report.updated({"2": "", "9": ""})
     assert report == DecisionReport(DecisionAction.SKIP, ["b"], {"x": "no gap"}, {"a": "1", "c": "3"})
-    report = report.updated({"1": "events have overtaken it", "3": ""})
+    report = report.updated({"1": "the group has changed", "3": ""})
     assert report.to_dict() == {
         "action": "skip",
         "done": ["b", "c"],
-        "void": {"x": "no gap", "a": "events have overtaken it"},
+        "void": {"x": "no gap", "a": "the group has changed"},
         "pending": {},
     }

@@ -104,6 +104,6 @@ def test_what_was_rejected_is_counted() -> None:
         (None, "late", "", None),
     ]
     assert str(RejectedStatus.of("a", rows)) == (
-        "Group a has no state: all of its 2 messages were rejected, 1 as invalid, 1 as late. The last: \\x1b."
+        "Group a has no state: all of its 2 messages were rejected, 1 as invalid, 1 as late. The last rejection: \\x1b."
     )
     assert RejectedStatus.of("c", rows) is None

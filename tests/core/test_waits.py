@@ -48,7 +48,9 @@ def test_the_wait_is_over_when_its_time_is_reached(then: str, seconds: float, ov
     line = waiting(then)
     before = line.replay(revisions(2), now=at(0))
     if then == "fail" and over:
-        with pytest.raises(GapError, match=r"group 'a': revision 1 is missing and the wait is over; then='fail' ends"):
+        with pytest.raises(
+            GapError, match=r"group 'a': revision 1 is missing and the wait has expired; then='fail' ends"
+        ):
             line.replay([], now=at(seconds), after=before)
         return
     after = line.replay([], now=at(seconds), after=before)
@@ -70,7 +72,7 @@ def test_the_wait_begins_with_the_oldest_held_message() -> None:
         assert (statuses(early), statuses(late)) == ({"waiting"}, {"gap"})
     results = run(waiting("park"), (0, revisions(2)), (5, revisions(4)), (6, revisions(1)), (14, []), (15, []))
     assert [statuses(each) for each in results[2:]] == [{"waiting"}, {"waiting"}, {"gap"}]
-    assert results[-1].errors == {"a": "revision 3 is missing and the wait is over"}
+    assert results[-1].errors == {"a": "revision 3 is missing and the wait has expired"}
 
 
 def test_a_copy_of_a_held_message_does_not_begin_the_wait_again() -> None:
@@ -99,7 +101,7 @@ def test_the_first_step_may_have_no_time() -> None:
 
 def test_a_parked_group_says_what_is_missing_and_keeps_what_comes_behind() -> None:
     last = run(waiting("park"), (0, revisions(4, 6)), (10, []), (11, revisions(5, 5)), (12, revisions(9)))[-1]
-    assert last.errors == {"a": "revisions 1 to 3 are missing and the wait is over"}
+    assert last.errors == {"a": "revisions 1 to 3 are missing and the wait has expired"}
     assert [(each.status, each.message["r"]) for each in last.held] == [("gap", number) for number in (4, 5, 6, 9)]
 
 
@@ -110,7 +112,7 @@ def test_a_group_that_a_gap_parked_goes_on_by_itself() -> None:
     assert statuses(results[1]) == {"gap"}
     # The first half of the gap came: the group runs, and the other half has been waited for long enough.
     assert (results[2].states, statuses(results[2])) == ({"a": ["v1"]}, {"gap"})
-    assert results[2].errors == {"a": "revision 2 is missing and the wait is over"}
+    assert results[2].errors == {"a": "revision 2 is missing and the wait has expired"}
     assert results[3].states == {"a": ["v1", "v2", "v3"]}
     assert (results[3].errors, results[3].counts.released) == ({}, 1)
     assert results[4].states == {"a": ["v1", "v2", "v3", "v4"]}
@@ -141,7 +143,7 @@ def test_what_was_skipped_and_comes_after_all_is_rejected_with_that_reason() -> 
     last = results[-1]
     assert last.states == {"a": ["v1", "v4", "v5"]}
     assert [(each.reason, each.message["r"]) for each in last.rejected] == [("skipped", number) for number in (2, 3, 2)]
-    assert last.rejected[0].detail == "it came after its revision had been skipped"
+    assert last.rejected[0].detail == "its revision had already been skipped when it arrived"
     assert (last.counts.duplicate, last.counts.stale) == (2, 0)
 
 

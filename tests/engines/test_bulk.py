@@ -58,7 +58,7 @@ def test_parked_groups_are_found_by_name_and_by_error(store: StoredLedger) -> No
     assert sorted(each.group for each in look.parked(error="ValueError*")) == ["eu-1", "us-1"]
     assert [each.group for each in look.parked(error="ValueError*", group="eu-*")] == ["eu-1"]
     assert sorted(each.group for each in look.parked(group=["eu-*", "g*"])) == ["eu-1", "gap"]
-    assert [each.group for each in look.parked(error="*the wait is over")] == ["gap"]
+    assert [each.group for each in look.parked(error="*the wait has expired")] == ["gap"]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_all_means_those_to_which_it_applies(store: StoredLedger, action: Decisi
 
 def test_a_decision_without_a_person_is_refused(store: StoredLedger) -> None:
     results, before = PipelineResults(store.look()), store.content()
-    with pytest.raises(InputError, match=r'by is missing; name the person who decides, such as by="alice"'):
+    with pytest.raises(InputError, match=r'by is missing; pass the name of the person who decides, such as by="alice"'):
         results.drop("eu-1")  # type: ignore[call-arg]
-    with pytest.raises(InputError, match="by is 7; it is a text"):
+    with pytest.raises(InputError, match="by is 7; expected a text"):
         results.replace("eu-1", content={"amount": 1}, by=7)  # type: ignore[arg-type]
     assert store.content() == before
 
@@ -89,7 +89,7 @@ def test_without_a_selection_nothing_is_decided(store: StoredLedger) -> None:
     before = store.content()
     with pytest.raises(InputError, match="no group is selected"):
         PipelineResults(store.look()).resume(by="ann")
-    with pytest.raises(InputError, match="give one or the other"):
+    with pytest.raises(InputError, match="pass either names or patterns"):
         PipelineResults(store.look()).drop("eu-1", by="ann", all=True)
     assert store.content() == before
 
@@ -136,7 +136,7 @@ def test_a_group_that_was_overtaken_is_void_and_the_others_are_not(store: Stored
     assert look.updated(first).done == ["eu-1"]
     report = look.updated(second)
     assert (sorted(report.done), list(report.void)) == (["gap", "us-1"], ["eu-1"])
-    assert report.void["eu-1"] == "events have overtaken it: the group is not parked"
+    assert report.void["eu-1"] == "the group has changed in the meantime: the group is not parked"
     assert store.look().updated(second) == report, "a later view knows it too"
 
 
@@ -148,15 +148,19 @@ def test_a_decision_is_about_the_revision_that_was_seen(store: StoredLedger) -> 
     first = PipelineResults(store.look())
     for decide in (first.drop, first.resume, first.give_up):
         report = decide("eu-1", by="ann", if_revision=1)
-        assert report.void == {"eu-1": "events have overtaken it: the group is at revision 3, not at revision 1"}
+        assert report.void == {
+            "eu-1": "the group has changed in the meantime: the group is at revision 3, not at revision 1"
+        }
         assert not report.pending
     report = first.replace("eu-1", content={"amount": 1}, by="ann", if_epoch=1, if_revision=3)
-    assert report.void == {"eu-1": "events have overtaken it: the group is at revision 3, not at epoch 1"}
+    assert report.void == {"eu-1": "the group has changed in the meantime: the group is at revision 3, not at epoch 1"}
     report = first.skip("gap", by="ann", if_revision=2)
-    assert report.void == {"gap": "events have overtaken it: the group waits for revision 1, not at revision 2"}
-    with pytest.raises(InputError, match="name that group alone"):
+    assert report.void == {
+        "gap": "the group has changed in the meantime: the group waits for revision 1, not at revision 2"
+    }
+    with pytest.raises(InputError, match="pass the name of that group only"):
         first.drop("eu-1", "us-1", by="ann", if_revision=3)
-    with pytest.raises(InputError, match="name that group alone"):
+    with pytest.raises(InputError, match="pass the name of that group only"):
         first.drop(all=True, by="ann", if_revision=3)
     report = report_of(store, first.drop("eu-1", by="ann", if_revision=3), post)
     assert report.done == ["eu-1"]
@@ -171,7 +175,9 @@ def test_of_two_who_replace_the_same_content_the_second_changes_nothing(store: S
     look = store.look()
     assert look.updated(first).done == ["us-1"]
     for late in (second, third):
-        assert look.updated(late).void == {"us-1": "events have overtaken it: the message has other content now"}
+        assert look.updated(late).void == {
+            "us-1": "the group has changed in the meantime: the content of the message was replaced"
+        }
     (head, _) = look.held("us-1")
     assert head.content == row("us-1", 1, -8)
     again = PipelineResults(look).replace("us-1", content={"amount": 3}, by="cleo", if_digest=head.digest)
@@ -189,7 +195,7 @@ def test_a_group_that_goes_on_while_it_is_read_is_not_given_up(store: StoredLedg
     look.heads = went_on  # type: ignore[method-assign]
     report = PipelineResults(look).give_up("gap", "early", by="ann")
     assert (report.pending, sorted(report.void)) == ({}, ["early", "gap"])
-    assert "went on while it was read" in report.void["gap"]
+    assert "changed while it was read; decide again" in report.void["gap"]
 
 
 def test_the_place_of_a_group_is_a_number_or_a_digest(store: StoredLedger) -> None:
@@ -204,7 +210,7 @@ def test_a_decision_that_is_not_taken_yet_is_void_if_the_group_moves_before(stor
     earlier, later = results.drop("us-1", by="bob"), results.give_up("us-1", by="ann")
     report = report_of(store, later, post)
     assert store.look().updated(earlier).done == ["us-1"]
-    assert report.void == {"us-1": "events have overtaken it: another message is at the group's head"}
+    assert report.void == {"us-1": "the group has changed in the meantime: another message is at the group's head"}
     assert statuses(store)["us-1"] == "failed"
 
 
@@ -218,13 +224,13 @@ def test_a_dry_run_tells_and_changes_nothing(store: StoredLedger) -> None:
     assert results["nobody"].outcome == "void"
     found = results["eu-1"]
     assert (found.outcome, found.void, found.outputs, found.rejected) == ("open", None, [-1, 5], {})
-    assert "Group eu-1 would be open: its state would become" in str(found)
-    assert "2 outputs made\n    output -1\n    output 5" in str(found)
+    assert "Group eu-1 would be open: its state would change from" in str(found)
+    assert "2 outputs emitted\n    output -1\n    output 5" in str(found)
     assert "has no group 'nobody'" in str(results["nobody"])
 
     (again,) = store.dry_run(waiting(post), store.look().draft(DecisionAction.RESUME, "eu-1", by="ann"))
     assert (again.outcome, again.outputs) == ("failed", [])
-    assert str(again).startswith("Group eu-1 would be parked (failed): its state would stay ")
+    assert str(again).startswith("Group eu-1 would be parked (failed): its state would not change: ")
     assert "ValueError: amount -1 is below zero" in str(again)
     assert json.loads(json.dumps(again.to_dict()))["outcome"] == "failed"
 
@@ -237,7 +243,7 @@ def test_a_dry_run_of_a_replacement(store: StoredLedger) -> None:
 
     assert run(amount=7).outputs == [7, 5]
     assert run(amount=-3).outcome == "failed"
-    assert "what places a message cannot be replaced" in (run(revision=9).void or "")
+    assert "fields that place a message cannot be replaced" in (run(revision=9).void or "")
     assert "no field 'cents'" in (run(cents=9).void or "")
 
 
@@ -246,7 +252,7 @@ def test_decisions_that_are_not_taken_yet_come_first(store: StoredLedger) -> Non
     PipelineResults(look).replace("eu-1", content={"amount": 7}, by="ann")
     (result,) = store.dry_run(waiting(), look.draft(DecisionAction.RESUME, "eu-1", by="bob"))
     assert result.outputs == [7, 5]
-    assert result.void == "events have overtaken it: the group is not parked"
+    assert result.void == "the group has changed in the meantime: the group is not parked"
 
 
 def test_a_dry_run_refuses_another_pipeline(store: StoredLedger) -> None:
@@ -390,7 +396,10 @@ def test_a_worker_runs_meanwhile(kind: str, tmp_path: Path, request: pytest.Fixt
         done = [group for report in reports for group in report.done]
         assert len(done) == len(set(done)) == count, "each group was resumed once, and else it was void"
         voids = [why for report in reports for why in report.void.values()]
-        overtaken = ("events have overtaken it: the group is not parked", "holds no such message; it holds none")
+        overtaken = (
+            "the group has changed in the meantime: the group is not parked",
+            "does not hold this message; held messages: none",
+        )
         assert all(why.endswith(overtaken) for why in voids)
         assert not list(store.look().parked())
 

@@ -91,7 +91,7 @@ def test_nothing_is_selected_without_saying_so(store: StoredLedger) -> None:
     before = store.content()
     for verb in ("resume", "drop", "skip", "give-up"):
         assert "no group is selected" in run(verb, store.at, code=1)
-        assert "give one or the other" in run(verb, store.at, "eu-1", "--all", code=1)
+        assert "pass either names or patterns" in run(verb, store.at, "eu-1", "--all", code=1)
     assert "--revision and --id select one message" in run("drop", store.at, "--all", "--revision", "1", code=1)
     assert "--pipeline ledger.py:ledger" in run("resume", store.at, "--all", "--dry-run", code=1)
     assert store.content() == before
@@ -101,7 +101,7 @@ def test_a_dry_run_shows_a_sample_of_each_outcome(store: StoredLedger) -> None:
     before = store.content()
     said = run("resume", store.at, "--all", "--dry-run", *NOW, "--sample", "1")
     assert "resume, dry run: 4 groups: 1 failed, 3 open." in said
-    assert said.count("would be open: its state would become") == 1
+    assert said.count("would be open: its state would change from") == 1
     assert "Group eu-2 would be parked (failed)" in said
     assert "KeyError: 'eu-2 again'" in said
     assert said.endswith("Nothing was written.\n")

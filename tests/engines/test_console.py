@@ -149,7 +149,7 @@ def test_overlapping_batches_tell_the_later_one_group_by_group(store: StoredLedg
     found = decided(browser, bob)
     assert (found["done"], found["pending"], sum(found["void"].values())) == (20, 0, 20)
     assert sorted(each["group"] for each in found["void_groups"]) == sorted(f"eu-{number}" for number in range(20))
-    assert all(each["why"].startswith("events have overtaken it: ") for each in found["void_groups"])
+    assert all(each["why"].startswith("the group has changed in the meantime: ") for each in found["void_groups"])
     page = browser.get("/decided", params=bob).text
     assert "eu-7" in page
     assert "us-7" not in page

@@ -234,7 +234,7 @@ def test_where_steps_are_cut_does_not_matter(case: str, cut: int) -> None:
 
 @pytest.mark.parametrize("kind", [collections.Counter, complex, type("Thing", (), {}), list[complex]])
 def test_a_type_that_no_state_can_be_is_refused(kind: Any) -> None:
-    with pytest.raises(StateError, match=r"a state cannot hold a .*docs/guarantees.md"):
+    with pytest.raises(StateError, match=r"a state cannot contain a .*docs/guarantees.md"):
         Normal(kind if isinstance(kind, type) else make_dataclass("State", [("v", kind)]))
 
 

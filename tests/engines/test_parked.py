@@ -119,7 +119,7 @@ def test_a_group_that_waits_is_explained(bench: Bench) -> None:
     bench.step([row(1), row(4), row(5), row(1, account="other")], now=dt.datetime.now(dt.UTC))
     said = SparkInspector(bench.root).explain("a")
     assert "Group a waits for revisions 2 to 3 since" in said
-    assert "it has come to revision 1" in said
+    assert "it has reached revision 1" in said
     assert "then the group is parked" in said
     assert "It holds 2 messages: revision 4, revision 5." in said
     assert 'state after step 1: {"balance": 1}' in said
@@ -132,7 +132,7 @@ def test_a_group_that_is_parked_is_explained(bench: Bench) -> None:
     bench.step([row(1), row(3)])
     bench.step([row(1, -5, "bad")], now=DAWN + dt.timedelta(minutes=11))
     inspector = SparkInspector(bench.root)
-    assert "Group a is parked: revision 2 did not come since" in inspector.explain("a")
+    assert "Group a is parked: revision 2 did not arrive since" in inspector.explain("a")
     said = inspector.explain("bad")
     assert "is parked: the handler raised on revision 1" in said
     assert "ValueError: amount -5 is below zero" in said
@@ -239,8 +239,8 @@ def test_a_decision_is_carried_out_at_once(
 
 def test_a_decision_waits_for_the_next_step(parked: Path, bench: Bench) -> None:
     code, said = command("parked", "drop", parked, "a")
-    assert (code, "the next step takes it" in said) == (0, True)
-    assert "and not taken yet: drop." in SparkInspector(parked).explain("a")
+    assert (code, "the next step applies it" in said) == (0, True)
+    assert "not yet applied: drop." in SparkInspector(parked).explain("a")
     bench.step([row(4)])
     assert SparkInspector(parked).group("a").reached == 4
 
@@ -255,7 +255,7 @@ def test_a_decision_that_events_overtook_is_void(parked: Path, bench: Bench, def
     code, said = command("parked", "skip", parked, "early", "--pipeline", definition)
     assert (code, "has no gap" in said) == (1, True)
     code, said = command("parked", "drop", parked, "well", "--pipeline", definition)
-    assert (code, "holds no such message; it holds none" in said) == (1, True)
+    assert (code, "does not hold this message; held messages: none" in said) == (1, True)
     code, said = command("parked", "replace", parked, "a", "--content", '{"revision": 9}', "--pipeline", definition)
     assert (code, "void" in said, "cannot be replaced" in said) == (1, True, True)
     code, said = command("parked", "replace", parked, "a", "--content", '{"cents": 9}', "--pipeline", definition)

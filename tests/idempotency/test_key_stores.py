@@ -106,7 +106,7 @@ def test_keys_of_another_name_are_others_and_all_outlive_the_process(tmp_path: P
         assert second.fencing_token > first.fencing_token
         assert db.idempotency_keys("refunds").try_lock("tx-1")
         assert isinstance(db.idempotency_keys("payments").try_lock("tx-1"), InProgress)
-        with pytest.raises(InputError, match="is no name"):
+        with pytest.raises(InputError, match="invalid name"):
             db.idempotency_keys("")
 
 

@@ -106,5 +106,5 @@ def test_keys_are_any_text(db: Database) -> None:
         assert isinstance(keys.try_lock(text), InProgress)
     assert db.idempotency_keys("q").try_lock("\1")
     for text in ("\0", "a\0b"):
-        with pytest.raises(InputError, match="has a NUL"):
+        with pytest.raises(InputError, match="with a NUL at index"):
             keys.try_lock(text)

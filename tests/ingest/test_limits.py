@@ -117,11 +117,11 @@ class Odd(Scripted):
     [
         (MessageMapping(group="body.none"), {"t": "caf\udce9", "caf\udce9": "x"}, "the record has no group"),
         (MessageMapping(group="body.none"), {"a\0b": b"x\0y", "c": "x\0y"}, "the record has no group"),
-        (MessageMapping(group="headers.t"), {"t": "caf\udce9"}, "half a surrogate pair"),
-        (MessageMapping(attributes={"x": "headers.t"}), {"t": "caf\udce9"}, "half a surrogate pair"),
-        (MessageMapping(attributes={"x": "headers.t.a"}), {"t": '{"a": "\udce9"}'}, "half a surrogate pair"),
-        (MessageMapping(body="headers.t"), {"t": "caf\udce9"}, "half a surrogate pair"),
-        (MessageMapping(body="headers"), {"t": "caf\udce9"}, "half a surrogate pair"),
+        (MessageMapping(group="headers.t"), {"t": "caf\udce9"}, "an unpaired surrogate"),
+        (MessageMapping(attributes={"x": "headers.t"}), {"t": "caf\udce9"}, "an unpaired surrogate"),
+        (MessageMapping(attributes={"x": "headers.t.a"}), {"t": '{"a": "\udce9"}'}, "an unpaired surrogate"),
+        (MessageMapping(body="headers.t"), {"t": "caf\udce9"}, "an unpaired surrogate"),
+        (MessageMapping(body="headers"), {"t": "caf\udce9"}, "an unpaired surrogate"),
         (MessageMapping(body="headers"), {"caf\udce9": "x"}, "surrogate"),
     ],
 )

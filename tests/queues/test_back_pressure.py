@@ -38,7 +38,7 @@ def test_what_is_not_acknowledged_counts_whatever_its_state(harness: StoreHarnes
     harness.defer(deferred)
     harness.nack(given_back)
     harness.ask("e", SessionVerb.PARK, note="so")
-    with pytest.raises(QueueFull, match="the queue 'q' has 5 messages and max_depth=5, so it has no room for 1 more"):
+    with pytest.raises(QueueFull, match="the queue 'q' has 5 messages with max_depth=5; there is no room for 1 more"):
         harness.send("f")
     harness.ack(leased)
     harness.send("f")
@@ -74,7 +74,7 @@ def test_many_are_sent_all_or_none(harness: StoreHarness) -> None:
         harness.send("b", "c", "d")
     assert harness.bodies() == ["a"]
     harness.send("b", "c")
-    with pytest.raises(InputError, match="4 messages at once never fit into the queue 'q', which has max_depth=3"):
+    with pytest.raises(InputError, match="4 messages at once do not fit into the queue 'q' with max_depth=3"):
         harness.send("d", "e", "f", "g")
     assert harness.bodies() == ["a", "b", "c"]
 
@@ -164,7 +164,7 @@ def test_sends_that_fit_together_are_one(harness: StoreHarness) -> None:
 
 def test_no_bound_is_none_and_a_bound_is_a_whole_number(db: Database) -> None:
     for wrong in (0, -1, 1.5, True, "3", 2**45):
-        with pytest.raises(InputError, match=r"max_depth is .*; it is a whole number from 1 to 17592186044416"):
+        with pytest.raises(InputError, match=r"max_depth is .*; expected a whole number from 1 to 17592186044416"):
             QueueSettings(max_depth=wrong)  # type: ignore[arg-type] # one of them
     queue = db.queue("q", QueueSettings(max_depth=1))
     assert queue.info().settings.max_depth == 1

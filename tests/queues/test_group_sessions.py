@@ -300,9 +300,9 @@ def test_schedule_and_cancel(db: Database, clock: Clock) -> None:
     [
         (lambda queue: queue.session(lock_s=0), "lock_s is 0; expected a number greater than 0"),
         (lambda queue: queue.session(lock_s=43_201), "from 0 to 43200"),
-        (lambda queue: queue.session(""), "group is ''; it is a text of 1 to"),
-        (lambda queue: queue.session(1.5), "a group must be"),
-        (lambda queue: queue.park("a", None), "the reason is None; it is a text"),
+        (lambda queue: queue.session(""), "group is ''; expected a text of 1 to"),
+        (lambda queue: queue.session(1.5), "invalid group"),
+        (lambda queue: queue.park("a", None), "the reason is None; expected a text"),
         (lambda queue: queue.park("x" * 1_001, "y"), "of 1 to 1000 characters"),
         (lambda queue: begun(queue).set_state("text"), "the state is 'text'; expected None or at most"),
         (lambda queue: begun(queue).set_state(b"x" * 1_048_577), "the state is 1,048,577 bytes"),

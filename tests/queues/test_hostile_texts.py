@@ -158,7 +158,7 @@ def test_a_note_is_a_text(queues: dict[str, Queue], text: Any) -> None:
     for queue in queues.values():
         queue.send("x")
         (message,) = queue.receive()
-        with pytest.raises(InputError, match=r"the note is .*; it is a text"):
+        with pytest.raises(InputError, match=r"the note is .*; expected a text"):
             message.reject(text, to="dead")
         message.ack()
 

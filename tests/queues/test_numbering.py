@@ -63,7 +63,7 @@ def test_a_duplicate_answers_with_the_first_revision_and_uses_up_none(harness: S
 def test_an_expected_revision_is_checked_and_both_are_named(harness: StoreHarness) -> None:
     assert revisions(harness.send("m", group="a", numbering=Numbering(0))) == [1]
     refused = harness.offer("m", group="a", numbering=Numbering(0))
-    assert str(refused).startswith("expected_revision is 0, and the last revision of the group 'a' is 1")
+    assert str(refused).startswith("expected_revision is 0, but the last revision of the group 'a' is 1")
     drafts = [Draft("m", group="a", numbering=Numbering(n)) for n in (1, 2, 4)]
     assert "expected_revision is 4" in str(harness.offer_each(*drafts))
     assert harness.last_revision("a") == 1, "all or none"
@@ -76,11 +76,13 @@ def test_a_given_revision_is_refused_where_the_queue_numbers(harness: StoreHarne
     assert revisions(harness.send("m", group="a", numbering=NEXT)) == [8]
     for more in ({}, {"dedup_id": "x"}):
         refused = harness.offer("m", group="a", revision=9, **more)
-        assert "revision is 9, and the queue numbers the group 'a' itself: its last revision is 8" in str(refused)
+        assert "revision is 9, but the queue assigns the revisions of the group 'a': its last revision is 8" in str(
+            refused
+        )
     assert revisions(harness.send("m", group="b", revision=9)) == [9]
     assert revisions(harness.send("m", group="a")) == [None]
     assert harness.begin_numbering("a", 9) is None, "it is the next one"
-    assert "already: its last revision is 8, not 11" in str(harness.begin_numbering("a", 12))
+    assert "its last revision is 8, not 11" in str(harness.begin_numbering("a", 12))
 
 
 def test_nothing_is_numbered_without_room(harness: StoreHarness) -> None:

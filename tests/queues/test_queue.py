@@ -60,9 +60,9 @@ def test_a_group_may_be_any_name(db: Database) -> None:
     [
         ({"body": {1, 2, object()}}, "body{} is <object .*: it is not JSON"),
         ({"body": "x" * 1_048_577}, "1,048,577 bytes; at most 1,048,576 are allowed"),
-        ({"body": "x", "group": ""}, "group is ''; it is a text of 1 to"),
-        ({"body": "x", "group": 1.5}, "a group must be"),
-        ({"body": "x", "dedup_id": 7}, "dedup_id is 7; it is a text"),
+        ({"body": "x", "group": ""}, "group is ''; expected a text of 1 to"),
+        ({"body": "x", "group": 1.5}, "invalid group"),
+        ({"body": "x", "dedup_id": 7}, "dedup_id is 7; expected a text"),
         ({"body": "x", "delay_s": -1}, "delay_s is -1; expected a number of seconds from 0"),
         ({"body": "x", "attributes": {"a": object()}}, r"attributes\.a is <object .*: it is not JSON"),
     ],
@@ -164,9 +164,9 @@ def test_a_queue_is_made_once_and_other_settings_are_told(db: Database) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"visibility_timeout_s": -1}, "visibility_timeout_s is -1; it is a number from 0"),
-        ({"dedup_scope": "galaxy"}, "dedup_scope is 'galaxy'; it is 'queue' or 'group'"),
-        ({"dead_letter": "dead"}, "go together"),
+        ({"visibility_timeout_s": -1}, "visibility_timeout_s is -1; expected a number from 0"),
+        ({"dedup_scope": "galaxy"}, "dedup_scope is 'galaxy'; expected 'queue' or 'group'"),
+        ({"dead_letter": "dead"}, "max_receives is None; set both"),
         ({"dead_letter": "dead", "max_receives": 0}, "max_receives is 0"),
         ({"colour": "red"}, "no setting 'colour'; existing settings: visibility_timeout_s"),
     ],
@@ -180,9 +180,9 @@ def test_settings_that_do_not_fit(db: Database, settings: dict[str, Any], words:
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb"])
 def test_names_that_are_none(db: Database, name: str) -> None:
-    with pytest.raises(InputError, match="is no name"):
+    with pytest.raises(InputError, match="invalid name"):
         db.queue(name)
-    with pytest.raises(InputError, match="is no name"):
+    with pytest.raises(InputError, match="invalid name"):
         db.queue("q").reader(name)
 
 

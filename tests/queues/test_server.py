@@ -363,8 +363,8 @@ def test_the_servers_clock_decides(db: Database, beside: psycopg.Connection[Any]
 
 def test_what_no_text_can_hold_is_told(db: Database) -> None:
     queue = db.queue("q", QueueSettings(content_dedup=True))
-    for words, values in (("the group", {"group": "a\0"}), ("the dedup_id", {"dedup_id": "\0"})):
-        with pytest.raises(InputError, match=f"{words} .* has a NUL"):
+    for words, values in (("group", {"group": "a\0"}), ("dedup_id", {"dedup_id": "\0"})):
+        with pytest.raises(InputError, match=f"{words} is .*, with a NUL"):
             queue.send("x", **values)  # type: ignore[arg-type]
     queue.send("a\0b", attributes={"a": "\0"})
     (message,) = queue.receive()

@@ -39,7 +39,9 @@ def test_a_writer_that_wakes_up_after_a_takeover_cannot_send(single: StoreHarnes
     taken = single.writer("a", TAKE, "two", ms=1_000)
     assert (taken.done, taken.lease and taken.lease.epoch) == (True, 2)
     refused = single.offer("m", group="a", epoch=1)
-    assert str(refused).startswith("the writer of the group 'a' of 'q' is 'two', in epoch 2; this is of epoch 1, so")
+    assert str(refused).startswith(
+        "the writer of the group 'a' of 'q' is 'two', in epoch 2; this producer has epoch 1, so"
+    )
     assert not single.writer("a", RENEW, epoch=1, ms=9_000).done
     assert not single.writer("a", RELEASE, epoch=1).done
     assert len(single.send("m", group="a", epoch=2)) == 1
@@ -90,7 +92,7 @@ def test_verbs(address: str) -> None:
                 queue.single_writer("a", name="two")
             assert held.value.holder == "one"
             two = queue.single_writer("a", name="two", take_over=True)
-            with pytest.raises(WriterHeld, match="'two', in epoch 2; this is of epoch 1"):
+            with pytest.raises(WriterHeld, match="'two', in epoch 2; this producer has epoch 1"):
                 one.send("m")
             with pytest.raises(WriterHeld):
                 one.renew()

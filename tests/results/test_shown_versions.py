@@ -89,7 +89,7 @@ def step(path: Path, pipeline: inturn.Pipeline[Any, Any, Any], rows: list[dict[s
 
 
 def test_the_explanation_of_a_group_says_the_version_of_an_older_state(at: str) -> None:
-    assert "Its state is of version 1, and the pipeline of version 2: " in command("explain", at, "old")
+    assert "Its state has version 1, the pipeline has version 2: " in command("explain", at, "old")
     assert json.loads(command("explain", at, "old", "--json"))["old_version"] == 1
     assert "version" not in command("explain", at, "new")
     assert json.loads(command("explain", at, "new", "--json"))["old_version"] is None
@@ -118,7 +118,7 @@ def test_the_rest_is_upgraded_once_upgrade_is_mended(at: str, tmp_path: Path) ->
 
     (tmp_path / "mended.py").write_text(MENDED)
     tried = command("upgrade", at, "--pipeline", f"{tmp_path}/mended.py:ledger", "--dry-run")
-    assert 'Group old would be open: its state would become {"sum": 500}, from {"sum": 5}' in tried
+    assert 'Group old would be open: its state would change from {"sum": 5} to {"sum": 500}' in tried
 
     assert "upgrade: 0 done, 0 void, 1 not applied yet" in command("upgrade", at, "--wait-s", "0")
     take(at, load(f"{tmp_path}/mended.py:ledger"))

@@ -543,7 +543,7 @@ def test_a_full_queue_throttles_and_an_sdk_sends_again(sqs: Endpoint) -> None:
     )
     assert sqs.status(sqs.client.send_message_batch, QueueUrl=url, Entries=entries[:1]) == 403
     code, text = sqs.refused(sqs.client.send_message_batch, QueueUrl=url, Entries=entries)
-    assert (code, "3 messages at once never fit" in text) == ("InvalidParameterValue", True)
+    assert (code, "3 messages at once do not fit" in text) == ("InvalidParameterValue", True)
     tries: list[object] = []
 
     def make_room(**_more: object) -> None:

@@ -45,6 +45,6 @@ def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_pat
     }
     assert refused <= {
         "delete InvalidParameterValue",
-        "give back InvalidParameterValue",
-        "give back AWS.SimpleQueueService.MessageNotInflight",
+        "nack InvalidParameterValue",
+        "nack AWS.SimpleQueueService.MessageNotInflight",
     }

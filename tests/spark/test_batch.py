@@ -101,7 +101,7 @@ def test_what_has_no_place_is_rejected_and_counted(spark: SparkSession, tmp_path
         ("account is null", '{"account":null,"amount":5,"revision":1}'),
         ("account is null", '{"account":null,"amount":5,"revision":1}'),
         ("amount is null, expected int", '{"account":"a","amount":null,"revision":1}'),
-        ("revision 0 is below start 1", '{"account":"a","amount":5,"revision":0}'),
+        ("revision is 0, below the start 1", '{"account":"a","amount":5,"revision":0}'),
         ("revision is null", '{"account":"a","amount":5,"revision":null}'),
     ]
 
@@ -275,7 +275,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], list[Any], str, dict[str, Any], type[
         DDL,
         {},
         StateError,
-        "the first state of pipeline 'ledger' cannot be kept: state is {1, 2} of type set",
+        "the first state of pipeline 'ledger' cannot be stored: state is {1, 2} of type set",
     ),
     "a store that is no place for a manifest": (
         {},

@@ -236,7 +236,7 @@ def test_a_batch_that_loses_a_message_is_found(spark: SparkSession, monkeypatch:
     monkeypatch.setattr(sparked, "batch", lossy)
     told = list(map(str, found(ledger(Gapless("revision")), CLEAN, spark, "batch").differences))
     assert {words[:15] for words in told if words.startswith("group")} == {"group 'acct-2' "}
-    assert "batch: 44 messages were given, 43 were received" in told
+    assert "batch: 43 of 44 messages were counted as received" in told
 
 
 def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,10 +245,8 @@ def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatc
     comparison = found(line, came, spark, "batch")
     assert comparison.differences == []
     (note,) = comparison.notes
-    assert note.startswith(
-        "without arrival= a batch takes these messages in its own order, not as they came, and 4 gro"
-    )
-    assert note.endswith("otherwise, such as 'acct-0'; name the column that says when they came: Pipeline(arrival=…)")
+    assert note.startswith("without arrival= a batch applies these messages in its own order, and 4 groups")
+    assert note.endswith("then, such as 'acct-0'; name the column with the order of arrival: Pipeline(arrival=…)")
     monkeypatch.setattr(sparked.OnSpark, "_arrival_decides", False)
     assert not found(line, came, spark, "batch").agrees("batch")
 
@@ -256,7 +254,7 @@ def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatc
 def test_a_stream_that_takes_everything_again_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparked, "_forget_last", shutil.rmtree)
     told = found(ledger(Gapless("revision")), CLEAN, spark, "stream").differences
-    assert [str(each) for each in told] == ["stream: 44 messages were given, 88 were received"]
+    assert [str(each) for each in told] == ["stream: 88 of 44 messages were counted as received"]
 
 
 def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
@@ -264,7 +262,7 @@ def test_an_engine_that_cannot_take_them_says_why(spark: SparkSession) -> None:
     line, came = ledger(Timestamp("revision")), [{**each, "id": at + 0.5} for at, each in enumerate(CLEAN)]
     (told,) = found(line, came, spark, "batch").differences
     assert str(told).startswith("batch: InputError: the column 'id' is double; expected string")
-    with pytest.raises(InputError, match="the values of 'amount' have no type in common"):
+    with pytest.raises(InputError, match="the values of the field 'amount' have no common type"):
         found(ledger(Gapless("revision")), [CLEAN[0], {**CLEAN[1], "amount": "5"}], spark, "batch")
 
 

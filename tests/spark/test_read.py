@@ -318,7 +318,7 @@ def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: Sp
     report = batch(line, spark.createDataFrame(first, ddl), store=tmp_path, buckets=1)
     assert (report.counts.applied, report.counts.rejected) == (3, {"invalid": 1})
     assert rows(spark, tmp_path, "rejected", "group", "reason", "detail") == [
-        ("d", "invalid", "it is no Payment: amount is below zero")
+        ("d", "invalid", "it is not a valid Payment: amount is below zero")
     ]
     new = replace(
         line, state=Cents, version=2, upgrade=in_cents,

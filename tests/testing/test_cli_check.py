@@ -133,7 +133,7 @@ def test_a_handler_that_is_not_deterministic_is_named(here: Path) -> None:
     assert ran.stdout.startswith("The handler of pipeline 'c' is not deterministic: after the message {'account'")
     told = document("counting")
     assert not told["agree"]
-    assert "one run has the state {} and the outputs [0], and another" in told["not_deterministic"]
+    assert "one run returned the state {} and the outputs [0], and another" in told["not_deterministic"]
 
 
 def test_a_folder_of_files_some_packed(here: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_reason_is_counted_once_whichever_file_has_it(here: Path) -> None:
     for name in ("may", "june", "july"):
         (here / "many" / f"{name}.jsonl").write_text('{"account": "a", "revision": 1.5, "amount": 1}\n7\n')
     assert document("came", source="many")["rejections"]["commonest"] == [
-        ["it is no Paid: Expected `int`, got `float` - at `$.revision`", 3],
+        ["it is not a valid Paid: Expected `int`, got `float` - at `$.revision`", 3],
         ["is not a JSON object", 3],
     ]
 
@@ -190,7 +190,7 @@ NOT_DONE = {
     "no such engine": (
         ["ledger", "--engines", "worker,flink"],
         1,
-        "InputError: engines=['worker', 'flink']; there are",
+        "InputError: engines=['worker', 'flink']; expected one or several of",
     ),
     "no such pipeline": (["none"], 1, "PipelineError: no pipeline 'none' in ledger.py; existing pipelines: ledger, "),
     "no messages wanted": (["ledger", "--limit", 0], 2, "Invalid value for '--limit'"),

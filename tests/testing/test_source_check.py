@@ -127,13 +127,13 @@ class Renamed(Scripted):
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (Forgetful, "are lost|gives .* after .*, and .* if opened there"),
-        (Repeating, "came again, after its commit|gives .* after .*, and .* if opened there"),
-        (Ahead, "are lost|if opened there"),
-        (Reordering, "came after|if opened there"),
-        (Greedy, "poll.* gave . records"),
-        (Deaf, "which instance . has not opened"),
-        (Renamed, "the incarnation of '.' is"),
+        (Forgetful, "are lost|returns .* after .*, but .* when opened"),
+        (Repeating, "returned again after its commit|returns .* after .*, but .* when opened"),
+        (Ahead, "are lost|when opened at"),
+        (Reordering, "returned after record|when opened at"),
+        (Greedy, "poll.* returned . records"),
+        (Deaf, "instance . returned a record of '.', which it has not opened"),
+        (Renamed, "the incarnation of '.' changed from"),
     ],
 )
 def test_a_broken_source_is_named_with_the_schedule(kind: type[Scripted], why: str, seed: int) -> None:

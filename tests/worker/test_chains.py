@@ -99,11 +99,11 @@ def test_any_output_is_a_body(shop: Shop, output: Any) -> None:
 @pytest.mark.parametrize(
     ("output", "why"),
     [
-        ({"n": 1}, "has no 'to', which is the group of its message in the queue 'credits'"),
-        ({"to": 1.5}, "a group must be a"),
+        ({"n": 1}, "has no field 'to', which is the group of its message in the queue 'credits'"),
+        ({"to": 1.5}, "invalid group"),
         ({"to": ""}, "group"),
         ({"to": "a\0b"}, "group"),
-        ("text", "has no 'to'"),
+        ("text", "has no field 'to'"),
         ({"to": "x", "blob": "b" * 2_000_000}, "1,048,576 fit"),
     ],
     ids=lambda each: str(each)[:20],
@@ -146,7 +146,7 @@ def test_what_was_left_and_is_no_message_stays_with_the_error_and_holds_its_grou
         until(lambda: len(bodies(to)) == 3 and bool(shop.ask(lambda kept, number: kept.outgoing(number, None, 10))))
     (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
     assert (post.group, post.depth) == ("bad", 1)
-    assert "has no 'to'" in post.error
+    assert "has no field 'to'" in post.error
 
 
 def test_a_pipeline_may_send_to_itself_and_ends_when_its_queue_is_empty(shop: Shop) -> None:
@@ -290,7 +290,7 @@ def test_a_queue_of_another_database_is_refused_and_the_same_one_opened_twice_is
             inturn.work(DEBITS, payments, deliver=elsewhere, until="empty")
         with pytest.raises(NoSuchQueue, match="existing queues: payments"):
             inturn.work(DEBITS, payments, deliver=To("credits"), until="empty")
-        with pytest.raises(InputError, match="deliver is 'credits'; it is a function, a queue, or"):
+        with pytest.raises(InputError, match="deliver is 'credits'; expected a function, a queue, or"):
             inturn.work(DEBITS, payments, deliver="credits", until="empty")  # type: ignore[arg-type]
         payments.send(row(1), group="a")
         with inturn.open(tmp_path / "a.db") as again:

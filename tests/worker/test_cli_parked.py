@@ -93,7 +93,7 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
     code, said = command("explain", at, "early")
     assert said.startswith("Group early waits for revision 1")
     assert command("explain", at, "well")[1].startswith(
-        "Group well is open: nothing is held; it has come to revision 1"
+        "Group well is open: nothing is held; it has reached revision 1"
     )
     code, said = command("explain", at, "nobody")
     assert (code, "has no group 'nobody'" in said) == (1, True)
@@ -156,7 +156,7 @@ def test_a_decision_is_carried_out(
 def test_a_decision_waits_for_a_worker(db: Database, at: str) -> None:
     code, said = command("parked", "drop", at, "a", "--wait-s", "0")
     assert (code, "a worker applies it as soon as one runs" in said) == (0, True)
-    assert "and not taken yet: drop." in command("explain", at, "a")[1]
+    assert "not yet applied: drop." in command("explain", at, "a")[1]
     work(db, [row(4)])
     assert DatabaseInspector(db, "ledger").group("a").reached == 4
 

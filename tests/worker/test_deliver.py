@@ -86,7 +86,7 @@ def test_a_generator_is_refused_and_its_outputs_stay(shop: Shop) -> None:
     def deliver(output: Any, effect_id: str) -> Any:
         yield output
 
-    with pytest.raises(InputError, match=r"deliver is .*deliver, a generator, whose code nobody runs"):
+    with pytest.raises(InputError, match=r"deliver is .*deliver, a generator"):
         Worker(ledger(), shop.queue, deliver=deliver)
     shop.send([row(1)])
     with Worker(
@@ -94,7 +94,7 @@ def test_a_generator_is_refused_and_its_outputs_stay(shop: Shop) -> None:
     ):
         until(lambda: shop.ask(lambda kept, number: [each.attempts for each in kept.outgoing(number, None, 10)]) == [1])
     (post,) = shop.ask(lambda kept, number: kept.outgoing(number, None, 10))
-    assert "is a generator, whose code nobody runs" in post.error
+    assert "is a generator" in post.error
 
 
 def test_it_is_called_after_the_commit_and_outside_of_any_transaction(shop: Shop) -> None:

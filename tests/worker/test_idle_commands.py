@@ -48,10 +48,10 @@ def test_a_group_that_waits_for_its_next_message_says_what_helps(database: str) 
     assert work(database, "timed", "--until-empty")[0] == 0
     code, said = command("parked", "skip", f"{database}#timed", "a", "--by", "ann")
     assert code != 0
-    assert "Timestamp(…, idle='lateness') releases it after that time, and --final at the end" in said
-    assert "idle= of its order would end that" in command("explain", f"{database}#timed", "a")[1]
+    assert "Timestamp(…, idle='lateness') releases them after that time, and --final at the end" in said
+    assert "set idle= of its order to end that" in command("explain", f"{database}#timed", "a")[1]
     assert work(database, "idle", "--until-empty")[0] == 0
-    assert "lies within the lateness, until " in command("explain", f"{database}#timed", "a")[1]
+    assert "are within the lateness, until " in command("explain", f"{database}#timed", "a")[1]
 
 
 def test_the_end_of_the_messages_is_said_with_final(database: str) -> None:

@@ -52,7 +52,7 @@ SAID = {
     "a type": "amount is no number",
     "a key": "KeyError: 'owner'",
     "no text": "ZeroDivisionError",
-    "rude": "Rude: <its text raises Rude>",
+    "rude": "Rude: <str() of the exception raised Rude>",
     **{name: text or "ValueError" for name, text in HOSTILE.items()},
 }
 raised = "a value"
@@ -138,7 +138,7 @@ def test_a_message_that_its_type_refuses_is_invalid_alone(
     monkeypatch.setattr(f"{__name__}.raised", error)
     states, rejected = run(ledger(kind), ROWS)
     assert {name: state for name, state in states.items() if state} == {"a": 11}
-    why = storable(f"it is no {kind.__name__}: {SAID[error]}")
+    why = storable(f"it is not a valid {kind.__name__}: {SAID[error]}")
     assert rejected == {("invalid", why): 3}
 
 
@@ -146,7 +146,7 @@ def test_a_message_that_its_type_refuses_is_invalid_alone(
 def test_a_pipeline_that_stops_at_what_is_invalid_stops_at_what_is_refused(
     run: Callable[[Pipeline, list[Row]], Seen], kind: Any
 ) -> None:
-    with pytest.raises(InvalidMessage, match=f"it is no {kind.__name__}: amount is below zero"):
+    with pytest.raises(InvalidMessage, match=f"it is not a valid {kind.__name__}: amount is below zero"):
         run(ledger(kind, on_invalid="fail"), ROWS)
 
 
@@ -242,7 +242,7 @@ def test_a_replacement_that_its_type_refuses_is_void(tmp_path: Path) -> None:
         last = bench.store.latest()
         assert last is not None
         verdicts.append(last.decisions[0].void)
-    assert verdicts == ["it is no Checked: amount is below zero"] * 2
+    assert verdicts == ["it is not a valid Checked: amount is below zero"] * 2
 
 
 def failing() -> Row:

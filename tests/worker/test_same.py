@@ -131,7 +131,9 @@ def test_an_output_that_is_no_json_parks_its_group() -> None:
         queue.send({"revision": 1}, group="a")
         inturn.work(ledger(handler=lambda state, message: (state, [object()])), queue, until="empty")
         (parked,) = DatabaseInspector(db, "ledger").parked()
-    assert "of type object: it is not JSON; use a dataclass, a Struct, a model or plain values" in (parked.error or "")
+    assert "of type object: it is not JSON; use JSON values, a dataclass, a msgspec.Struct or a model" in (
+        parked.error or ""
+    )
 
 
 def test_a_handler_that_is_not_deterministic_is_named() -> None:
@@ -150,5 +152,5 @@ def test_an_engine_that_makes_something_else_is_named() -> None:
 
     with pytest.raises(Different, match=r"group 'a' has different states: replay has .*'date'.*, worker has .*'str'"):
         same(ledger(handler=types), [row(1, day=dt.date(2024, 1, 1))])
-    with pytest.raises(InputError, match="there are replay, worker"):
+    with pytest.raises(InputError, match="expected one or several of replay, worker"):
         same(ledger(handler=post), [], engines=["flink"])

@@ -160,18 +160,18 @@ def rows(*revisions: int, account: str = "a") -> list[Row]:
 
 NAME, AMOUNT, ITEMS = ("name", str, "none"), ("amount", int, 0), ("items", list[Item], field(default_factory=list))
 CHANGED = {
-    "renamed": ([("owner", str, "none"), AMOUNT, ITEMS], "state.name is gone"),
-    "removed": ([AMOUNT, ITEMS], "state.name is gone"),
-    "float for int": ([NAME, ("amount", float, 0.0), ITEMS], "state.amount was int and is float now"),
-    "text for int": ([NAME, ("amount", str, ""), ITEMS], "state.amount was int and is str now"),
-    "optional": ([("name", str | None, None), AMOUNT, ITEMS], r"state.name was str and is str \| NoneType now"),
+    "renamed": ([("owner", str, "none"), AMOUNT, ITEMS], "state.name was removed"),
+    "removed": ([AMOUNT, ITEMS], "state.name was removed"),
+    "float for int": ([NAME, ("amount", float, 0.0), ITEMS], "state.amount has changed from int to float"),
+    "text for int": ([NAME, ("amount", str, ""), ITEMS], "state.amount has changed from int to str"),
+    "optional": ([("name", str | None, None), AMOUNT, ITEMS], r"state.name has changed from str to str \| NoneType"),
     "within": (
         [NAME, AMOUNT, ("items", list[make_dataclass("Item", [("number", str, "")])], field(default_factory=list))],  # type: ignore[misc]
-        r"state.items\[\].sku is gone",
+        r"state.items\[\].sku was removed",
     ),
     "any": (
         [NAME, AMOUNT, ("items", list, field(default_factory=list))],
-        r"state.items was list\[a record of sku\] and is list now",
+        r"state.items has changed from list\[a record of sku\] to list",
     ),
 }
 
@@ -197,7 +197,7 @@ def test_fields_with_defaults_may_be_added_also_within(engine: Engine) -> None:
     engine.step(ledger(handler=lambda state, message: (replace(state, items=[Item("x")]), [])), rows(1))
     engine.step(ledger(grown), rows(2))
     assert engine.states(ledger(grown)) == {"a": grown(amount=5, items=[item("x")])}
-    with pytest.raises(StateError, match=r"state.items\[\].count is gone"):
+    with pytest.raises(StateError, match=r"state.items\[\].count was removed"):
         engine.step(ledger(), rows(3))
 
 
@@ -229,14 +229,14 @@ def test_a_new_version_goes_on_from_what_upgrade_makes(engine: Engine, upgrade: 
     second = replace(ledger(), version=2, upgrade=lambda state, version: Old(state["name"], state["amount"] * 100))
     engine.step(ledger(), rows(1) + rows(1, 2, account="b") + rows(2, account="c"))  # c waits
     engine.step(second, rows(3, account="b"))
-    with pytest.raises(StateError, match=r"kept by version 2, and this is version 3; .*upgrade=fn"):
+    with pytest.raises(StateError, match=r"stored by version 2, but this is version 3; .*upgrade=fn"):
         engine.step(replace(new, upgrade=None), rows(2))
     engine.step(new, rows(2) + rows(1, account="c"))
     engine.step(new, rows(4, account="b"))
     states = engine.states(new)
     assert {name: state.cents for name, state in states.items()} == {"a": 505, "b": 1010, "c": 10}
     assert states["b"].owner == "none"
-    with pytest.raises(StateError, match="kept by version 3, and this is version 1; run the newer one"):
+    with pytest.raises(StateError, match="stored by version 3, but this is version 1; run version 3 or newer"):
         engine.step(ledger(), rows(9))
 
 
@@ -245,7 +245,7 @@ def test_a_state_without_a_type_is_upgraded_too(engine: Engine) -> None:
     engine.step(ledger(dict, count), rows(1, 2))
     numbered = lambda state, message: (state + 1, [])  # noqa: E731
     number = ledger(int, numbered, version=2, upgrade=lambda state, version: state["n"] * 10)
-    with pytest.raises(StateError, match="state was dict and is int now"):
+    with pytest.raises(StateError, match="state has changed from dict to int"):
         engine.step(replace(number, version=1), rows(3))
     engine.step(number, rows(3))
     assert engine.states(number) == {"a": 21}
@@ -259,13 +259,13 @@ def raises(state: Row, version: int) -> Any:
 
 WRONG = {
     "raises": (raises, r"StateError: pipeline 'ledger': upgrade raised half \\udc80 on a state of version 1: {}"),
-    "no state": (lambda state, version: [], "upgrade has made of a state of version 1 what is no state"),
+    "no state": (lambda state, version: [], "upgrade returned an invalid state for a state of version 1"),
     "a field too many": (
         lambda state, version: {"cents": 1, "x": 1},
-        "no state: state.x: the state type has no",
+        "version 1: state.x is not a field of the",
     ),
-    "a wrong field": (lambda state, version: {"cents": "1"}, "what is no state: Expected `int`, got `str`"),
-    "wrong fields": (lambda state, version: New(cents="many"), "what is no state: state.cents"),  # type: ignore[arg-type]
+    "a wrong field": (lambda state, version: {"cents": "1"}, "of version 1: Expected `int`, got `str`"),
+    "wrong fields": (lambda state, version: New(cents="many"), "of version 1: state.cents"),  # type: ignore[arg-type]
 }
 
 
@@ -394,4 +394,4 @@ class Node:
 def test_a_type_that_holds_itself_has_a_shape() -> None:
     shape = shape_of(kind_of(Node))
     assert change(shape, shape) is None
-    assert change(shape, shape_of(kind_of(Item))) == "state.value is gone"
+    assert change(shape, shape_of(kind_of(Item))) == "state.value was removed"

@@ -259,7 +259,7 @@ def test_a_stop_at_any_moment_of_the_start_ends_all_processes(folder: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ended_by", "told"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGTERM, "ended by itself")]
+    ("ended_by", "told"), [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGTERM, "ended without being stopped")]
 )
 def test_a_process_that_ends_is_started_again_and_nothing_is_lost(
     folder: Path, ended_by: signal.Signals, told: str
@@ -281,7 +281,7 @@ def test_a_process_that_ends_is_started_again_and_nothing_is_lost(
         one.send_signal(signal.SIGTERM)
         assert one.wait(60) == 0
     (line,) = log.read_text().splitlines()
-    assert line.endswith(f" warning inturn.worker: a process of the work {told}")
+    assert line.endswith(f" warning inturn.worker: a worker process {told}; it is started again")
 
 
 @pytest.mark.slow
@@ -289,7 +289,9 @@ def test_a_process_that_a_handler_ends_is_started_again(folder: Path) -> None:
     send(folder, groups=1, messages=1, leave=True)
     done = ran(folder, *ONE, "--processes", 2, "--until-empty")
     assert done.returncode == 0
-    assert done.stderr.endswith(" warning inturn.worker: a process of the work ended by itself\n")
+    assert done.stderr.endswith(
+        " warning inturn.worker: a worker process ended without being stopped; it is started again\n"
+    )
     assert done.stdout.startswith("ledger over payments: 1 received, 1 applied")
 
 
@@ -315,7 +317,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "nothing to work on"),
+        ([], "there are no jobs; pass a pipeline and a queue"),
         (["app.py:ledger"], "--queue DATABASE#QUEUE"),
         (["app.py:ledger", "--queue", "shop.db"], "names no queue"),
         (["app.py:ledger", "--queue", "shop.db#none"], "no queue 'none'; existing queues: "),
@@ -437,9 +439,9 @@ def test_the_same_pipeline_over_two_databases_is_two_jobs(tmp_path: Path) -> Non
     with inturn.open(tmp_path / "a.db") as one, inturn.open(tmp_path / "b.db") as two:
         jobs = [Job(pipeline, db.queue("q"), database=name) for name, db in (("a", one), ("b", two))]
         assert [each["database"] for each in Service(jobs).status()["workers"]] == ["a", "b"]
-        with pytest.raises(InputError, match="works twice"):
+        with pytest.raises(InputError, match="two jobs run the pipeline 'p'"):
             Service([jobs[0], jobs[0]])
-        with pytest.raises(InputError, match="nothing to work on"):
+        with pytest.raises(InputError, match="there are no jobs; pass a pipeline and a queue"):
             Service([])
 
 
@@ -524,7 +526,7 @@ queue = "shop.db#others"
 @pytest.mark.parametrize(
     ("deliver", "why"),
     [
-        ("other.db#others", "'others' is of another database than 'payments'"),
+        ("other.db#others", "'others' belongs to another database than 'payments'"),
         ("#absent", "no queue 'absent'; existing queues: others, payments"),
         ("app.py:absent", "no function or inturn.To 'absent'"),
         ("shop.db#", "names no queue; expected DATABASE#QUEUE"),

@@ -110,16 +110,16 @@ def test_absent_fields_are_filled_from_the_envelope(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("body", "envelope", "why"),
     [
-        ({"account": "b", "amount": 1}, {"group": "a", "revision": 1}, "account is 'b' in the body and 'a' in the"),
-        ({"revision": 2, "amount": 1}, {"group": "a", "revision": 1}, "revision is 2 in the body and 1 in the"),
-        ({"tx": "2", "amount": 1}, {"group": "a", "revision": 1, "dedup_id": "1"}, "tx is '2' in the body and '1'"),
+        ({"account": "b", "amount": 1}, {"group": "a", "revision": 1}, "account is 'b' in the body but 'a' in the"),
+        ({"revision": 2, "amount": 1}, {"group": "a", "revision": 1}, "revision is 2 in the body but 1 in the"),
+        ({"tx": "2", "amount": 1}, {"group": "a", "revision": 1, "dedup_id": "1"}, "tx is '2' in the body but '1'"),
         ({"amount": 1}, {"group": "a"}, "revision is null"),
         ({"amount": 1}, {"revision": 1}, "account is null"),
-        ({"account": 1.5, "revision": 1}, {}, "a group must be a str, int, date or UUID"),
-        ({"revision": "1"}, {"group": "a"}, "revision is '1' of type str; expected an integer"),
-        ({"revision": 0}, {"group": "a"}, "revision 0 is below start 1"),
-        ("hello", {"group": "a", "revision": 1}, "the body is text and no JSON"),
-        (b"\xff", {"group": "a", "revision": 1}, "the body is bytes and no JSON"),
+        ({"account": 1.5, "revision": 1}, {}, "expected str, int, date or UUID"),
+        ({"revision": "1"}, {"group": "a"}, "revision is '1' of type str; expected a 64-bit integer"),
+        ({"revision": 0}, {"group": "a"}, "revision is 0, below the start 1"),
+        ("hello", {"group": "a", "revision": 1}, "the body is text, not JSON"),
+        (b"\xff", {"group": "a", "revision": 1}, "the body is bytes, not JSON"),
         ([1], {"group": "a", "revision": 1}, "the body is a JSON list; expected an object"),
     ],
 )
@@ -323,7 +323,7 @@ def test_what_is_asked_wrongly(shop: Shop) -> None:
     with pytest.raises(InputError, match="concurrency is 0"):
         work(ledger(), shop.queue, concurrency=0)
     for grace_s in (-1, float("nan"), "5", True):
-        with pytest.raises(InputError, match=f"grace_s is {grace_s!r}; it is a number of seconds"):
+        with pytest.raises(InputError, match=f"grace_s is {grace_s!r}; expected a number of seconds"):
             Worker(ledger(), shop.queue, grace_s=grace_s)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="until is 'done'"):
         work(ledger(), shop.queue, until="done")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from inturn.core.errors import InputError
 # Match up to the last @ that can belong to the password: an unescaped @ within a password is a common mistake.
 _USER: Final = re.compile(r"(?<=://)([^:@/?]*):(.*)@", re.DOTALL)
 _CUT: Final = re.compile(r"(?<=://)([^:@/?[]*):(?!\d*(?:[/?,]|$)).*", re.DOTALL)
-"""The start of an address that was cut off within its password."""
+"""The start of an address that was cut off in the middle of its password."""
 _PASSWORD: Final = re.compile(r"((?:password|secret)=)([^&#\s]*)", re.IGNORECASE)
 _PARAMETERS: Final = re.compile(
     r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|require_auth|channel_binding|connect_timeout|"
@@ -28,7 +28,7 @@ def is_address(target: str) -> bool:
 
 
 def checked_target(target: str) -> str:
-    """Return a database target, unless it is an address that would be taken for a file name.
+    """Return a database target, after checking that it is not a malformed address that would be read as a file name.
 
     Raises:
         InputError: if it is such an address; the text does not quote it, since a password may be anywhere in it.
@@ -36,22 +36,22 @@ def checked_target(target: str) -> str:
     if is_address(target):
         return target
     kind = (
-        "a list of libpq's parameters (host=… dbname=…)"
+        "a list of libpq parameters (host=… dbname=…)"
         if _PARAMETERS.match(target)
-        else "an address of PostgreSQL that does not begin with postgresql://"
+        else "a PostgreSQL address that does not begin with postgresql://"
         if _MISSPELT.match(target)
         else None
     )
     if kind:
         raise InputError(
             f"the database is given as {kind}; write postgresql://me@db.example.org/shop, with the password in "
-            "~/.pgpass or PGPASSWORD; a file of such a name is meant by ./ before it"
+            "~/.pgpass or PGPASSWORD; for a file of this name, put ./ before it"
         )
     return target
 
 
 def shown(address: str) -> str:
-    """Return an address without its password; a file path stays as it is.
+    """Return an address without its password; a file path is returned unchanged.
 
     >>> shown("postgresql://me:secret@db.example.org/shop")
     'postgresql://me@db.example.org/shop'
@@ -72,7 +72,7 @@ def without_password(text: str, address: str) -> str:
         return text
     secrets = [match[2] for pattern in (_USER, _PASSWORD) for match in pattern.finditer(address) if match[2]]
     if any(re.search(r"[@/?#:]|%(?![0-9A-Fa-f]{2})", secret) for secret in secrets):  # split at the wrong place
-        return "the password has characters that mean something in an address; write them as %40 for @ and so on"
+        return "the password contains characters with a meaning in addresses; percent-encode them, such as %40 for @"
     for secret in secrets:
         for form in (secret, unquote(secret)):
             text = text.replace(form, "…")

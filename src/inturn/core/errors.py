@@ -4,39 +4,39 @@
 InturnError
 ├── PipelineError      the definition contradicts itself; raised when the pipeline is defined
 ├── InputError         the data does not fit the pipeline: a missing column, a wrong type
-│   ├── InvalidMessage one message cannot be placed, and the pipeline says on_invalid="fail"
-│   ├── NoSuchGroup    there is no group of this name; also a KeyError
-│   ├── GroupMoved     a decision is about a group that has moved since the person saw it
-│   └── ValueRefused   a value would not come back unchanged; in a state or an output it parks the group
-├── HandlerError       the handler returned what its caller cannot use, such as no (state, outputs)
+│   ├── InvalidMessage one message cannot be placed, and the pipeline has on_invalid="fail"
+│   ├── NoSuchGroup    no group has this name; also a KeyError
+│   ├── GroupMoved     a decision is about a group that has changed since the operator saw it
+│   └── ValueRefused   a value would not be read back unchanged; in a state or output it parks the group
+├── HandlerError       the handler returned an invalid result, such as one that is not (state, outputs)
 ├── StateError         a state cannot be stored, or the state type changed in a way that loses data
-├── GapError           a gap outlived its wait and the policy says then="fail"
+├── GapError           the wait for a gap has expired and the policy has then="fail"
 ├── StoreError         the store cannot be used
-│   ├── NoSuchDatabase there is no database of this name or address, or it has no tables of inturn yet
-│   ├── StoreUnavailable  not now: its connection is lost, a lock is held for too long, its disk is full
-│   ├── StoreConflict  another writer committed this step first; nothing of ours was written
-│   └── StoreMismatch  the store is of another pipeline, a newer inturn, or another history than remembered
-├── QueueError         a queue cannot do what was asked
-│   ├── NoSuchQueue    no queue has that name
-│   ├── QueueExists    a queue of that name exists, with other settings
-│   ├── LeaseExpired   the lease is over: another receiver may have the message, or may have processed it
-│   ├── RevisionMismatch the group's last revision is another than expected_revision says
-│   ├── WriterHeld     another producer has the group's writer's lease
+│   ├── NoSuchDatabase no database has this name or address, or it has no inturn tables yet
+│   ├── StoreUnavailable  not at the moment: its connection is lost, a lock is held for too long, its disk is full
+│   ├── StoreConflict  another writer committed this step first; nothing was written
+│   └── StoreMismatch  the store belongs to another pipeline, a newer inturn, or another history than remembered
+├── QueueError         a queue cannot fulfil a request
+│   ├── NoSuchQueue    no queue has this name
+│   ├── QueueExists    a queue of this name exists, with other settings
+│   ├── LeaseExpired   the lease has ended: another receiver may have the message, or may have processed it
+│   ├── RevisionMismatch the group's last revision is not expected_revision
+│   ├── WriterHeld     another producer holds the writer's lease of the group
 │   ├── QueueFull      the queue has max_depth messages; of a QueueBroker: the limit of waiting tasks is reached
 │   └── TransactionOver the caller's transaction took too long and was rolled back
 ├── KeyRefused         the operation of an idempotency key was not run, or was not settled
 │   ├── KeyInProgress  another caller is running it; retry after ``retry_after_s``
 │   ├── KeyConflict    the key was used for another payload
-│   └── LockLost       the lock is over: another caller may run, or has run, the operation of the key
+│   └── LockLost       the lock has ended: another caller may run, or has run, the operation of the key
 ├── TurnError          a task did not get its turn in a QueueBroker: it has not run, and never will
 │   ├── QueueFull      as above
 │   ├── TurnTimeout    its deadline passed while it waited; also a TimeoutError
 │   └── BrokerStopped  the broker was stopped
 ├── SourceError        a source of records cannot be read
-│   ├── PositionGone   it does not have the remembered position any more
-│   └── RejectedFull   it keeps as many rejected records as it may
+│   ├── PositionGone   it no longer has the remembered position
+│   └── RejectedFull   it stores the maximum number of rejected records
 ├── DeliveryError      an output could not be delivered; it is tried again
-│   └── DeliveryRefused it will not be taken as it is; its group's outputs wait for a person
+│   └── DeliveryRefused its receiver will never accept it; its group's outputs wait for an operator
 ├── SetupError         something outside Python is missing or too old: an extra, a Java, a worker's module
 └── Retryable          raised by a handler: try this message again before its group is parked
 ```
@@ -56,26 +56,26 @@ class InputError(InturnError):
 
 
 class InvalidMessage(InputError):
-    """A message that cannot be placed, in a pipeline that stops at the first such message."""
+    """A message without a group or a place, in a pipeline that stops at the first such message."""
 
 
 class ValueRefused(InputError):
-    """A value in a body, a state or an output that would not come back unchanged; the text names its path and type."""
+    """A value in a body, a state or an output that would not be read back unchanged; the text names path and type."""
 
 
 class NoSuchGroup(InputError, KeyError):
-    """A name of which a pipeline has no group."""
+    """A request for a group that the pipeline does not have."""
 
     def __str__(self) -> str:
         return InputError.__str__(self)  # a KeyError would quote it
 
 
 class GroupMoved(InputError):
-    """A decision about a group that is no longer where the person saw it; nothing was recorded."""
+    """A decision about a group that has changed since the operator saw it; nothing was recorded."""
 
 
 class HandlerError(InturnError):
-    """A handler that does not do what its caller needs, such as to return ``(state, outputs)``."""
+    """A handler with an invalid result, such as one that is not ``(state, outputs)``."""
 
 
 class StateError(InturnError):
@@ -83,7 +83,7 @@ class StateError(InturnError):
 
 
 class GapError(InturnError):
-    """A gap that outlived its wait under ``then="fail"``."""
+    """A gap whose wait has expired under ``then="fail"``."""
 
 
 class StoreError(InturnError):
@@ -91,11 +91,11 @@ class StoreError(InturnError):
 
 
 class NoSuchDatabase(StoreError):
-    """A database that does not exist, or, in PostgreSQL, in which nobody has made inturn's tables yet."""
+    """A database that does not exist, or a PostgreSQL database in which inturn's tables were not created yet."""
 
 
 class StoreUnavailable(StoreError):
-    """A store that cannot be used at the moment; nothing was changed, unless the text says that nobody knows.
+    """A store that cannot be used at the moment; nothing was changed, unless the text says that this is unknown.
 
     The connection is lost, another transaction has held a lock for too long, or the disk is full. A worker and a
     consumer wait until it can be used again.
@@ -107,7 +107,7 @@ class StoreConflict(StoreError):
 
 
 class StoreMismatch(StoreError):
-    """A store of another pipeline or a newer format, or one that does not contain the remembered place."""
+    """A store of another pipeline or a newer format, or a store that does not contain the remembered place."""
 
 
 class QueueError(InturnError):
@@ -123,15 +123,15 @@ class QueueExists(QueueError):
 
 
 class LeaseExpired(QueueError):
-    """A lease that is over; nothing was changed. Another receiver may have the message, or may have processed it."""
+    """A lease that has ended; nothing was changed. Another receiver may have the message, or may have processed it."""
 
 
 class RevisionMismatch(QueueError):
-    """A send that expected another last revision of its group; nothing was sent.
+    """A send whose expected revision is not the last revision of its group; nothing was sent.
 
     Attributes:
         expected: last revision that the sender expected.
-        last: last revision that the queue gave; 0: none.
+        last: last revision that the queue assigned; 0: none.
     """
 
     def __init__(self, message: str, expected: int, last: int) -> None:
@@ -147,7 +147,7 @@ class WriterHeld(QueueError):
     """A send, or a request for the writer's lease, in a group whose writer is another producer; nothing was changed.
 
     Attributes:
-        holder: name of the group's writer; None: nobody has ever been it.
+        holder: name of the group's writer; None: the group has never had a writer.
     """
 
     def __init__(self, message: str, holder: str | None) -> None:
@@ -159,7 +159,7 @@ class WriterHeld(QueueError):
 
 
 class TransactionOver(QueueError):
-    """A transaction that took longer than ``limits.TRANSACTION_S`` and was rolled back; nothing of it was kept."""
+    """A transaction that took longer than ``limits.TRANSACTION_S`` and was rolled back completely."""
 
 
 class KeyRefused(InturnError):
@@ -170,7 +170,7 @@ class KeyInProgress(KeyRefused):
     """A key whose operation another caller is running; its outcome is not known yet.
 
     Attributes:
-        retry_after_s: seconds until the other caller's lock is over, if it is not extended.
+        retry_after_s: seconds until the other caller's lock ends, if it is not extended.
     """
 
     def __init__(self, message: str, retry_after_s: float) -> None:
@@ -186,7 +186,7 @@ class KeyConflict(KeyRefused):
 
 
 class LockLost(KeyRefused):
-    """A key's lock that is over; nothing was changed. Another caller may run, or has run, the operation."""
+    """A key's lock that has ended; nothing was changed. Another caller may run, or has run, the operation."""
 
 
 class TurnError(InturnError):
@@ -214,14 +214,14 @@ class SourceError(InturnError):
 
 
 class RejectedFull(SourceError):
-    """A source that keeps as many rejected records as it may, each the only copy; resend or purge them."""
+    """A source that stores its maximum number of rejected records, each the only copy; resend or purge them."""
 
 
 class PositionGone(SourceError):
-    """A position that the source does not have any more; nothing is read until a person decides where to go on.
+    """A position that the source no longer has; nothing is read until an operator decides where reading continues.
 
     Attributes:
-        partition: the partition, where it is not the one that was asked for.
+        partition: the partition, if it is not the requested one.
     """
 
     def __init__(self, text: str, partition: str | None = None) -> None:
@@ -234,7 +234,7 @@ class DeliveryError(InturnError):
 
     Args:
         args: the reason.
-        retry_after_s: the least time until the next attempt, in seconds; at most ``limits.DELIVER_RETRY_AFTER_S``.
+        retry_after_s: minimum time until the next attempt, in seconds; at most ``limits.DELIVER_RETRY_AFTER_S``.
     """
 
     retry_after_s: float = 0.0
@@ -245,7 +245,7 @@ class DeliveryError(InturnError):
 
 
 class DeliveryRefused(DeliveryError):
-    """An output that its receiver will never take; raised by ``deliver``, so that its group waits for a person."""
+    """An output that its receiver will never accept; raised by ``deliver``, so that its group waits for an operator."""
 
 
 class SetupError(InturnError):
@@ -253,4 +253,4 @@ class SetupError(InturnError):
 
 
 class Retryable(InturnError):
-    """A handler's request for another attempt at a message, when that may succeed; see ``Retry``."""
+    """A handler's request for another attempt at a message, because it may succeed then; see ``Retry``."""

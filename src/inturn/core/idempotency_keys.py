@@ -1,16 +1,16 @@
 """The rules of idempotency keys: locks, tokens and results.
 
 A key is free, in progress or completed. In progress is a lock with a short lifetime, so that a crash of its owner does
-not block the key for ever. Completed has a long lifetime, so that a late duplicate is recognised. Every lock has a
+not block the key forever. Completed has a long lifetime, so that a late duplicate is recognised. Every lock has a
 token greater than all before it: a request with another token than the record's is refused and changes nothing. A token
 is the greater of the next number and the store's time in microseconds, so tokens keep growing after the store was
 restored from an older copy.
 
-A request that only looks never shortens a record's lifetime, whatever its clock says: the time seen by a clock that is
-behind the record's own is kept beside the lifetime.
+A read-only request never shortens a record's lifetime, whatever its clock says: the time of a clock that is behind the
+record's own is stored in addition to the lifetime.
 
-The rules are one pure function from a slot and a request to the new slot and an answer. A store only reads, decides and
-writes, atomically for one key, by its own clock.
+The rules are one pure function from a slot and a request to the new slot and an answer. A store only reads the slot,
+calls the function and writes the new slot, atomically for one key and by its own clock.
 
 | request | free | in progress, its own lock | in progress, another's | completed |
 |---|---|---|---|---|
@@ -34,7 +34,7 @@ class KeyRecord:
         token: token of the lock, current or completed.
         since_ms: when it was locked, extended or completed, in milliseconds since 1970 by the store's clock.
         until_ms: end of its lifetime, by the same clock; None: never.
-        behind_ms: time of the first look by a clock that was before ``since_ms``; None: there was none.
+        behind_ms: first time read by a clock that was before ``since_ms``; None: there was no such read.
         is_done: completed; else in progress.
         digest: digest of the payload that it was locked for, in hexadecimal; None: locked without one.
         result: the first result, as JSON; None: ``null``.
@@ -54,8 +54,8 @@ class KeySlot(NamedTuple):
 
     Attributes:
         record: None: the key is free.
-        last_token: the last token given out here. It outlives the record, since the owner of an old lock may come at
-            any time; several keys may share it.
+        last_token: the last token given out here. It outlives the record, since the owner of an old lock may send a
+            request at any time; several keys may share it.
     """
 
     record: KeyRecord | None
@@ -81,7 +81,7 @@ class AcceptKey:
 
     Attributes:
         token: token of the lock.
-        keep_ms: the long lifetime; None: for ever.
+        keep_ms: the long lifetime; None: forever.
         result: as JSON; None: ``null``.
     """
 
@@ -111,12 +111,12 @@ KeyRequest: TypeAlias = LockKey | AcceptKey | ReleaseKey | ExtendKey
 class KeyResult(Enum):
     """The result of a request."""
 
-    LOCKED = "the key is the caller's"
-    IN_PROGRESS = "somebody else has it"
-    COMPLETED = "it was done before"
-    CONFLICT = "it was used for another payload"
-    DONE = "what the lock's owner wanted is done"
-    LOST = "the lock is over, and nothing was changed"
+    LOCKED = "the caller holds the lock"
+    IN_PROGRESS = "another caller holds the lock"
+    COMPLETED = "the operation was completed before"
+    CONFLICT = "the key was used for another payload"
+    DONE = "the request of the lock's owner was carried out"
+    LOST = "the lock has ended; nothing was changed"
 
 
 class KeyAnswer(NamedTuple):
@@ -148,7 +148,7 @@ def decide(slot: KeySlot, request: KeyRequest, now_ms: int) -> tuple[KeySlot, Ke
     slot = slot._replace(record=record)
     if isinstance(request, LockKey):
         return _lock(slot, request, now_ms)
-    if record is None:  # only a lock removes an expired record: it may not be over by others' clocks
+    if record is None:  # only a lock removes an expired record: by other clocks it may not have expired yet
         return before, KeyAnswer(KeyResult.LOST, None)
     if record.token != request.token:
         return slot, KeyAnswer(KeyResult.LOST, record)
@@ -159,11 +159,11 @@ def decide(slot: KeySlot, request: KeyRequest, now_ms: int) -> tuple[KeySlot, Ke
 
 
 def current(record: KeyRecord | None, now_ms: int) -> KeyRecord | None:
-    """Return a record, or None if its lifetime is over.
+    """Return a record, or None if its lifetime has ended.
 
-    A clock behind the record's would make a lock last longer by as much as it is behind. So for such a clock the
-    lifetime also counts from the first look, which comes after the lock: it is over then by any clock that runs
-    steadily. The lifetime itself stays the same for all others; a completed record keeps its own in any case.
+    For a clock that is behind the record's, a lock would last longer by the difference. So for such a clock the
+    lifetime also counts from its first read, which is after the lock: the lock then ends by any clock that runs
+    steadily. For all other clocks the lifetime does not change; that of a completed record never changes.
     """
     if record is None or record.until_ms is None:
         return record

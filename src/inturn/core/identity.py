@@ -36,7 +36,7 @@ def group_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | dt.date | uuid.UUID) or isinstance(value, dt.datetime):
-        raise InputError(f"a group must be a {type_names}, not {type(value).__name__} {value!r}; cast it to text")
+        raise InputError(f"invalid group {value!r} ({type(value).__name__}): expected {type_names}; cast it to text")
     return str(value)
 
 
@@ -67,8 +67,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes
     fields = field_names(type(value))
     if fields is None:
         raise InputError(
-            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a Struct, a model "
-            "or JSON values"
+            f"{value!r} of type {type(value).__name__} has no canonical form; use a dataclass, a msgspec.Struct, a "
+            "pydantic model or JSON values"
         )
     return {name: getattr(value, name) for name in fields}
 
@@ -117,7 +117,7 @@ def canonical(value: Any) -> str:
     try:
         return _encoded(value)
     except TypeError as error:
-        raise InputError(f"{value!r} has no canonical form: {error}; use text for the keys of dicts") from error
+        raise InputError(f"{value!r} has no canonical form: {error}; use strings as keys of dicts") from error
     except (ValueError, RecursionError) as error:  # ValueError: it contains itself, or has an int of too many digits
         msg = f"{reprlib.repr(value)} has no canonical form: {error}; it must not contain itself or be nested deeply"
         raise InputError(msg) from error
@@ -146,7 +146,7 @@ def _plain_key(key: Any) -> Any:
 
 
 _KEYS = (dt.date, dt.time, dt.timedelta, Decimal, bytes, uuid.UUID)
-"""Types of keys that have one text, or number, each."""
+"""Types of keys of which each value has exactly one text, or one number."""
 
 _quote = json.encoder.encode_basestring
 
@@ -262,7 +262,7 @@ class TimelineEntry:
         turn: its place in the order: a revision, a time in microseconds, or a count of arrivals.
         digest: 32 bytes, see :func:`digests`.
         message: message for the handler.
-        epoch: 0 where the order has no epochs.
+        epoch: its epoch; 0 if the order has no epochs.
         id: the deduplication id, where the pipeline names one.
         since_us: start of its wait, in microseconds since 1970; None if it is not held.
         ref: the runner's own reference to the message's stored content.

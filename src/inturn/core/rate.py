@@ -1,8 +1,8 @@
 """Rates: how many messages may begin in a time, decided from one stored point in time per key.
 
-The rule is GCRA, the generic cell rate algorithm of ATM (ITU-T I.371): the stored point is when the next message would
-be on time if all came evenly. A message may come ahead of it by the burst. So a rate needs no history, and any number
-of processes that read and write the point in one transaction keep it together.
+The rule is GCRA, the generic cell rate algorithm of ATM (ITU-T I.371): the stored point is the time of the next message
+if messages are evenly spaced. A message may be earlier by the burst. So a rate needs no history, and any number of
+processes share it if each reads and writes the point in one transaction.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Rate:
         except PipelineError as error:
             raise InputError(str(error)) from None
         if per_us < self.times:
-            raise InputError(f"Rate({self.times}, {self.per!r}) is more than one in a microsecond; give a longer time")
+            raise InputError(f"Rate({self.times}, {self.per!r}) exceeds one message per microsecond; pass a longer per")
         object.__setattr__(self, "spacing_us", -(-per_us // self.times))
 
     def free(self, next_us: int, now_us: int) -> int:

@@ -1,13 +1,13 @@
 """The scheduler of a broker: one active task per group, a limited number at once, the oldest eligible task first.
 
-Finding the next task is cheap, whatever the backlog. Waiting tasks stand in one line in the order in which they came. A
-task that comes to the front while its group is busy is set aside behind the group, once. When the group's slot is
-freed, the first task set aside is older than all tasks still in the line, so it gets the slot; if none is set aside,
-the line moves on. So each task is touched twice at most. A withdrawn task is emptied in place, and passed over when it
-comes to the front. Once withdrawn tasks outnumber the others, all of them are removed together.
+Finding the next task is cheap, whatever the backlog. Waiting tasks are in one line in the order of their arrival. A
+task that reaches the front while its group is busy is set aside in the queue of the group, once. When the group's slot
+is freed, the first task set aside is older than all tasks still in the line, so it gets the slot; if none is set aside,
+the line moves on. So each task is touched at most twice. A withdrawn task is emptied in place, and skipped when it
+reaches the front. Once withdrawn tasks outnumber the others, all of them are removed together.
 
-Two invariants hold. While a slot is free the line is empty: all waiting tasks stand behind a group. And so one freed
-slot starts one task at most.
+Two invariants hold. While a slot is free the line is empty: all waiting tasks are in the queues of groups. So one freed
+slot starts at most one task.
 """
 
 from collections import OrderedDict, deque
@@ -20,7 +20,7 @@ from inturn.core.override import override
 
 W = TypeVar("W", bound=Sequence[Any])
 Fairness: TypeAlias = Literal["oldest", "ungrouped-first"]
-"""The ways in which a scheduler chooses among tasks that may go."""
+"""The ways in which a scheduler chooses among tasks that may run."""
 _SPARE = 32  # number of withdrawn tasks that is never worth a clean-up
 
 
@@ -81,7 +81,7 @@ class Scheduler(Generic[W]):
         outside = len(self._arrivals) >= self._reach
         if outside:
             if let_in is None:
-                raise QueueFull(f"{self.queued} tasks wait already, and max_queued={self._max_queued}")
+                raise QueueFull(f"{self.queued} tasks are already waiting, and max_queued={self._max_queued}")
             self._outside[id(one)] = let_in
             self._reach += 1
         if self.active >= self._max_active:
@@ -195,7 +195,7 @@ class UngroupedFirst(Scheduler[W]):
     """A scheduler that gives a free slot to the oldest task without a group, if one waits.
 
     Of ``limits.BROKER_OVERTAKINGS`` + 1 slots that become free in a row, one goes to a group if any waits. So tasks of
-    a group wait longer, but not for ever. A group that is passed over has its turn before the groups in the line, whose
+    a group wait longer, but not forever. A group that is passed over has its turn before the groups in the line, whose
     tasks are younger than those set aside behind it.
 
     Tasks without a group are set aside behind None, which is always busy here.
@@ -278,7 +278,7 @@ def scheduler(fairness: Fairness, max_active: int, max_queued: int) -> Scheduler
     """
     for name, bound in (("max_active", max_active), ("max_queued", max_queued)):
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
-            raise InputError(f"{name} is {bound!r}; it is a whole number and must be at least 1")
+            raise InputError(f"{name} is {bound!r}; expected a whole number of at least 1")
     if fairness not in {"oldest", "ungrouped-first"}:
-        raise InputError(f"fairness is {fairness!r}; it is 'oldest' or 'ungrouped-first'")
+        raise InputError(f"fairness is {fairness!r}; expected 'oldest' or 'ungrouped-first'")
     return (UngroupedFirst if fairness == "ungrouped-first" else Scheduler)(max_active, max_queued)

@@ -1,7 +1,7 @@
 """The source lines of a handler as they were when it was loaded, for tracebacks of a process that runs for long.
 
-Python reads a changed file again before it prints a traceback. A handler that is mended while its worker still runs
-would be shown with lines that it never ran.
+Python reads a changed file again before it prints a traceback. So the traceback of a handler whose file is edited while
+its worker still runs would show lines that it never ran.
 """
 
 import functools
@@ -28,7 +28,7 @@ _kept: dict[int, _LoadedSource] = {}
 """The lines by the identity of the module's namespace."""
 _mutex = threading.RLock()  # the text of an error may print another
 _MOST = 100
-"""Number of exceptions of a chain that are looked at."""
+"""Maximum number of exceptions of a chain that are inspected."""
 
 
 def without_partials(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,13 +8,13 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 DECIDED: Final = "*"
-"""The mark before the incarnation of a partition for which a person said where to go on."""
+"""The mark before the incarnation of a partition for which an operator has decided where reading continues."""
 
 MISSING: Final = "missing: "
-"""The beginning of the note of a partition that was removed before its end; it is read on if it comes back."""
+"""The beginning of the note of a partition that was removed before its end; reading continues if it reappears."""
 
 FORGOTTEN: Final = "(forgotten)"
-"""The name under which the counts of partitions are kept that were removed long ago."""
+"""The name under which the counts of partitions that were removed long ago are kept."""
 
 
 class SourcePartition(NamedTuple):
@@ -22,22 +22,23 @@ class SourcePartition(NamedTuple):
 
     Attributes:
         name: the partition's name in its source.
-        position: where the next read goes on, as JSON; None: at the start.
-        incarnation: what the partition was when the position was written, such as the id of a topic; empty: unknown.
-            With :data:`DECIDED` before it, a person said where to go on, whatever the partition is now.
-        owner: the instance that reads it; None: nobody.
+        position: where the next read continues, as JSON; None: at the start.
+        incarnation: identity of the partition when the position was written, such as the id of a topic; empty: unknown.
+            With :data:`DECIDED` before it, an operator has decided where reading continues, whatever the partition is
+            now.
+        owner: the instance that reads it; None: no instance.
         epoch: the fencing epoch, raised by each claim and each change by hand.
         until_ms: the end of the owner's lease; below 0 for one that is read to its end and was removed since: minus the
             time at which this was seen.
-        is_paused: whether nobody may read it.
+        is_paused: whether no instance may read it.
         received: the number of records that became messages.
         rejected: the number of records that were rejected.
         moved_ms: when the position last changed.
-        note: why it is not read, such as a topic that was made again; None: it is.
-        lag: the number of records that were not read when its owner last looked; None: unknown.
+        note: why it is not read, such as a topic that was created again; None: it is read.
+        lag: the number of unread records when its owner last checked; None: unknown.
         record_ms: the time of the last committed record; None: unknown.
-        is_finished: whether it is read to its end, as a file; nobody reads it until it changes.
-        dropped: the number of rejected records that were not kept, since the source kept as many as it may.
+        is_finished: whether it is read to its end, as a file is; no instance reads it until it changes.
+        dropped: the number of rejected records that were not stored, since the source stores as many as it may.
         position_form: the form of its positions; see ``inturn.ingest.positions``; empty: unknown, or any.
     """
 
@@ -59,7 +60,7 @@ class SourcePartition(NamedTuple):
     position_form: str = ""
 
     def is_owned(self, now_ms: int) -> bool:
-        """Return whether somebody's lease is valid."""
+        """Return whether an instance has a valid lease."""
         return self.owner is not None and self.until_ms > now_ms
 
     @property

@@ -1,13 +1,13 @@
-r"""Rules for texts: which texts are accepted, and how texts kept for people are made storable and shown.
+r"""Rules for texts: which texts are accepted, and how texts for operators are made storable and shown.
 
 Two rules, the same for every engine, store and command:
 
-- *Input*: every text that a user gives must be one that UTF-8 can hold. The name of a group and an id must also have 1
-  to 1,000 characters and no NUL. All other content is data and is kept as it is. A text that does not fit is refused
-  where it is an argument. In a message of a pipeline it makes that message invalid.
-- *Kept for people*: errors, tracebacks, notes, reasons and the names of files are never refused. Characters that cannot
-  be stored become visible escapes: ``caf\udce9.txt``. The text of an exception is made by :func:`text_of` and
-  :func:`traceback_of`, since the exception may be of anybody's code.
+- *Input*: every text that a user passes must be encodable as UTF-8. The name of a group and an id must also have 1 to
+  1,000 characters and no NUL. All other content is data and is stored unchanged. An argument that breaks these rules is
+  refused. In a message of a pipeline such a text makes that message invalid.
+- *Texts for operators*: errors, tracebacks, notes, reasons and the names of files are never refused. Characters that
+  cannot be stored become visible escapes: ``caf\udce9.txt``. The text of an exception is made by :func:`text_of` and
+  :func:`traceback_of`, since the exception may come from any code.
 """
 
 import traceback
@@ -20,11 +20,11 @@ from inturn.core.source_lines import lines_as_loaded
 
 _OTHERS: Final = frozenset({int, float, bool, bytes, type(None)})
 """Types of values that contain no text."""
-_FIT: Final = f"it is a text of 1 to {limits.ID_LENGTH} characters"
+_FIT: Final = f"expected a text of 1 to {limits.ID_LENGTH} characters"
 
 
 def half_at(text: str) -> int | None:
-    """Return where a text has half of a surrogate pair, which no UTF-8 can hold; None if it has none."""
+    """Return the index of the first unpaired surrogate of a text, which UTF-8 cannot encode; None if it has none."""
     if text.isascii():
         return None
     try:
@@ -35,7 +35,7 @@ def half_at(text: str) -> int | None:
 
 
 def is_text(text: str) -> bool:
-    """Return whether UTF-8 can hold a text: it has no half of a surrogate pair."""
+    """Return whether UTF-8 can encode a text: it contains no unpaired surrogate."""
     return half_at(text) is None
 
 
@@ -43,7 +43,7 @@ def name_fault(what: str, name: str) -> str:
     r"""Return why a text cannot be the name of a group or an id; empty if it can.
 
     >>> name_fault("group", "acct-1"), name_fault("group", "")
-    ('', "group is ''; it is a text of 1 to 1000 characters")
+    ('', "group is ''; expected a text of 1 to 1000 characters")
     """
     if 0 < len(name) <= limits.ID_LENGTH and name.isascii() and "\0" not in name:  # as nearly all are
         return ""
@@ -51,17 +51,18 @@ def name_fault(what: str, name: str) -> str:
         return f"{what} is {quoted(name)}; {_FIT}"
     if "\0" in name:
         return (
-            f"the {what} {quoted(name)} has a NUL at {name.index(chr(0))}, which not every store can keep; leave it out"
+            f"{what} is {quoted(name)}, with a NUL at index {name.index(chr(0))}, which not every store supports; "
+            "remove it"
         )
     return text_fault(what, name)
 
 
 def text_fault(what: str, text: str) -> str:
-    """Return why no UTF-8 can hold a text; empty if it can."""
+    """Return why UTF-8 cannot encode a text; empty if it can."""
     at = half_at(text)
     if at is None:
         return ""
-    return f"the {what} {quoted(text)} has half a surrogate pair at {at}, which no UTF-8 can hold; mend the text"
+    return f"{what} is {quoted(text)}, with an unpaired surrogate at index {at}, not encodable as UTF-8; fix the text"
 
 
 def checked(what: str, name: object) -> str:
@@ -80,20 +81,20 @@ def checked(what: str, name: object) -> str:
 
 
 def checked_text(what: str, text: object) -> str:
-    """Return a text, if UTF-8 can hold it.
+    """Return a text, after checking that UTF-8 can encode it.
 
     Raises:
-        InputError: if it is no text, or one that UTF-8 cannot hold.
+        InputError: if it is not a text, or one that UTF-8 cannot encode.
     """
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r}; it is a text")
+        raise InputError(f"{what} is {text!r}; expected a text")
     if fault := text_fault(what, text):
         raise InputError(fault)
     return text
 
 
 def unholdable(value: Any) -> str | None:
-    r"""Return the path to the first text within a value that no UTF-8 can hold; None if there is none.
+    r"""Return the path to the first text within a value that UTF-8 cannot encode; None if there is none.
 
     >>> unholdable({"items": [{"name": "ok"}, {"name": "\ud800"}]})
     'items[1].name'
@@ -102,7 +103,7 @@ def unholdable(value: Any) -> str | None:
 
 
 def _is_holdable(value: Any) -> bool:
-    """Return whether UTF-8 can hold all texts within a value; nearly always true, and checked for every message."""
+    """Return whether UTF-8 can encode all texts within a value; nearly always true, and checked for every message."""
     if value.__class__ in _OTHERS:
         return True
     if isinstance(value, str):
@@ -144,7 +145,7 @@ def _path(value: Any, path: str) -> str:
 
 
 def storable(text: str) -> str:
-    r"""Return a text that every store can keep: half surrogate pairs and NUL become visible escapes.
+    r"""Return a text that every store can keep: unpaired surrogates and NUL become visible escapes.
 
     >>> storable("caf\udce9 \0")
     'caf\\udce9 \\x00'
@@ -155,26 +156,26 @@ def storable(text: str) -> str:
 
 
 def note(what: str, text: object) -> str:
-    """Return a person's note as it is kept: storable, and no longer than ``limits.ERROR_LENGTH``.
+    """Return an operator's note as it is stored: storable, and no longer than ``limits.ERROR_LENGTH``.
 
     Raises:
-        InputError: if it is no text.
+        InputError: if it is not a text.
     """
     if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r}; it is a text")
+        raise InputError(f"{what} is {text!r}; expected a text")
     return storable(text[: limits.ERROR_LENGTH])[: limits.ERROR_LENGTH]
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception of anybody's, or that it has none: ``__str__`` and ``__repr__`` may raise."""
+    """Return the text of an exception of any code, or a note that it has none: its ``__str__`` may raise."""
     try:
         return str(error)
     except Exception as fault:  # noqa: BLE001 - that code may raise anything
-        return f"<its text raises {type(fault).__name__}>"
+        return f"<str() of the exception raised {type(fault).__name__}>"
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return an exception of anybody's with its traceback, as Python prints it; its text if that cannot be printed."""
+    """Return an exception of any code with its traceback, as Python prints it; its text if that cannot be printed."""
     try:
         with lines_as_loaded(error):
             return "".join(traceback.format_exception(error))
@@ -183,17 +184,17 @@ def traceback_of(error: BaseException) -> str:
 
 
 def last_line(error: str | None) -> str:
-    """Return the last line of an error with its traceback, which says what was raised."""
+    """Return the last line of an error with its traceback: the exception's type and text."""
     return (error or "").strip().rpartition("\n")[2]
 
 
 def kept_error(text: str) -> str:
-    """Return an error or a traceback as it is kept: storable, its last ``limits.ERROR_LENGTH`` characters."""
+    """Return an error or a traceback as it is stored: storable, its last ``limits.ERROR_LENGTH`` characters."""
     return storable(text[-limits.ERROR_LENGTH :])[-limits.ERROR_LENGTH :]
 
 
 def kept_name(name: str) -> str:
-    """Return the kept form of an invalid group name, for people: storable, and no longer than a name."""
+    """Return the stored form of an invalid group name, for operators: storable, and no longer than a name."""
     name = storable(name)
     return name if len(name) <= limits.ID_LENGTH else name[: limits.ID_LENGTH - 1] + "…"
 

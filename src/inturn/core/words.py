@@ -1,4 +1,4 @@
-"""Numbers and times in words, as people are told them."""
+"""Numbers and times in words, for texts that users read."""
 
 import datetime as dt
 

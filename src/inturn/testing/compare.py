@@ -30,7 +30,7 @@ class Comparison:
     Attributes:
         stories: results by engine, the pure timeline first.
         differences: differences from the pure timeline; empty if all engines agree.
-        notes: remarks for the user, even without differences.
+        notes: notes for the user, even if there are no differences.
     """
 
     stories: dict[str, EngineResult] = field(default_factory=dict)
@@ -52,8 +52,8 @@ def same(
 ) -> EngineResult:
     """Run a history through several engines and check that the results are equal.
 
-    The pure timeline is fed in the order of arrival: that of the ``arrival=`` field, or, if the pipeline or the
-    messages have none, that of the list. Its handler runs twice for every message. Every other engine gets the same
+    The pure timeline gets the messages in the order of arrival: that of the ``arrival=`` field, or, if the pipeline or
+    the messages have none, that of the list. Its handler runs twice for every message. Every other engine gets the same
     messages in the same order of arrival, cut into random steps:
 
     - ``worker``, the pipeline in this process over a queue in memory, stopped and started again in between;
@@ -62,26 +62,27 @@ def same(
 
     On Spark, only a column can order rows. So if arrival affects the result (every order but ``Gapless`` in one epoch
     without conflicts) and the pipeline has no ``arrival=``, both Spark engines get a column for it, which the handler
-    does not see. Your own batch without ``arrival=`` takes each step in the step's own order instead.
+    does not see. Your own batch without ``arrival=`` applies each step in the step's own order instead.
 
-    These must be equal, group by group: state, outputs with their effect ids, status, place, held messages, and reasons
-    of rejected messages. Each engine's counts must balance, with everything received:
-    ``received + released = applied + duplicate + stale + held + rejected``. Duplicate and stale count as one, since the
-    cut decides which of the two an old copy is; likewise a conflict that lies further back than a group remembers.
+    The results must be equal, group by group: state, outputs with their effect ids, status, place, held messages, and
+    reasons of rejected messages. Each engine must receive all messages, and its counts must balance:
+    ``received + released = applied + duplicate + stale + held + rejected``. Duplicate and stale messages are counted
+    together, since the end of a step decides which of the two an old copy is; likewise a conflict that is older than a
+    group remembers.
 
-    Times are equal for all: if ``on_gap=`` has a time-out, the history is cut into two or three parts; no wait ends
-    within a part, and all end after it, whatever the time-out. ``then="fail"`` never applies: a run that fails has no
-    result. ``Retryable`` errors are retried without a pause.
+    Times are equal for all engines: if ``on_gap=`` has a time-out, the history is cut into two or three parts; no wait
+    ends within a part, and all waits end after it, whatever the time-out. ``then="fail"`` never applies: a run that
+    fails has no result. ``Retryable`` errors are retried without a pause.
 
     Args:
         pipeline: the definition.
         messages: instances of its message type, or dicts of its fields. Values that JSON lacks, such as a date in a
-            dict, are text in a queue, so give such messages a type. If Spark is among the engines, dicts become rows of
-            a table first: all have all fields, null where they had none.
+            dict, are text in a queue, so define a type for such messages. If Spark is among the engines, dicts become
+            rows of a table first: each row has all fields, with null for missing ones.
         engines: ``replay``, ``worker``, ``batch`` and ``stream``; the pure timeline always runs.
-        seed: seed of the cuts and stops.
-        spark: the session for the batch and the stream, on a machine that sees this one's temporary files; None starts
-            a local one, and stops it.
+        seed: random seed of the steps and restarts.
+        spark: the session for the batch and the stream, on a machine that can read this machine's temporary files; None
+            starts a local session and stops it at the end.
 
     Returns:
         The result of the pure timeline.
@@ -90,7 +91,7 @@ def same(
         Different: if an engine differs; the text names the group and the difference.
         NotDeterministic: if the handler is not deterministic; the text names the message.
         InputError: if an engine is unknown, or the messages do not fit the pipeline.
-        InturnError: if the pure timeline raises it.
+        InturnError: any error of the pure timeline.
         SetupError: if Spark is missing.
     """
     found = compare(pipeline, messages, engines=engines, seed=seed, spark=spark)
@@ -124,7 +125,7 @@ def compare(
     """
     unknown = [name for name in engines if name not in ENGINES]
     if unknown or not engines:
-        raise InputError(f"engines={engines!r}; there are {', '.join(ENGINES)}")
+        raise InputError(f"engines={engines!r}; expected one or several of {', '.join(ENGINES)}")
     given, on_spark = list(messages), [name for name in ON_SPARK if name in engines]
     if on_spark:
         from inturn.testing.rows import as_rows

@@ -1,4 +1,4 @@
-"""Bad deliveries of a clean history, for the differential test and for tests of handlers."""
+"""Disordered deliveries of a clean history, for the differential test and for tests of handlers."""
 
 import dataclasses
 import random
@@ -28,17 +28,17 @@ def disorder(  # noqa: PLR0913 - every share can be set, and by its name only
 ) -> list[T]:
     """Return a history as a bad network delivers it: out of order, late, repeated, with gaps and conflicts.
 
-    Half of the copies come soon after, the others any time later.
+    Half of the copies arrive soon after their message, the others at any later time.
 
     Args:
         messages: the clean history, in order.
-        seed: seed of all choices; the same seed gives the same list.
-        duplicates: share of messages that come once more.
-        displaced: share of messages that come late.
+        seed: random seed; the same seed gives the same list.
+        duplicates: share of messages that arrive again.
+        displaced: share of messages that arrive late.
         distance: greatest lateness, in messages.
-        lost: share of messages that never come.
+        lost: share of messages that never arrive.
         contradict: function that returns a message with the same place or id and other content; None for no conflicts.
-        conflicts: share of messages that are contradicted, before or after they come.
+        conflicts: share of messages for which a conflicting message arrives, before or after them.
         arrival: path to the field that is renumbered, from 0, in the order of the list.
 
     Returns:

@@ -1,7 +1,7 @@
-"""A history as every engine gets it: in order of arrival, cut where time passes, with the same clock for all.
+"""A history as every engine gets it: in order of arrival, divided where time passes, with the same clock for all.
 
-Besides the messages, an engine's decisions depend on three things: the order of arrival, the time, and the cut into
-steps. The first two are fixed here; each engine chooses the third at random.
+Besides the messages, an engine's decisions depend on three things: the order of arrival, the time, and the division
+into steps. The first two are fixed here; each engine chooses the third at random.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ T = TypeVar("T")
 LONG: Final = dt.timedelta(days=1000)
 """The time-out for gaps and idle groups in a test, in place of the pipeline's: no wait ends while an engine runs."""
 PASSES: Final = 2 * LONG
-"""The time that passes at once, so that all waits end."""
+"""The time by which the clock is advanced at once, so that all waits end."""
 _MOST_PARTS: Final = 3
 
 
@@ -110,9 +110,9 @@ def _in_utc(value: Any) -> Any:
 
 
 def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[bool, list[Any]]:
-    """Return the messages by their arrival field; one without a value came with the one before it.
+    """Return the messages sorted by their arrival field; a message without a value gets that of the one before it.
 
-    If all values are equal, or absent, the messages came in the order of the list, and are numbered so.
+    If all values are equal, or absent, the messages are numbered in the order of the list.
 
     Raises:
         InputError: if the values cannot be ordered.
@@ -130,7 +130,7 @@ def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[b
     try:
         return True, [message for _, message in sorted(keyed, key=lambda pair: pair[0])]
     except TypeError as error:
-        raise InputError(f"the messages cannot be ordered by {name!r}: {error}") from error
+        raise InputError(f"the messages cannot be sorted by their field {name!r}: {error}") from error
 
 
 def _told(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.output_json import output_json
 
 _SHOWN: Final = 300
-"""The number of characters of a difference that are shown of each side."""
+"""The maximum number of characters shown of each side of a difference."""
 
 
 class Different(AssertionError):
@@ -35,8 +35,8 @@ class EngineResult:
         errors: type of the error of each parked group.
         held: held messages of each group in their order: epoch, place, id, and digest.
         rejected: number of rejected messages, by group and reason.
-        forgotten: number of a group's conflicts that lie so far back that an engine may count them as stale.
-        counts: number of messages by what became of them.
+        forgotten: number of a group's conflicts that are so old that an engine may count them as stale.
+        counts: number of messages by outcome.
         broken: descriptions of steps with counts that do not balance.
         seconds: duration of the engine's run.
     """
@@ -66,22 +66,22 @@ class EngineResult:
         """Return the faults in the engine's own counts, in words.
 
         Args:
-            messages: number of messages that it was given.
+            messages: number of messages that were passed to it.
         """
         counts, found = self.counts, [*self.broken]
         if not counts.balanced:
-            found.append(f"the books do not balance: {counts}")
+            found.append(f"the counts do not balance: {counts}")
         if counts.received != messages:
-            found.append(f"{messages} messages were given, {counts.received} were received")
+            found.append(f"{counts.received} of {messages} messages were counted as received")
         if counts.held - counts.released != self.holding():
-            balance = f"{counts.held} were held and {counts.released} released"
-            found.append(f"{balance}, but {self.holding()} are there")
+            balance = f"{counts.held} messages were counted as held and {counts.released} as released"
+            found.append(f"{balance}, but {self.holding()} are held at the end")
         reasons: dict[str, int] = {}
         for own in self.rejected.values():
             for reason, count in own.items():
                 reasons[reason] = reasons.get(reason, 0) + count
         if reasons != {reason: count for reason, count in counts.rejected.items() if count}:
-            found.append(f"{counts.rejected} were counted as rejected, but {reasons} are there")
+            found.append(f"{counts.rejected} messages were counted as rejected, but {reasons} are stored")
         return found
 
 
@@ -92,7 +92,7 @@ class Difference:
     Attributes:
         one: the reference engine, the pure timeline.
         other: the engine that differs.
-        group: the group; None for a difference of the whole, such as the counts.
+        group: the group; None for a difference of the whole result, such as the counts.
         what: the property that differs: ``states``, ``outputs``, …
         here: value of the reference, in words.
         there: value of the other engine, in words.
@@ -127,7 +127,7 @@ def differences(one: str, story: EngineResult, other: str, another: EngineResult
     for text in another.faults(story.counts.received):
         yield Difference(one, other, None, "books", "", text)
     if story.counts.applied != another.counts.applied:
-        text = f"{another.counts.applied} messages were applied, not {story.counts.applied} as in {one}"
+        text = f"{another.counts.applied} messages were applied, but {story.counts.applied} in {one}"
         yield Difference(one, other, None, "books", "", text)
 
 
@@ -136,7 +136,7 @@ def _groups(story: EngineResult) -> set[str]:
 
 
 def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Drop conflicts that may also be stale: the cut decides that for an old copy with other content."""
+    """Drop conflicts that may also be stale: for an old copy with other content, the end of a step decides that."""
     conflicts = here.get("conflict", 0)
     if conflicts - forgotten <= there.get("conflict", 0) <= conflicts:
         here, there = ({k: v for k, v in each.items() if k != "conflict"} for each in (here, there))
@@ -144,7 +144,7 @@ def _settled(here: dict[str, int], there: dict[str, int], forgotten: int) -> tup
 
 
 def _only(here: Any, there: Any, *, most: int | None) -> tuple[str, str]:
-    """Return in words what differs on each side; of named values, at most ``most``."""
+    """Return the differing part of each side, in words; of named values, at most ``most``."""
     if isinstance(here, dict | None) and isinstance(there, dict | None):
         here, there = here or {}, there or {}
         keys = [key for key in dict.fromkeys((*here, *there)) if here.get(key, ...) != there.get(key, ...)]
@@ -163,7 +163,7 @@ def _first(values: dict[str, Any], most: int | None) -> str:
 
 def _shown(value: Any) -> str:
     if value is None or (isinstance(value, dict | list) and not value):
-        return "nothing of it"
+        return "no value"
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -178,7 +178,7 @@ def plain_output(output: Any) -> Any:
     return msgspec.json.decode(output_json(output))
 
 
-def record(  # noqa: PLR0913 - what every engine knows of a group
+def record(  # noqa: PLR0913 - the data that every engine has about a group
     story: EngineResult,
     group: str,
     state: Any,
@@ -190,7 +190,7 @@ def record(  # noqa: PLR0913 - what every engine knows of a group
     parked: bool,
     error: str | None,
 ) -> None:
-    """Record where a group stands; of an error only its type, since its text may name files of another machine."""
+    """Record the status of a group; of an error only its type, since its text may name files of another machine."""
     story.states[group], story.statuses[group] = plain(state), status
     story.places[group] = (epoch, reached, tuple(map(tuple, skipped)))
     if parked:

@@ -21,7 +21,7 @@ from inturn.testing.outcome import EngineResult, NotDeterministic, plain, plain_
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin with two underscores
-"""A field that messages do not have, so that they are taken in the order of the list."""
+"""A field that messages do not have, so that they are applied in the order of the list."""
 
 
 def replayed(history: EngineInput) -> EngineResult:
@@ -46,7 +46,7 @@ def replayed(history: EngineInput) -> EngineResult:
 
 
 def in_list_order(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline with messages taken in the order of a list."""
+    """Return the pipeline with messages applied in the order of a list."""
     return pipeline if pipeline.arrival is not None else replace(pipeline, arrival=ARRIVAL)
 
 
@@ -69,7 +69,7 @@ def _story(history: EngineInput, result: Replay, total: Counts) -> EngineResult:
 
 
 def _note_forgotten(history: EngineInput, column: str, result: Replay, story: EngineResult) -> None:
-    """Count the conflicts that lie further back than a group remembers from step to step."""
+    """Count the conflicts that are older than a group remembers from step to step."""
     pipeline, greatest = history.pipeline, dict[Any, int]()
 
     def place(message: Any) -> tuple[Any, int]:
@@ -109,7 +109,7 @@ class _Twice:
             raise
         self._compare(given, before, self._plain(made))
         if self.found is None and plain(copies[1]) != given:
-            self._name(given, f"it has changed the message itself to {plain(copies[1])!r}", "is not pure")
+            self._name(given, f"it has changed the message to {plain(copies[1])!r}", "is not pure")
         return made
 
     @contextlib.contextmanager
@@ -128,7 +128,7 @@ class _Twice:
         """Return the result for a message: state and outputs, or the name of an error."""
         try:
             made = self._handler(state, message)
-        except Exception as error:  # noqa: BLE001 - whatever it raises is an answer
+        except Exception as error:  # noqa: BLE001 - any exception is a result
             if error.__traceback__ is None or error.__traceback__.tb_next is None:  # the call itself failed
                 self._refuse(str(error))
             return type(error).__name__
@@ -154,7 +154,7 @@ class _Twice:
 
     def _compare(self, message: Any, here: Any, there: Any) -> None:
         if self.found is None and here != there:
-            self._name(message, f"one run has {_words(here)}, and another {_words(there)}")
+            self._name(message, f"one run returned {_words(here)}, and another {_words(there)}")
 
     def _name(self, message: Any, what: str, fault: str = "is not deterministic") -> None:
         group = group_of(self._pipeline, message)

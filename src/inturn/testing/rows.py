@@ -81,7 +81,7 @@ def _column(name: str, values: list[Any], hint: Any) -> pa.Array:
             values = [None if value is None else list(value.items()) for value in values]
         array = pa.array(values, kind)
     except (pa.ArrowException, OverflowError) as error:
-        msg = f"the values of {name!r} have no type in common, so no table can hold them: {error}"
+        msg = f"the values of the field {name!r} have no common type, so they cannot be a column of a table: {error}"
         raise InputError(msg) from error
     return _known(array)
 
@@ -92,7 +92,7 @@ def _known(array: pa.Array) -> pa.Array:
 
 
 def _simple(value: Any) -> Any:  # noqa: PLR0911 - one return a type is what makes it a table
-    """Return a value that Arrow takes: records as dicts, names as text."""
+    """Return a value that Arrow accepts: records as dicts, names as text."""
     match value:
         case enum.Enum():
             return value.value

@@ -1,7 +1,7 @@
-"""A check of a user's own source: what it gives after reopening, handovers and crashes, over a random schedule.
+"""A check of a user's own source: its records after reopening, handovers and crashes, over a random schedule.
 
-A model of the host commits records, and remembers for each partition where the next read goes on. The sources under
-test are dropped without a word, closed, opened at these positions by another instance, and confirmed late or never.
+A model of the host commits records, and remembers for each partition where the next read continues. The sources under
+test are dropped without closing, closed, opened at these positions by another instance, and confirmed late or never.
 """
 
 import random
@@ -34,18 +34,18 @@ def source(
     redelivers: bool = False,
     patience_s: float = 30.0,
 ) -> None:
-    """Check a source: no record lost, repeated or out of order, whatever happens to those who read it.
+    """Check that a source loses, repeats or reorders no record, whatever happens to its readers.
 
     Args:
-        make: returns a new source over what ``produce`` writes to, as another process would.
-        produce: writes a record for each of the numbers, in this order, such as ``{"n": 7}``. What goes to one
-            partition keeps its order there.
+        make: returns a new source over the data that ``produce`` writes, as another process would.
+        produce: writes a record for each of the numbers, in this order, such as ``{"n": 7}``. The records of one
+            partition keep their order there.
         number: returns the number of a record.
-        seed: what the schedule is drawn from.
+        seed: random seed of the schedule.
         steps: the length of the schedule.
-        redelivers: whether records that were not confirmed come again, and positions mean nothing, as with a broker
-            that has acknowledgements; ids then make messages once.
-        patience_s: how long the source may give nothing, or raise SourceError, before a record counts as lost.
+        redelivers: whether unconfirmed records are delivered again, and positions mean nothing, as with a broker that
+            has acknowledgements; ids then prevent duplicate messages.
+        patience_s: how long the source may return nothing, or raise SourceError, before a record counts as lost.
 
     Raises:
         SourceFault: if the source breaks a rule.
@@ -78,14 +78,14 @@ class _Check:
         self._incarnations: dict[str, str] = {}
 
     def run(self, steps: int) -> None:
-        """Play the schedule, then read what is left."""
+        """Run the schedule, then read the remaining records."""
         self._more()
         if not self._redelivers:
             self._reopen_everywhere()
         actions = (self._more, self._read, self._read, self._read, self._hand_over, self._crash)
         for _ in range(steps):
             self._chance.choice(actions)()
-        self._say("read what is left")
+        self._say("read the remaining records")
         last = time.monotonic()
         while self._count() < self._produced:
             before = self._count()
@@ -93,7 +93,7 @@ class _Check:
             last = time.monotonic() if self._count() > before else last
             if time.monotonic() > last + self._patience_s:
                 missing = set(range(self._produced)) - {n for each in self._committed.values() for n in each}
-                self._fail(f"{len(missing)} of {self._produced} records are lost, {min(missing)} the first of them")
+                self._fail(f"{len(missing)} of {self._produced} records are lost; the first is {min(missing)}")
         for each in self._sources:
             each.shut()
 
@@ -109,17 +109,17 @@ class _Check:
         self._produced += count
 
     def _read(self, *, timeout_s: float = 0.0, is_lossless: bool = False) -> None:
-        """Poll one instance; then commit, or lose all of it as by a crash."""
+        """Poll one instance; then commit the records, or lose all of them as in a crash."""
         self._open_new()
         at, limit = self._chance.randrange(len(self._sources)), self._chance.randint(1, 8)
         found = self._polled(self._sources[at], at, limit, timeout_s)
         if found or not is_lossless:
             self._say(f"instance {at} polls {limit}: {[self._number(each) for each in found]}")
         if len(found) > limit:
-            self._fail(f"poll({limit}) gave {len(found)} records")
+            self._fail(f"poll({limit}) returned {len(found)} records")
         for each in found:
             if self._owners.get(each.partition) != at:
-                self._fail(f"a record of {each.partition!r}, which instance {at} has not opened")
+                self._fail(f"instance {at} returned a record of {each.partition!r}, which it has not opened")
         if not is_lossless and self._chance.random() < 0.2:
             self._drop(at, "before the commit")
             return
@@ -133,7 +133,7 @@ class _Check:
         self._confirmed.update(map(self._number, found))
 
     def _polled(self, instance: Source, at: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
-        """Poll, if there is an open partition: the host polls no other source, and opens anew after an error."""
+        """Poll, if a partition is open: the host polls no other source, and reopens partitions after an error."""
         mine = [partition for partition, owner in self._owners.items() if owner == at]
         try:
             return instance.poll(limit, timeout_s) if mine else []
@@ -148,9 +148,9 @@ class _Check:
         done, number = self._committed.setdefault(record.partition, []), self._number(record)
         if number in done:
             if not self._redelivers or number in self._confirmed:
-                self._fail(f"record {number} of {record.partition!r} came again, after its commit")
+                self._fail(f"record {number} of {record.partition!r} was returned again after its commit")
         elif done and number < done[-1]:
-            self._fail(f"record {number} of {record.partition!r} came after {done[-1]}")
+            self._fail(f"record {number} of {record.partition!r} was returned after record {done[-1]}")
         else:
             done.append(number)
         self._positions[record.partition] = _stored(record.position)
@@ -159,7 +159,7 @@ class _Check:
         if self._owners:
             partition = self._chance.choice(sorted(self._owners))
             before, after = self._owners[partition], self._chance.randrange(len(self._sources))
-            self._say(f"partition {partition!r} goes from instance {before} to {after}")
+            self._say(f"partition {partition!r} moves from instance {before} to {after}")
             self._sources[before].close(partition)
             self._open(partition, after)
 
@@ -167,7 +167,7 @@ class _Check:
         self._drop(self._chance.randrange(len(self._sources)), "between two polls")
 
     def _drop(self, at: int, when: str) -> None:
-        """Drop an instance as if its process had died, and let a new one have its partitions."""
+        """Drop an instance as if its process had died, and open its partitions in other instances."""
         self._say(f"instance {at} dies {when}")
         if self._redelivers:
             self._sources[at].shut()  # a broker sees the end of the connection
@@ -184,17 +184,17 @@ class _Check:
         position = self._positions.get(partition)
         self._say(f"instance {at} opens {partition!r} at {position!r}")
         instance = self._sources[at]
-        instance.partitions()  # as the host does before it opens any
+        instance.partitions()  # as the host does before it opens a partition
         incarnation = instance.incarnation(partition)
         if self._incarnations.setdefault(partition, incarnation) != incarnation:
             self._fail(
-                f"the incarnation of {partition!r} is {incarnation!r}, and was {self._incarnations[partition]!r}"
+                f"the incarnation of {partition!r} changed from {self._incarnations[partition]!r} to {incarnation!r}"
             )
         instance.open(partition, position)
         self._owners[partition] = at
 
     def _reopen_everywhere(self) -> None:
-        """Read all from the start, then from each position: the rest must be the same."""
+        """Read all records from the start, then from each position: the remaining records must be the same."""
         every = self._first(dict.fromkeys(self._make().partitions()), self._produced)
         for partition in dict.fromkeys(each.partition for each in every):
             whole = [each for each in every if each.partition == partition]
@@ -202,10 +202,11 @@ class _Check:
                 rest = self._first({partition: each.position}, len(whole) - at)
                 if rest != whole[at:]:
                     wanted, given = ([self._number(record) for record in part] for part in (whole[at:], rest))
-                    self._fail(f"{partition!r} gives {wanted} after {each.position!r}, and {given} if opened there")
+                    where = f"after {each.position!r}, but {given} when opened at this position"
+                    self._fail(f"{partition!r} returns {wanted} {where}")
 
     def _first(self, positions: dict[str, Any], count: int) -> list[SourceRecord]:
-        """Read a number of records from these positions on, or fewer if no more come."""
+        """Read a number of records from these positions on, or fewer if no more are returned."""
         instance, found = self._make(), list[SourceRecord]()
         for partition, position in positions.items():
             instance.open(partition, position)
@@ -227,5 +228,5 @@ class _Check:
 
 
 def _stored(position: Any) -> Any:
-    """Return a position as a database gives it back: JSON."""
+    """Return a position as a database returns it: JSON."""
     return msgspec.json.decode(msgspec.json.encode(position))

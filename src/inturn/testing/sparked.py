@@ -1,4 +1,4 @@
-"""The batch and the stream on Spark as engines: the same messages, in files, cut at random.
+"""The batch and the stream on Spark as engines: the same messages, in files, divided at random.
 
 On Spark only a column can order rows, so if arrival affects the result the rows get such a column.
 """
@@ -82,7 +82,7 @@ class OnSpark:
         return conflicts or not pipeline.order.has_runs
 
     def notes(self) -> list[str]:
-        """Return notes about results that would differ in a batch of the user's own."""
+        """Return notes about results that would differ in the user's own batch."""
         pipeline = self.history.pipeline
         if pipeline.arrival is not None or not self._arrival_decides or self.history.passes:
             return []
@@ -91,9 +91,9 @@ class OnSpark:
         changed = [name for name in ours.states if plain(own.states[name]) != plain(ours.states[name])]
         if not changed:
             return []
-        some = "1 group ends" if len(changed) == 1 else f"{len(changed)} groups end"
-        note = f"without arrival= a batch takes these messages in its own order, not as they came, and {some} otherwise"
-        return [f"{note}, such as {changed[0]!r}; name the column that says when they came: Pipeline(arrival=…)"]
+        some = "1 group has" if len(changed) == 1 else f"{len(changed)} groups have"
+        note = f"without arrival= a batch applies these messages in its own order, and {some} another state then"
+        return [f"{note}, such as {changed[0]!r}; name the column with the order of arrival: Pipeline(arrival=…)"]
 
     def batch(self) -> EngineResult:
         """Return the result of a batch, in one step or in several."""
@@ -153,7 +153,7 @@ class OnSpark:
         return self._read(file)
 
     def _let_time_pass(self, store: Path) -> None:
-        """Run a step without messages after all waits have ended; the stream's later steps are not before it."""
+        """Run a step without messages at a time after all waits; the stream's later steps are not before that time."""
         last = SparkStore(store).latest()
         if last is not None:
             now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + PASSES

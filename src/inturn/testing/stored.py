@@ -29,7 +29,7 @@ def story_of(pipeline: Pipeline, location: Path) -> EngineResult:
         counts = msgspec.convert(manifest.counts, Counts)
         story.counts.add(counts)
         if not counts.balanced:
-            story.broken.append(f"the books of step {manifest.step} do not balance: {counts}")
+            story.broken.append(f"the counts of step {manifest.step} do not balance: {counts}")
     for row in _rows(store, [file for each in manifests for file in each.outputs]):
         story.outputs.setdefault(row["group"], {})[row["effect_id"]] = json.loads(row["output"])
     for row in _rows(store, [file for each in manifests for file in each.rejected]):

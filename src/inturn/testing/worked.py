@@ -19,7 +19,7 @@ from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec
 
 _FEW, _TIMES = 50, 10
-"""Limits of a send: at most so many messages, or, if that is more, a tenth of the part."""
+"""Limits of a send: at most 50 messages, or, if that is more, a tenth of the part."""
 _AS_THEY_ARE = (Decimal, dt.timedelta)
 _PASSES_MS = PASSES.days * 86_400_000
 
@@ -67,7 +67,7 @@ def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
 
 
 def _draft(pipeline: Pipeline, message: Any) -> Draft:
-    """Return a message to send; if a queue does not accept its group as a name, only its body carries it."""
+    """Return a message to send; if a queue does not accept its group as a name, the group is only in the body."""
     group = group_of(pipeline, message)
     is_name = group is None or not name_fault("group", group)
     return draft(_body(pipeline, message), group=group if is_name else None)

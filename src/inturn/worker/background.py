@@ -1,7 +1,6 @@
-"""The loop of a worker or a consumer, in a thread of its own or in the caller's: started, drained, stopped, checked.
+"""The loop of a worker or a consumer, in its own thread or in the caller's: started, drained, stopped, checked.
 
-While the database is unavailable, the loop waits: nothing is lost by that, and nobody has to start it again. Any other
-error ends it.
+While the database is unavailable, the loop waits: nothing is lost, and no restart is needed. Any other error ends it.
 """
 
 import threading
@@ -20,11 +19,11 @@ from inturn.telemetry.measures import LoopMeasures, begun
 T = TypeVar("T")
 M = TypeVar("M", bound=LoopMeasures)
 OnError = Callable[[BaseException], object]
-"""Is told the error that has ended a loop in a thread of its own, in that thread."""
+"""A function that is called with the error that has ended a loop, in the loop's own thread."""
 
 
 class LoopReport(Generic[M]):
-    """The report of one loop on what it does; only its own thread calls it.
+    """The report of one loop on its work; only its own thread calls it.
 
     Args:
         measures: its measurements, until it begins.
@@ -34,12 +33,12 @@ class LoopReport(Generic[M]):
         self._measures = measures
 
     def begins(self, busy: Sized) -> None:
-        """Note that the loop runs; ``busy`` is what is running or about to."""
+        """Record that the loop runs; ``busy`` contains the work that runs or is about to."""
         self._measures = begun(self._measures)
         self._measures.busy = lambda: len(busy)
 
     def up(self, *, is_up: bool) -> None:
-        """Note whether it works: it has not ended, and its database is available."""
+        """Record whether it works: it has not ended, and its database is available."""
         self._measures.up = is_up
 
 
@@ -47,29 +46,29 @@ class BackgroundLoop(ABC):
     """A loop that takes messages until it is stopped, for ``with``.
 
     Args:
-        what: what it is, for its logger, its thread and error texts: ``worker``.
+        what: kind of loop, such as ``worker``, for its logger, its thread and error texts.
         queue: the name of its queue.
         grace_s: how long a stop waits for running handlers, and for a database that is unavailable, in seconds.
         on_error: called in the loop's own thread with the error that has ended it.
 
     Attributes:
-        is_available: whether the database could be used when it was last asked.
+        is_available: whether the last call of the database succeeded.
 
     Raises:
-        InputError: if ``grace_s`` is negative, or no number.
+        InputError: if ``grace_s`` is negative, or not a number.
     """
 
     _report: LoopReport[Any]
 
     def __init__(self, what: str, queue: str, grace_s: float, on_error: OnError | None = None) -> None:
         if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
-            raise InputError(f"grace_s is {grace_s!r}; it is a number of seconds, 0 or more")
+            raise InputError(f"grace_s is {grace_s!r}; expected a number of seconds, 0 or more")
         self.is_available = True
         self._what, self._queue_name, self._grace_s, self._on_error = what, queue, grace_s, on_error
         self._log = EventLogger(what)
         self._until: float | None = None  # the end of the grace, by the monotonic clock
         self._news = threading.Event()
-        self._drained = threading.Event()  # all that was taken has begun
+        self._drained = threading.Event()  # all received work has begun
         self._stopping = threading.Event()
         self._drains: deque[threading.Event] = deque()
         self._error: BaseException | None = None
@@ -81,11 +80,11 @@ class BackgroundLoop(ABC):
 
     @abstractmethod
     def _taken(self) -> Sized:
-        """Return what is running or about to, for the metrics."""
+        """Return the work that runs or is about to, for the metrics."""
 
     @abstractmethod
     def _wind_up(self) -> None:
-        """Give back what has not begun, and finish what has."""
+        """Nack messages whose work has not begun, and finish the work that has."""
 
     def __enter__(self) -> Self:
         """Start the thread."""
@@ -109,14 +108,14 @@ class BackgroundLoop(ABC):
         self._tell()
 
     def stop_soon(self) -> None:
-        """Take no more messages; running handlers are finished, and what has not begun is given back."""
+        """Receive no more messages; running handlers finish, and messages whose work has not begun are nacked."""
         self._stopping.set()
         self._news.set()
 
     def drain(self, timeout_s: float | None = None) -> None:
         """Wait until the queue is empty and everything is delivered.
 
-        What waits for a missing predecessor or for a person is not waited for: held messages, parked groups and
+        It does not wait for work that needs a missing predecessor or an operator: held messages, parked groups and
         deferred messages.
 
         Raises:
@@ -130,7 +129,7 @@ class BackgroundLoop(ABC):
         while not empty.wait(limits.POLL_S):
             self.check()
             if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"after {timeout_s} s there is still something to do")
+                raise TimeoutError(f"the {self._what} still has work to do after {timeout_s} s")
 
     def check(self) -> None:
         """Check that it is running.
@@ -141,7 +140,7 @@ class BackgroundLoop(ABC):
         """
         if self._thread is None or not self._thread.is_alive():
             self._tell()
-            raise InputError(f"the {self._what} does not run: it was not begun, or it was stopped")
+            raise InputError(f"the {self._what} is not running: it was not started, or it was stopped")
 
     def _tell(self) -> None:
         if self._error is not None:
@@ -157,10 +156,10 @@ class BackgroundLoop(ABC):
         return self._until is not None and time.monotonic() < self._until
 
     def _in_store(self, act: Callable[[], T]) -> T:
-        """Run a function on the database; while that is unavailable, wait and run it again.
+        """Run a function on the database; while the database is unavailable, wait and run the function again.
 
         Raises:
-            StoreUnavailable: if it still is when the grace of a stop is over.
+            StoreUnavailable: if it is still unavailable at the end of the grace period of a stop.
         """
         pause_s = limits.POLL_S
         while True:
@@ -180,20 +179,20 @@ class BackgroundLoop(ABC):
                 return value
 
     def _note(self, error: StoreUnavailable | None) -> None:
-        """Note whether the database is available, and log a change."""
+        """Record whether the database is available, and log a change."""
         if error is None:
             self.is_available = True
             self._log.warning(
-                "available", self._queue_name, f"the {self._what} of %(queue)r goes on", queue=self._queue_name
+                "available", self._queue_name, f"the {self._what} of %(queue)r continues", queue=self._queue_name
             )
         elif self.is_available:
             self.is_available = False
-            text = f"the {self._what} of %(queue)r waits, since its database is unavailable: %(why)s"
+            text = f"the {self._what} of %(queue)r waits because its database is unavailable: %(why)s"
             self._log.warning("unavailable", self._queue_name, text, queue=self._queue_name, why=str(error))
         self._report.up(is_up=self.is_available)
 
     def _run_alone(self) -> None:
-        """Run in a thread of its own, where nobody sees the error that ends it."""
+        """Run in its own thread, and log an error that ends it: no caller sees it."""
         self._run()
         if self._error is None:
             return
@@ -208,7 +207,7 @@ class BackgroundLoop(ABC):
         self._report.begins(self._taken())
         try:
             self._loop()
-        except BaseException as error:  # noqa: BLE001 - told by who waits for this
+        except BaseException as error:  # noqa: BLE001 - raised for the caller that waits
             self._error = self._error or error
         try:
             self._wind_up()

@@ -1,7 +1,7 @@
-"""A chain of pipelines: outputs become messages of a queue of the same database, in the commit that makes them.
+"""A chain of pipelines: outputs become messages of a queue of the same database, in the commit that produces them.
 
-The commit is one, so each output is sent exactly once, whatever the queue's deduplication window. A queue that is full
-takes as many outputs as it has room for. The others stay in the outbox, and turns that make more are held meanwhile.
+There is only one commit, so each output is sent exactly once, whatever the queue's deduplication window. A full queue
+accepts as many outputs as it has room for. The others stay in the outbox; until then turns with further outputs wait.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from inturn.store.records import GroupUpdate, MadeOutput, PipelineInfo
 
 @dataclass(frozen=True)
 class To:
-    """The queue that takes a pipeline's outputs, for ``deliver=``; a bare queue is ``To(queue)``.
+    """The queue that receives a pipeline's outputs, for ``deliver=``; a bare queue means ``To(queue)``.
 
     An output becomes a message: its body is the output as JSON, its deduplication id the effect id.
 
@@ -39,7 +39,7 @@ class To:
 
 
 def target_of(deliver: object) -> str | None:
-    """Return the name of the queue that takes outputs; None: it is none."""
+    """Return the name of the queue that receives outputs; None: ``deliver`` is not a queue."""
     to = deliver.queue if isinstance(deliver, To) else deliver
     return to.name if isinstance(to, Queue) else to if isinstance(to, str) else None
 
@@ -55,7 +55,7 @@ class Chain:
         queue: the queue's name.
 
     Raises:
-        InputError: if the queue is of another database.
+        InputError: if the queue belongs to another database.
         NoSuchQueue: if it does not exist.
     """
 
@@ -63,14 +63,14 @@ class Chain:
         if isinstance(to.queue, Queue):
             other = to.queue.writer
             if other is not source.writer and not source.writer.is_own(other.identity()):
-                msg = f"the queue {to.queue.name!r} is of another database than {source.name!r}, so it is not in the "
-                raise InputError(msg + "same commit: pass a function that sends to it, with the effect id as dedup_id")
+                msg = f"the queue {to.queue.name!r} belongs to another database than {source.name!r}, so one commit is "
+                raise InputError(msg + "impossible: pass a function that sends to it, with the effect id as dedup_id")
         self._to = to
         self.queue = to.queue.name if isinstance(to.queue, Queue) else to.queue
         source.writer.run(Ask("", lambda store, _now_ms: queue_of(store, self.queue).number))
 
     def check(self, texts: Sequence[str]) -> None:
-        """Check outputs, as JSON: each of them makes a message.
+        """Check that each output, as JSON, can be sent as a message.
 
         Raises:
             InputError: if one lacks the field of the group or the revision, the field is invalid, or it is too large.
@@ -87,13 +87,13 @@ class Chain:
             store: the store.
             info: the pipeline.
             kept: the updates by turns.
-            claims: the maximum number of groups whose outputs are taken out of the outbox.
+            claims: the maximum number of groups whose outputs are read from the outbox.
             now_ms: the time.
 
         Returns:
-            The updates with the outputs that go to the outbox: those without room, and those of a group of which
-            earlier ones are there. The number of outputs that were taken out of the outbox. The number that were
-            sent, of the outbox and of turns.
+            The updates with the outputs that go to the outbox: those without room, and those of groups with earlier
+            outputs in the outbox. The number of outputs that were sent from the outbox. The number of all outputs
+            sent, from the outbox and from turns.
 
         Raises:
             QueueFull: if there is no room for outputs of turns.
@@ -143,7 +143,7 @@ class Chain:
         return len(fitting)
 
     def _draft(self, output: MadeOutput) -> Draft:
-        """Return the message of an output; it carries on the trace of the turn that made the output."""
+        """Return the message of an output; it continues the trace of the turn that emitted the output."""
         return self._message(output.output, output.group, output.effect_id, output.trace)
 
     def _message(self, text: str, group: str, effect_id: str, trace: str | None = None) -> Draft:
@@ -159,20 +159,20 @@ class Chain:
     def _field(self, content: Any, path: str, what: str) -> Any:
         value = value_at(content, path)
         if value is None:
-            msg = f"the output {content!r:.200} has no {path!r}, which is the {what} of its message in the queue "
-            raise InputError(f"{msg}{self.queue!r}; emit it, or change To(…, {what}={path!r})")
+            msg = f"the output {content!r:.200} has no field {path!r}, which is the {what} of its message in the queue "
+            raise InputError(f"{msg}{self.queue!r}; emit the field, or change To(…, {what}={path!r})")
         return value
 
 
 def chain_of(deliver: object, source: Queue) -> Chain | None:
-    """Return the chain that ``deliver=`` names; None if it is a function, or there is none.
+    """Return the chain for ``deliver=``; None if that is a function or None.
 
     Raises:
-        InputError: if it is something else, or a queue of another database.
+        InputError: if it is anything else, or a queue of another database.
         NoSuchQueue: if the queue does not exist.
     """
     if isinstance(deliver, Queue | To):
         return Chain(To(deliver) if isinstance(deliver, Queue) else deliver, source)
     if deliver is None or callable(deliver):
         return None
-    raise InputError(f"deliver is {deliver!r}; it is a function, a queue, or inturn.To(queue, group=…)")
+    raise InputError(f"deliver is {deliver!r}; expected a function, a queue, or inturn.To(queue, group=…)")

@@ -1,7 +1,7 @@
-"""Conversion between what a worker's store keeps and what the pipeline works with: messages, groups, outputs.
+"""Conversion between the stored form and the pipeline's form of messages, groups and outputs.
 
 Messages are JSON bodies, completed from their envelopes. Groups are MessagePack, never pickle. A state that would not
-decode to an equal value is refused, so that it means the same in this turn and in the next.
+decode to an equal value is refused, so that this turn and the next see the same state.
 """
 
 import dataclasses
@@ -78,10 +78,10 @@ class WorkerStateCodec:
             data = _STATES.encode(state)
             again = self._decoder.decode(data)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-            msg = f"pipeline {self._name!r}: the state {state!r} cannot be kept: {error}; use plain values, or a type"
+            msg = f"pipeline {self._name!r}: the state {state!r} cannot be stored: {error}; use JSON values, or a type"
             raise StateError(msg) from error
         if again != state and repr(again) != repr(state):  # NaN does not equal itself
-            msg = f"pipeline {self._name!r}: the state {state!r} would come back as {again!r}; say its types: state=…"
+            msg = f"pipeline {self._name!r}: the state {state!r} would be read back as {again!r}; set its type: state=…"
             raise StateError(msg)
         return data
 
@@ -105,13 +105,13 @@ class WorkerStateCodec:
         """Decode a stored state of the current version.
 
         Raises:
-            StateError: if it does not fit the pipeline's type any more.
+            StateError: if it no longer fits the pipeline's type.
         """
         try:
             return self._decoder.decode(data)
         except msgspec.MsgspecError as error:
             name = getattr(self._type, "__name__", str(self._type))
-            msg = f"pipeline {self._name!r}: a state that was kept is no {name} any more: {error}; give new fields "
+            msg = f"pipeline {self._name!r}: a stored state is no longer a valid {name}: {error}; give new fields "
             raise StateError(msg + "defaults and keep the types of the others") from error
 
 
@@ -172,7 +172,7 @@ class MessageDecoder:
         """Convert a delivered message.
 
         Raises:
-            InvalidMessage: if it is invalid, and the pipeline says ``on_invalid="fail"``.
+            InvalidMessage: if it is invalid, and the pipeline has ``on_invalid="fail"``.
         """
         group = envelope.group
         try:
@@ -196,24 +196,24 @@ class MessageDecoder:
         """Restore a held message.
 
         Raises:
-            StateError: if its content does not fit the message type any more.
+            StateError: if its content no longer fits the message type.
         """
         try:
             message = self.message(msgspec.json.decode(held.content))
         except Misfit as error:
-            msg = f"pipeline {self._pipeline.name!r}: a message that is held does not fit any more: {error}"
+            msg = f"pipeline {self._pipeline.name!r}: a held message no longer fits the message type: {error}"
             raise StateError(msg) from error
         return TimelineEntry(
             held.turn, held.digest, message, held.epoch, held.id or None, held.since_us, held.content, held.tie
         )
 
     def held_content(self, entry: TimelineEntry) -> dict[str, Any]:
-        """Return the content of a held message, as a person is shown it."""
+        """Return the content of a held message, as operators see it."""
         content: dict[str, Any] = msgspec.json.decode(self.text(entry))
         return content
 
     def remade(self, entry: TimelineEntry, new: dict[str, Any]) -> TimelineEntry:
-        """Replace content of a held message; its place, id and digest stay.
+        """Replace content of a held message; its place, id and digest are not changed.
 
         Raises:
             InputError: if the new content does not fit.
@@ -233,7 +233,7 @@ class MessageDecoder:
             body = msgspec.json.decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             kind = "bytes" if envelope.content == Content.BYTES else "text"
-            raise Misfit(f"the body is {kind} and no JSON: {error}") from error
+            raise Misfit(f"the body is {kind}, not JSON: {error}") from error
         if not isinstance(body, dict):
             raise Misfit(f"the body is a JSON {type(body).__name__}; expected an object with the message's fields")
         pipeline = self._pipeline
@@ -250,7 +250,7 @@ class MessageDecoder:
             if own is None:
                 body = _with(body, name, value)
             elif own != value and _text(own) != str(value):
-                raise Misfit(f"{name} is {own!r} in the body and {value!r} in the envelope")
+                raise Misfit(f"{name} is {own!r} in the body but {value!r} in the envelope")
         if pipeline.arrival is not None and value_at(body, pipeline.arrival) is None:
             body = _with(body, pipeline.arrival, envelope.sequence_number)
         return body  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""A pipeline's definition as a database has it, for tools without its code and against another pipeline of its name."""
+"""A pipeline's definition as stored in a database, for tools without its code, and to detect name clashes."""
 
 from inturn.core.errors import StoreMismatch
 from inturn.core.pipeline import versions
@@ -29,6 +29,6 @@ def check_definition(pipeline: Pipeline, info: PipelineInfo) -> None:
     mine = definition_of(pipeline)
     for name in ("group", "order", "id"):
         if info.about[name] != mine[name]:
-            msg = f"the store has a pipeline {info.name!r} with {name} {info.about[name]!r}, not {mine[name]!r}; "
-            raise StoreMismatch(msg + "give this one another name")
+            msg = f"the store has a pipeline {info.name!r} with {name}={info.about[name]!r}, not {mine[name]!r}; "
+            raise StoreMismatch(msg + "give this pipeline another name")
     versions.check(pipeline, int(info.about.get("version", 1)), info.about.get("state"))

@@ -1,4 +1,4 @@
-"""Dry runs of decisions about a pipeline in a database: the turns of a worker, of which nothing is kept."""
+"""Dry runs of decisions about a pipeline in a database: turns like those of a worker, without any change."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,23 +18,23 @@ from inturn.worker.group_task import GroupRunner, GroupTask
 
 
 def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> Iterator[DryRun]:
-    """Yield the effect that each decision of a draft would have, if a worker with this pipeline took it now.
+    """Yield the effect that each decision of a draft would have, if a worker with this pipeline applied it now.
 
-    Retries of the handler are made without pauses.
+    The handler is retried without pauses.
 
     Args:
-        pipeline: the pipeline, with the mended handler.
+        pipeline: the pipeline, with the corrected handler.
         at: the stored pipeline.
         draft: the decisions; see :meth:`inturn.core.pipeline.deciding.Decider.draft`.
 
     Raises:
-        StoreMismatch: if the database has another pipeline of this name, or ``at`` is one of another name.
-        StateError: if the state type no longer fits, or a state cannot be kept.
-        HandlerError: if the handler is not pure, so that a state cannot be made again.
+        StoreMismatch: if the database has another pipeline of this name, or ``at`` has another name.
+        StateError: if the state type no longer fits, or a state cannot be stored.
+        HandlerError: if the handler is not pure, so that a state cannot be rebuilt.
     """
     info = at.about()
     if pipeline.name != info.name:
-        raise StoreMismatch(f"the stored pipeline is {info.name!r}, and the given one {pipeline.name!r}")
+        raise StoreMismatch(f"the pipeline is {pipeline.name!r}; expected the stored pipeline {info.name!r}")
     if info.about:  # it has run
         check_definition(pipeline, info)
     runner = GroupRunner(pipeline, at.look, lambda _seconds: None)
@@ -53,7 +53,7 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
 def _stored(
     kept: PipelineStore, number: int, decisions: Sequence[Decision]
 ) -> tuple[dict[str, GroupRecord], dict[str, list[Decided]]]:
-    """Return the records of groups, and earlier decisions about them that are not taken yet."""
+    """Return the records of groups, and earlier decisions about them that are not applied yet."""
     groups = [each.group for each in decisions]
     lines = {line.group: line for line in kept.lines(number, groups)}
     if not kept.decisions(number, 1):  # the usual case

@@ -1,7 +1,7 @@
-"""The event loop in which a worker or a consumer waits for what a plain function has returned.
+"""The event loop in which a worker or a consumer waits for an awaitable that a plain function has returned.
 
-A plain function may return something to wait for: a coroutine, a request of aiohttp, a Future. Nothing counts as done
-before that is. Async functions run in the same loop.
+A plain function may return an awaitable: a coroutine, a request of aiohttp, a Future. Its work counts as done only when
+the awaitable is done. Async functions run in the same loop.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from inturn.core.errors import HandlerError
 
 
 class EventLoop:
-    """An event loop for any number of threads: the caller's or, from its first use on, one in a thread of its own.
+    """An event loop for any number of threads: the caller's or, from its first use on, an own one in its own thread.
 
     Args:
         name: the name of the own loop's thread.
@@ -32,21 +32,22 @@ class EventLoop:
         self._loop = loop
 
     def result_of(self, returned: Any) -> Any:
-        """Return what a function has returned, or its result if that has to be waited for; called by other threads.
+        """Return a function's return value, or its result if the value is awaitable; called by other threads.
 
         Raises:
-            HandlerError: if it is a generator, whose code nobody runs, or a Future of a loop that does not run.
-            BaseException: the error of what was waited for.
+            HandlerError: if it is a generator, which would never run, or a Future of a loop that does not run.
+            BaseException: the error of the awaitable.
         """
         if inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-            raise HandlerError(f"{returned.__qualname__!r} is a generator, whose code nobody runs: it must not yield")
+            raise HandlerError(f"{returned.__qualname__!r} is a generator, which would never run; do not yield in it")
         if isinstance(returned, concurrent.futures.Future):
             return returned.result()
         if not inspect.isawaitable(returned):
             return returned
         loop = returned.get_loop() if asyncio.isfuture(returned) else self._running()
         if not loop.is_running():
-            raise HandlerError(f"{type(returned).__name__} of an event loop that does not run: nobody can wait for it")
+            kind = type(returned).__name__
+            raise HandlerError(f"the returned {kind} belongs to an event loop that is not running; start that loop")
         result, error = asyncio.run_coroutine_threadsafe(_outcome(returned), loop).result()
         if error is not None:
             raise error
@@ -72,5 +73,5 @@ async def _outcome(awaited: Awaitable[Any]) -> tuple[Any, BaseException | None]:
     """Wait, and return the result or the error: as a result, since SystemExit would end the whole loop."""
     try:
         return await awaited, None
-    except BaseException as error:  # noqa: BLE001 - raised again by who waits
+    except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
         return None, error

@@ -1,7 +1,7 @@
 """One turn of one group: its decisions and messages go through the timeline and the handler, outside any transaction.
 
-Of the group's held messages and memory no more is read than the turn can use. The result is plain values, which the
-store keeps all together or not at all.
+Only the held messages and marks that the turn can use are loaded. The result is plain values, which the store keeps all
+together or not at all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +42,7 @@ class GroupResult:
     """The result of a turn.
 
     Attributes:
-        kept: the update of the group; None if the group is unknown and stays so.
+        kept: the update of the group; None if the group does not exist and is not created.
         journal: the counts.
         rejected: rejected messages.
         verdicts: for each decision, by name, an empty text if it was applied, otherwise why it is void.
@@ -62,17 +62,18 @@ class GroupTask:
 
     Attributes:
         group: the group; None for messages whose group cannot be determined.
-        deliveries: the messages, leased until the result is kept.
+        deliveries: the messages, leased until the result is stored.
         decisions: decisions about the group, applied before the messages.
         line: the stored group; None if it is new.
         now_us: the time of the turn.
         until_ms: the end of the first lease to expire.
-        is_alone: whether nothing else runs beside this one: its process may die of it, as one has before.
-        began_s: when it was passed to the threads, by the monotonic clock; 0: it was not yet.
-        is_quiet: whether the queue has no message of the group, so that an idle group may release what it holds.
-        is_final: whether nothing more comes, so that nothing waits for a later message.
+        is_alone: whether nothing else runs at the same time: it may kill its process, since it may have killed one
+            before.
+        began_s: when it was passed to the threads, by the monotonic clock; 0: not yet.
+        is_quiet: whether the queue has no message of the group, so that an idle group may release its held messages.
+        is_final: whether the input is complete, so that nothing waits for a later message.
         is_asleep: whether it waits for another attempt.
-        begun: how often it has begun; 0: it has messages, which count for themselves, or its group is unknown.
+        begun: how often it has begun; 0: it has messages, which have their own counts, or its group is unknown.
         result: the result, once it is done.
         error: an error that ends the whole worker.
         is_given_up: whether it was stopped before it was done.
@@ -107,14 +108,14 @@ class GroupTask:
         self.is_alone |= delivery.lapsed
 
     def why_spent(self, retries: int) -> str:
-        """Return why it is not tried again, after so many processes that may have died of it; empty: it is."""
+        """Return why it is not tried again, after it may have killed so many processes; empty: it is tried again."""
         if self.begun:
             return why_spent(self.begun, retries, "begun")
         return why_spent(self.deliveries[0].attempts, retries)
 
 
 class LookUp(Protocol):
-    """Reads what is stored beside a group's record: calls a function with the groups and the pipeline's number."""
+    """Reads data stored in addition to a group's record: calls a function with the groups and the pipeline's number."""
 
     def __call__(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Return what the function returns."""
@@ -126,10 +127,10 @@ class GroupRunner:
 
     Args:
         pipeline: the pipeline.
-        look: reads what is stored beside a group's record.
+        look: reads data stored in addition to a group's record.
         sleep: waits before a handler is retried.
         check: raises if outputs, as JSON, cannot be sent; their message then parks its group.
-        retried: told of each retry: the turn, the error, and the pause in seconds.
+        retried: called for each retry with the turn, the error, and the pause in seconds.
     """
 
     def __init__(
@@ -152,16 +153,16 @@ class GroupRunner:
         """Run a turn.
 
         Raises:
-            HandlerError: if the handler is not pure, so that a state cannot be made again.
-            InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
-            GapError: if a gap outlived its wait under ``then="fail"``.
-            StateError: if a state cannot be kept.
+            HandlerError: if the handler is not pure, so that a state cannot be rebuilt.
+            InvalidMessage: if a message is invalid, and the pipeline has ``on_invalid="fail"``.
+            GapError: if the wait for a gap has expired under ``then="fail"``.
+            StateError: if a state cannot be stored.
         """
         journal, rejected, verdicts = Journal(), list[RejectedMessage](), dict[str, str]()
         entries = self._entries(turn, journal, rejected)
         if turn.group is None or (turn.line is None and not entries):
             for each in turn.decisions:
-                verdicts[each.name] = f"group {turn.group!r} is not known"
+                verdicts[each.name] = f"no group {turn.group!r}"
             return GroupResult(None, journal, rejected, verdicts)
         line = codec.timeline_of(self._pipeline, turn.line)
         is_whole = self._restore(turn, line, entries)
@@ -217,12 +218,12 @@ class GroupRunner:
             journal.counts.reject("invalid")
             body = delivery.entry.body
             text = body if isinstance(body, str) else body.decode(errors="replace")
-            why = reading.why or f"its group is {reading.group!r} in the message type"
+            why = reading.why or f"its group is {reading.group!r}, not {turn.group!r}"
             rejected.append(RejectedMessage(reading.group, "invalid", why, text))
         return entries
 
     def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:
-        """Load held messages and memory as far as this turn can need them; return whether that is all."""
+        """Load the held messages and marks that this turn can use; return whether those are all held messages."""
         stored = turn.line
         if stored is None:
             return True
@@ -235,7 +236,7 @@ class GroupRunner:
         is_due = stored.due_us is not None and stored.due_us <= turn.now_us
         is_whole = bool(turn.decisions) or is_due or turn.is_final
         is_whole |= moves and (stored.held <= limits.HELD_AT_ONCE or not line.releases_first(entries))
-        # Of those that stay, only copies of the new messages are looked up.
+        # Of the messages that stay held, only copies of the new messages are looked up.
         turns = [entry.turn for entry in entries] if line.order.has_revisions and not is_whole else None
         ids = [entry.id or "" for entry in entries] if turns is None and not is_whole else None
         found = self._look(lambda kept, number: kept.held(number, group, turns, ids))
@@ -260,7 +261,7 @@ class GroupRunner:
             most *= 4
 
     def _oldest_us(self, turn: GroupTask, line: Timeline, gone: Sequence[Spot], *, is_whole: bool) -> int | None:
-        """Return since when the group's longest-waiting message waits, loaded or not."""
+        """Return the start of the wait of the group's longest-waiting message, loaded or not."""
         since = [entry.since_us for entry in line.held.values() if entry.since_us is not None]
         if not is_whole and turn.line is not None:
             if not gone:
@@ -273,14 +274,14 @@ class GroupRunner:
         return min(since, default=None)
 
     def _due_us(self, turn: GroupTask, line: Timeline, oldest_us: int | None, newest_us: int | None) -> int | None:
-        """Return when the group's wait ends by itself; None: never."""
+        """Return when the group's wait expires; None: never."""
         wait_us = self._pipeline.wait_us
         if wait_us is None or oldest_us is None or line.parked is not None:
             return None
         if line.order.has_gaps:
             return oldest_us + wait_us
-        # Where not all held messages are loaded and none has come, the newest is the one that the stored time is from.
-        # Else a time before the right one will do: all are loaded then.
+        # If not all held messages are loaded and none has arrived, the stored time is that of the newest one.
+        # Otherwise a time before the right one is enough: all are loaded then.
         stored_us = turn.line.due_us if turn.line is not None else None
         due_us = stored_us or oldest_us + wait_us if newest_us is None else newest_us + wait_us
         # It is due, but messages of the group are in the queue that this worker does not have.

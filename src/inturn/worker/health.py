@@ -16,22 +16,22 @@ class HealthEndpoint:
     """The endpoint, in a thread, for ``with``.
 
     Args:
-        address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 takes a free one.
-        status: returns a JSON document whose ``ready`` tells whether all workers run.
+        address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 means any free port.
+        status: returns a JSON document whose ``ready`` is whether all workers run.
         metrics: returns the page for Prometheus; raises SetupError if a package for it is missing.
 
     Raises:
         InputError: if the address is malformed.
-        SetupError: if nothing can listen there.
+        SetupError: if it cannot listen on the address.
     """
 
     def __init__(self, address: str, status: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> None:
         host, _, port = address.rpartition(":")
         if not port.isdecimal() or int(port) > 65_535:
-            raise InputError(f"{address!r} is no address to listen on; write HOST:PORT, such as 127.0.0.1:8080")
+            raise InputError(f"invalid address {address!r} to listen on: expected HOST:PORT, such as 127.0.0.1:8080")
 
         class Probe(BaseHTTPRequestHandler):
-            timeout = 10  # seconds for a client that says nothing
+            timeout = 10  # seconds for a client that sends nothing
 
             def do_GET(self) -> None:
                 found, path = status(), self.path.partition("?")[0]
@@ -53,7 +53,7 @@ class HealthEndpoint:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-                """Log nothing: a probe asks every few seconds."""
+                """Log nothing: a probe sends a request every few seconds."""
 
         class ProbeServer(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -62,7 +62,7 @@ class HealthEndpoint:
         try:
             self._server = ProbeServer((host.strip("[]") or "127.0.0.1", int(port)), Probe)
         except OSError as error:
-            raise SetupError(f"nothing can listen on {address}: {error.strerror or error}") from error
+            raise SetupError(f"cannot listen on {address}: {error.strerror or error}") from error
 
     @property
     def port(self) -> int:

@@ -1,4 +1,4 @@
-"""Inspection of a pipeline in a database that is opened for it, and execution of decisions with the user's code."""
+"""Inspection of a pipeline in a database opened for that purpose, and execution of decisions with the user's code."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -32,20 +32,20 @@ def look(path: str, name: str) -> DatabaseInspector:
 
 
 def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = lambda _count: None) -> None:
-    """Take pending decisions and end expired waits as a worker does, without receiving messages.
+    """Apply pending decisions and end expired waits as a worker does, without receiving messages.
 
     Args:
         pipeline: the pipeline.
         at: the stored pipeline.
-        advance: called with the number of decisions that were taken, now and then.
+        advance: called repeatedly with the number of decisions applied since the last call.
 
     Raises:
-        StoreMismatch: if the database has another pipeline of this name, or ``at`` is one of another name.
+        StoreMismatch: if the database has another pipeline of this name, or ``at`` has another name.
         HandlerError: if a handler that has not applied a message yet returned something that is not (state, outputs).
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
     if pipeline.name != (stored := at.about().name):
-        raise StoreMismatch(f"the stored pipeline is {stored!r}, and the given one {pipeline.name!r}")
+        raise StoreMismatch(f"the pipeline is {pipeline.name!r}; expected the stored pipeline {stored!r}")
     unit = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
     runner = GroupRunner(pipeline, unit.look, time.sleep)
     while True:
@@ -66,7 +66,7 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
 
 
 def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
-    """Run turns one after the other, and extend their leases now and then."""
+    """Run turns one after the other, and extend their leases regularly."""
     extended_s = time.monotonic()
     for turn in turns:
         turn.result = runner.run(turn)
@@ -80,17 +80,17 @@ def _run(runner: GroupRunner, unit: UnitOfWork, turns: list[GroupTask]) -> None:
 
 @contextmanager
 def _given_back(unit: UnitOfWork, turns: list[GroupTask]) -> Iterator[None]:
-    """Give the turns back if the block raises."""
+    """Release the leases of the turns if the block raises."""
     try:
         yield
     except BaseException:
-        with suppress(InturnError):  # the leases end by themselves
+        with suppress(InturnError):  # the leases expire anyway
             unit.run(WorkRequest(back=turns, is_taking=False))
         raise
 
 
 def _kept(unit: UnitOfWork, turns: list[GroupTask]) -> list[GroupTask]:
-    """Keep the results of turns, and return them without those that a worker overtook, whose groups come again."""
+    """Store the results of turns; return the turns whose groups no worker has changed. The others are found again."""
     back: list[GroupTask] = []
     while True:
         try:

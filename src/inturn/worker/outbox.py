@@ -24,7 +24,7 @@ from inturn.worker.work_items import Sending
 Deliver = Callable[[Any, str], Any]
 """A plain or async function of an output, as JSON values, and its effect id.
 
-The output is delivered once the function has returned and, if it returns something to wait for, once that is done.
+The output is delivered once the function has returned and, if it returns an awaitable, once that is done.
 """
 _UNWATCHED = nullcontext()
 
@@ -40,7 +40,7 @@ class Outbox:
         retry: the pauses between attempts; the last one repeats.
         concurrency: the number of groups delivered at once.
         over: called when a claim is finished.
-        pipeline: the name of the pipeline, for those who observe.
+        pipeline: the name of the pipeline, for observers.
 
     Raises:
         InputError: if ``deliver`` is a generator.
@@ -74,7 +74,7 @@ class Outbox:
     def _send(self, sending: Sending) -> None:
         try:
             if why := why_spent(sending.claim.lapses + 1, 0, "begun"):
-                raise DeliveryRefused(why)  # noqa: TRY301 - it is told like one of the user's function
+                raise DeliveryRefused(why)  # noqa: TRY301 - it is reported like an error of the user's function
             for output in sending.claim.outputs:
                 if self._stopping.is_set():
                     break
@@ -94,7 +94,7 @@ class Outbox:
         self._over(sending)
 
     def _timed(self, output: MadeOutput, sending: Sending) -> None:
-        """Deliver an output and take the time."""
+        """Deliver an output and measure the duration."""
         began_s = time.perf_counter()
         try:
             watched = None

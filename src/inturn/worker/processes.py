@@ -1,8 +1,8 @@
 """The same work in several processes, since handlers that compute share one interpreter.
 
-The parent starts the processes, passes a stop on through a pipe, and ends all when one fails. One that ends without
-having been told to stop or having finished its work is replaced: it was killed, stopped by a signal of its own, or
-ended by a handler. A process whose parent is gone stops by itself: the pipe between them is closed then.
+The parent starts the processes, forwards a stop through a pipe, and ends all when one fails. A process that ends
+without a stop and before its work is finished is replaced: it was killed, stopped by a signal that only it received, or
+ended by a handler. A process whose parent has ended stops too: the pipe between them is closed then.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger("inturn.worker")
 
 
 class WorkFailed(InturnError):
-    """The work of another process failed; its error is the text."""
+    """A failure of the work in another process; its error is the text."""
 
 
 class _Process(NamedTuple):
@@ -36,7 +36,7 @@ class ProcessGroup:
 
     Args:
         run: a function of a module, called in each process with ``argument`` and an :class:`Uplink`.
-        argument: what can be pickled.
+        argument: value that can be pickled.
         number: the number of processes.
     """
 
@@ -45,7 +45,7 @@ class ProcessGroup:
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[int, _Process] = {}
         self._told: dict[int, dict[str, Any]] = {}
-        self._before: dict[str, Any] = {}  # the last words of processes that were killed, summed
+        self._before: dict[str, Any] = {}  # the sums of the last statuses of killed processes
         self._measured: list[dict[str, Any]] = []  # by them, summed
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # a process is started, or a stop is sent
@@ -70,7 +70,7 @@ class ProcessGroup:
             raise WorkFailed(failure)
 
     def stop_soon(self) -> None:
-        """Ask every process, once, to stop in order; not by a signal, which one that has just begun would die of."""
+        """Ask each process, once, to stop in order; not by a signal, which would kill a process that has just begun."""
         with self._lock:
             if not self._stopping.is_set():
                 self._stopping.set()
@@ -86,7 +86,7 @@ class ProcessGroup:
         return {"ready": sum(ready) == self._number, "processes": sum(ready), **sums}
 
     def measured(self) -> list[dict[str, Any]]:
-        """Return the sums of what the workers of all processes have measured, ended ones too."""
+        """Return the sums of the measurements of the workers of all processes, including ended ones."""
         alive = [each for told in [*self._told.values()] for each in told.get("measures", ())]
         return measures.summed([*self._measured, *alive])
 
@@ -101,7 +101,7 @@ class ProcessGroup:
             self._processes[at] = _Process(process, ours)
 
     def _hear(self, at: int) -> str:
-        """Take what a process says; return why it failed, empty if it did not."""
+        """Receive a status of a process; return why it failed, empty if it did not."""
         try:
             told = self._processes[at].pipe.recv()
         except (EOFError, OSError):  # it has ended
@@ -118,11 +118,11 @@ class ProcessGroup:
         told["ready"] = False
         code = one.process.exitcode
         if code and code > 0:
-            return f"a process of the work ended with exit code {code}"
+            return f"a worker process ended with exit code {code}"
         if code == 0 and (self._stopping.is_set() or told.get("is_done")):
             return ""
-        how = f"was killed by signal {-code}" if code else "ended by itself"
-        _log.warning("a process of the work %s", how)
+        how = f"was killed by signal {-code}" if code else "ended without being stopped"
+        _log.warning("a worker process %s; it is started again", how)
         last = self._told.pop(at)
         self._before = _summed(self._before, last)
         self._measured = measures.summed([*self._measured, *measures.ended(last.get("measures", ()))])
@@ -150,7 +150,7 @@ class Uplink:
         self._lock = threading.Lock()
 
     def watch(self, status: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> None:
-        """Report the status every second, and call ``stop`` when the parent says so or is gone; both in threads."""
+        """Report the status every second, and call ``stop`` when the parent requests it or has ended; in threads."""
 
         def report() -> None:
             while self.tell(status()):
@@ -165,7 +165,7 @@ class Uplink:
             threading.Thread(target=target, daemon=True).start()
 
     def tell(self, status: dict[str, Any]) -> bool:
-        """Report a status; return False if the parent is gone."""
+        """Report a status; return False if the parent has ended."""
         with self._lock:
             try:
                 self._pipe.send(status)

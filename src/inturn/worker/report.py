@@ -1,4 +1,4 @@
-"""The report of a worker on its turns and deliveries: log records, measurements, and spans if somebody observes."""
+"""The report of a worker on its turns and deliveries: log records, measurements, and spans if there is an observer."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,7 +23,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
     Args:
         pipeline: the pipeline's name.
         queue: the queue's name.
-        to: the name of the queue that takes the outputs; empty: there is none.
+        to: the name of the queue that receives the outputs; empty: there is none.
     """
 
     def __init__(self, pipeline: str, queue: str, to: str = "") -> None:
@@ -31,7 +31,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         self._pipeline, self._queue, self._to = pipeline, queue, to
 
     def run(self, turn: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
-        """Run a turn and take its time."""
+        """Run a turn and measure its duration."""
         began_s = time.perf_counter()
         try:
             watched = None
@@ -49,16 +49,16 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
             turn.took_s = time.perf_counter() - began_s
 
     def received(self, found: Work) -> None:
-        """Tell of the messages that a transaction has received."""
+        """Report the messages that a transaction has received."""
         if observer.active is not None:
             carried = [each.entry.attributes for _, each in found.deliveries]
             observer.active.received(self._queue, carried, found.now_ms * 1_000_000)
 
     def retried(self, turn: GroupTask, cause: BaseException | None, pause_s: float) -> None:
-        """Tell that the handler is called again after a pause."""
+        """Report that the handler is called again after a pause."""
         turn.retries += 1
         text = (
-            "the handler of %(pipeline)r failed on a message of group %(group)r with %(error)s; again in %(pause_s)s s"
+            "the handler of %(pipeline)r failed on a message of group %(group)r with %(error)s; retry in %(pause_s)s s"
         )
         error = type(cause).__name__
         more = {"queue": self._queue, "group": turn.group, "error": error, "pause_s": pause_s}
@@ -66,7 +66,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         _LOG.info("retry", self._pipeline, text, payload=said, pipeline=self._pipeline, **more)
 
     def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending], chained: int) -> None:
-        """Tell of the turns and the deliveries of a committed transaction, and of the outputs that became messages."""
+        """Report the turns and the deliveries of a committed transaction, and the outputs that became messages."""
         if chained and observer.active is not None:
             observer.active.passed_on(self._to, chained)
         for turn in turns:
@@ -86,7 +86,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
                 self._failed(sending, sending.error)
 
     def _tell(self, turn: GroupTask, result: GroupResult) -> None:
-        """Log what became of a group."""
+        """Log a change of a group's status, and its rejected messages."""
         before = Status.OPEN if turn.line is None else turn.line.status
         now = before if result.kept is None else result.kept.line.status
         about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
@@ -96,16 +96,16 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
             cause = None if result.cause is None else text_of(result.cause)
             _LOG.warning("park", self._pipeline, text, payload=cause, status=str(now), error=error, **about)
         elif before not in _RUNNING and now in _RUNNING:
-            text = "group %(group)r of %(pipeline)r goes on; it was parked: %(status)s"
+            text = "group %(group)r of %(pipeline)r continues; it was parked: %(status)s"
             _LOG.info("resume", self._pipeline, text, status=str(before), **about)
         for each in result.rejected:
             event = "conflict" if each.reason == "conflict" else "reject"
-            text = "a message of group %(group)r of %(pipeline)r is rejected: %(reason)s"
+            text = "a message of group %(group)r of %(pipeline)r was rejected: %(reason)s"
             payload = f"{each.detail}: {each.message}"
             _LOG.warning(event, self._pipeline, text, payload=payload, reason=each.reason, **about)
 
     def _failed(self, sending: Sending, error: str) -> None:
-        """Log that a delivery failed, and that it keeps failing once the pauses grow no more."""
+        """Log that a delivery failed; as a warning once the pauses have their final length."""
         text = "an output of group %(group)r of %(pipeline)r was not delivered, attempt %(attempts)s: %(error)s; "
         claim = sending.claim
         about: dict[str, Any] = {
@@ -118,23 +118,21 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         }
         if sending.is_last_pause:
             _OUTBOX.warning(
-                "exhausted", self._pipeline, f"{text}every %(pause_s)s s from now on", payload=error, **about
+                "exhausted", self._pipeline, f"{text}retries every %(pause_s)s s from now on", payload=error, **about
             )
         else:
-            _OUTBOX.info("retry", self._pipeline, f"{text}again in %(pause_s)s s", payload=error, **about)
+            _OUTBOX.info("retry", self._pipeline, f"{text}retry in %(pause_s)s s", payload=error, **about)
 
     def lost(self, turns: Sequence[GroupTask]) -> None:
-        """Tell of turns that were not kept because their leases were over."""
+        """Report turns whose results were discarded because their leases had expired."""
         self._measures.leases_lost += len(turns)
         for turn in turns:
-            text = (
-                "the lease of a turn of group %(group)r of %(pipeline)r was over, after %(took_s).3f s in its handler"
-            )
+            text = "the lease of a turn of group %(group)r of %(pipeline)r expired after %(took_s).3f s in its handler"
             about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}
             _LOG.warning("lost_lease", self._pipeline, text, took_s=turn.took_s, **about)
 
     def overtaken(self, groups: Collection[str]) -> None:
-        """Tell of groups that another worker has changed during their turns, which are run again."""
+        """Report groups that another worker has changed during their turns, which are run again."""
         for group in groups:
             text = "group %(group)r of %(pipeline)r was changed by another worker; its turn is run again"
             _LOG.warning("overtaken", self._pipeline, text, pipeline=self._pipeline, queue=self._queue, group=group)

@@ -42,8 +42,8 @@ def work(
         retry: the pauses between attempts of ``deliver``; the last one repeats. (The pipeline sets the retries of a
             *handler*.)
         until: ``empty`` returns once the queue is empty and everything is delivered.
-        final: with ``until="empty"``, for ``Timestamp``: no more messages will come, so those that wait for a later
-            time are released once the queue is empty.
+        final: with ``until="empty"``, for ``Timestamp``: the input is complete, so messages that wait for a later time
+            are released once the queue is empty.
         grace_s: how long a stop waits for running turns, in seconds.
 
     Returns:
@@ -52,19 +52,19 @@ def work(
     Raises:
         HandlerError: if the handler returned something that is not (state, outputs), and has not applied a
             message yet. Later on such a result parks the group.
-        InvalidMessage: if a message is invalid, and the pipeline says ``on_invalid="fail"``.
-        GapError: if a gap outlived its wait under ``then="fail"``.
-        StateError: if a state cannot be kept.
-        StoreError: if the database cannot be used. While it is unavailable, that is waited out; only a stop gives up,
-            after ``grace_s``.
+        InvalidMessage: if a message is invalid, and the pipeline has ``on_invalid="fail"``.
+        GapError: if the wait for a gap has expired under ``then="fail"``.
+        StateError: if a state cannot be stored.
+        StoreError: if the database cannot be used. While it is unavailable, the worker waits; after a stop it waits for
+            at most ``grace_s``.
         StoreMismatch: if the database has another pipeline of this name.
         NoSuchQueue: if the queue that ``deliver`` names does not exist, or is deleted.
     """
     if until not in ("stopped", "empty"):
-        raise InputError(f"until is {until!r}; it is 'stopped' or 'empty'")
+        raise InputError(f"until is {until!r}; expected 'stopped' or 'empty'")
     check_final(pipeline, final=final)
     if final and until != "empty":
-        raise InputError("final=True releases what waits once the queue is empty; add until='empty'")
+        raise InputError("final=True releases waiting messages once the queue is empty; add until='empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
     worker.is_final = final
     with stopped_by(worker.stop_soon):

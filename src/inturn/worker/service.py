@@ -1,4 +1,4 @@
-"""Loops over several queues in one process, until they are stopped; ``inturn work`` and ``inturn consume`` run it."""
+"""Loops over several queues in one process, until they are stopped; for ``inturn work`` and ``inturn consume``."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from inturn.worker.worker import Worker
 
 
 class Job(NamedTuple):
-    """A pipeline over a queue; the arguments of :func:`inturn.work`, and a name of the database for people."""
+    """A pipeline over a queue; the arguments of :func:`inturn.work`, and a display name of the database."""
 
     pipeline: Pipeline
     queue: Queue
@@ -47,7 +47,7 @@ class LoopService(ABC):
 
     @abstractmethod
     def _rows(self) -> list[dict[str, Any]]:
-        """Return the counts of each loop, as JSON values; what is no number says which one it is."""
+        """Return the counts of each loop, as JSON values; the values that are not numbers identify the loop."""
 
     def run(self, *, until_empty: bool = False) -> None:
         """Work until stopped, until one of the loops fails or, with ``until_empty``, until all queues are empty.
@@ -82,13 +82,13 @@ class LoopService(ABC):
                     return  # a stop ends the wait
 
     def _finish(self) -> None:
-        """Do what is left to do once all queues are empty; a hook."""
+        """Finish the work once all queues are empty; a hook."""
 
     def _counted(self) -> int:
         return sum(value for row in self._rows() for value in row.values() if isinstance(value, int))
 
     def stop_soon(self) -> None:
-        """Take no more messages; ``run`` returns once running handlers are done."""
+        """Receive no more messages; ``run`` returns once running handlers are done."""
         self._stopping.set()
         self._stop_all()
 
@@ -104,12 +104,13 @@ class LoopService(ABC):
 
 
 class Service(LoopService):
-    """A worker for each job, each with threads of its own.
+    """A worker for each job, each with its own threads.
 
     Args:
         jobs: the pipelines and their queues.
         grace_s: how long a stop waits for running handlers, in seconds.
-        is_final: whether what waits for a later message is released once all queues are empty, since none comes.
+        is_final: whether the input is complete, so that messages that wait for a later one are released once all queues
+            are empty.
 
     Raises:
         InputError: if there is no job, two of them run the same pipeline over the same queue or, with ``is_final``, no
@@ -118,14 +119,14 @@ class Service(LoopService):
 
     def __init__(self, jobs: Sequence[Job], *, grace_s: float = limits.WORKER_GRACE_S, is_final: bool = False) -> None:
         if not jobs:
-            raise InputError("there is nothing to work on: name a pipeline and a queue")
+            raise InputError("there are no jobs; pass a pipeline and a queue")
         names = [(job.pipeline.name, job.queue.name, job.database) for job in jobs]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise InputError(f"the pipeline {twice[0]!r} works twice on {twice[1]!r}; give it more concurrency instead")
+            raise InputError(f"two jobs run the pipeline {twice[0]!r} on {twice[1]!r}; raise its concurrency instead")
         if is_final and not any(job.pipeline.order.has_times for job in jobs):
             all_names = ", ".join(job.pipeline.name for job in jobs)
-            raise InputError(f"final releases what waits for a later time; none of {all_names} goes by Timestamp")
+            raise InputError(f"final needs a pipeline with the order Timestamp; given: {all_names}; leave final out")
         self._jobs, self._is_final = jobs, is_final
         self._workers = [
             Worker(job.pipeline, job.queue, concurrency=job.concurrency, deliver=job.deliver, grace_s=grace_s)
@@ -147,7 +148,7 @@ class Service(LoopService):
             self._drain()
 
     def _upstream_first(self) -> list[Worker]:
-        """Return the workers of orders by time, each after those that send to its queue: it gets what they release."""
+        """Return the workers of orders by time, each after the workers that send to its queue."""
         left, found = list(zip(self._workers, self._jobs, strict=True)), list[Worker]()
         while left:
             targets = {(job.database, target_of(job.deliver)) for _, job in left}

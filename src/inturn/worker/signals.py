@@ -12,16 +12,16 @@ from typing import Any, Literal, TypeAlias
 from inturn.core import limits
 
 StopRequest: TypeAlias = Literal["stop", "repeat", "force"]
-"""What a signal asks for: to stop in order, nothing new, or to end at once."""
+"""The request of a signal: to stop in order, nothing new, or to end at once."""
 
 
 class StopSignals:
-    """The signals of one process that is to stop, told apart as uvicorn and its users have it.
+    """The signals that stop one process, distinguished as by uvicorn.
 
     The first one stops in order. A further SIGTERM changes nothing: GNU ``timeout`` and other supervisors signal a
-    process and then its process group, which is two signals for one stop. Who wants to end it at once has SIGKILL, or
-    SIGINT: a person at a terminal who presses Ctrl-C again. One that comes with the first signal is a repetition too,
-    since a terminal signals a whole group, and a parent such as ``uv run`` may pass its own on.
+    process and then its process group, which is two signals for one stop. SIGKILL ends the process at once, and so does
+    SIGINT: a user at a terminal who presses Ctrl-C again. A SIGINT that arrives with the first signal is a repetition
+    too, since a terminal signals a whole group, and a parent such as ``uv run`` may forward its own.
 
     Args:
         clock: returns the time, in seconds.
@@ -32,7 +32,7 @@ class StopSignals:
         self._first_s: float | None = None
 
     def asks(self, number: int) -> StopRequest:
-        """Return what a signal asks for that has come now."""
+        """Return the request of a signal that has arrived now."""
         now_s = self._clock()
         if self._first_s is None:
             self._first_s = now_s
@@ -47,12 +47,12 @@ def stopped_by(
 ) -> Iterator[None]:
     """Call ``stop`` at the first of some signals, by default SIGTERM and SIGINT; see :class:`StopSignals`.
 
-    A SIGINT that is to end the process at once calls ``force``. Without it, it has its usual effect, such as
-    KeyboardInterrupt.
+    A SIGINT that is to end the process at once calls ``force``. Without ``force`` the SIGINT has its usual effect, such
+    as KeyboardInterrupt.
 
-    Outside the main thread, which alone gets signals, it does nothing. ``stop`` is called in a thread of its own: a
-    signal handler runs between any two lines of the main thread, which may hold the very lock that ``stop`` takes.
-    ``SimpleQueue.put`` may be called there (its documentation says so).
+    Only the main thread gets signals, so in any other thread this function does nothing. ``stop`` is called in its own
+    thread: a signal handler runs between any two lines of the main thread, which may hold the lock that ``stop`` needs.
+    ``SimpleQueue.put`` may be called in a signal handler (according to its documentation).
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -88,8 +88,8 @@ def stopped_by(
 
 
 def end_process() -> None:
-    """End the process at once, as a kill does: a clean-up might wait for a database that somebody has locked.
+    """End the process at once, as a kill does: a clean-up might wait for a locked database.
 
-    Nothing is lost: what is leased is given out again when its lease is over.
+    Nothing is lost: leased messages are delivered again when their leases expire.
     """
     os._exit(128 + signal.SIGINT)

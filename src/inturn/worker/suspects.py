@@ -1,9 +1,9 @@
-"""Work that a process may have died of: it runs alone, so that the next death tells.
+"""Work that may have killed a process: it runs alone, so that if the process is killed again, the cause is known.
 
-A turn of a group runs alone if nothing else begins beside it. A delivery runs alone if no other is made beside it;
-turns go on, since a receiver may be slow, but none that is to run alone. Both wait until what they could be confused
-with is over, and nothing that they wait for begins meanwhile. What has run for longer than ``limits.ALONE_S`` holds
-nothing up: it may never end.
+A turn of a group runs alone if no other work begins at the same time. A delivery runs alone if no other delivery is
+made at the same time; turns continue, since a receiver may be slow, except for turns that are to run alone. Both wait
+until all work that could also be the cause has ended, and no such work begins in the meantime. Work that has run for
+longer than ``limits.ALONE_S`` delays nothing: it may never end.
 """
 
 import math
@@ -19,7 +19,7 @@ Work: TypeAlias = GroupTask | Sending
 
 
 class Company(NamedTuple):
-    """The work in hand that is not too old to be the cause of a death.
+    """The present work that is recent enough to be the cause if the process is killed.
 
     Attributes:
         turns: the turns.
@@ -31,7 +31,7 @@ class Company(NamedTuple):
 
     @classmethod
     def of(cls, turns: Iterable[GroupTask], sendings: Iterable[Sending]) -> "Company":
-        """Return what is not too old."""
+        """Return the recent ones of these turns and deliveries."""
         since_s = time.monotonic() - limits.ALONE_S
         return cls(
             [turn for turn in turns if turn.began_s > since_s],
@@ -40,12 +40,12 @@ class Company(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """True if a turn runs, or waits, beside which nothing begins."""
+        """True if a turn runs, or waits, that is to run alone."""
         return any(turn.is_alone for turn in self.turns)
 
     @property
     def delivers_alone(self) -> bool:
-        """True if a delivery is made, or waits, beside which no other is made."""
+        """True if a delivery runs, or waits, that is to run alone."""
         return any(sending.is_alone for sending in self.sendings)
 
     @property
@@ -55,7 +55,7 @@ class Company(NamedTuple):
 
 
 class Threads:
-    """The way to the threads, on which work waits that is to run alone.
+    """The path to the threads, on which work that is to run alone waits.
 
     Args:
         put: passes work to the threads.
@@ -77,7 +77,7 @@ class Threads:
             self._begin(work)
 
     def begin(self, company: Company) -> None:
-        """Begin the first that waits if it would run alone, but for turns that wait for another attempt."""
+        """Begin the first waiting work if it would run alone; turns that wait for another attempt do not count."""
         first = self.waiting[0]
         turns = [turn for turn in company.turns if turn not in self.waiting and not turn.is_asleep]
         sendings = [sending for sending in company.sendings if sending not in self.waiting]
@@ -93,6 +93,6 @@ class Threads:
         self._put(work)
 
     def stop(self) -> list[Work]:
-        """Return what waits, which will not begin."""
+        """Return the waiting work, which will not begin."""
         left, self.waiting = self.waiting, []
         return left

@@ -1,7 +1,7 @@
-"""Outputs as rows of a table of the queue's own database, written in the commit that makes them.
+"""Outputs as rows of a table of the queue's own database, written in the commit that produces them.
 
-What cannot be written there goes to the outbox, from which it is delivered as to any other table: a row that the table
-refuses, a table that is locked, and the outputs of a group of which earlier ones are in the outbox.
+Outputs that cannot be written there go to the outbox, from which they are delivered as to any other table: a row that
+the table refuses, a locked table, and the outputs of a group with earlier outputs in the outbox.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class RowDelivery(Protocol):
 
     Attributes:
         database: the file of SQLite, or the address of PostgreSQL.
-        insert: the statement that writes a row, and leaves one that is there as it is.
+        insert: the statement that writes a row, and does not change an existing one.
     """
 
     database: str
@@ -34,7 +34,7 @@ class RowDelivery(Protocol):
 
 
 class TableRows:
-    """The way from a pipeline's outputs into a table of the same database."""
+    """The path from a pipeline's outputs into a table of the same database."""
 
     def __init__(self, delivery: RowDelivery) -> None:
         self._delivery = delivery
@@ -62,7 +62,7 @@ class TableRows:
 
 
 def table_rows_of(deliver: object, source: Queue) -> TableRows | None:
-    """Return the way into the table that ``deliver=`` names; None if it is not of the database of the queue."""
+    """Return the path into the table of ``deliver=``; None if the table is not in the database of the queue."""
     if not isinstance(deliver, RowDelivery):
         return None
     try:

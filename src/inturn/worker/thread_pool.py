@@ -55,7 +55,7 @@ class ThreadPool(Generic[T]):
         return self._asleep
 
     def sleep(self, seconds: float) -> None:
-        """Sleep within a running item, and let another run meanwhile.
+        """Sleep within a running item, and let another run in the meantime.
 
         Raises:
             Stopped: if the pool is stopped.
@@ -109,7 +109,7 @@ class Pace:
         clock: returns the time in seconds.
 
     Attributes:
-        ahead: about as many messages as are done in ``limits.WORKER_AHEAD_S``.
+        ahead: approximate number of messages that are processed in ``limits.WORKER_AHEAD_S``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,8 +133,8 @@ def receives(ahead: int, concurrency: int, busy: int, free: int) -> list[int]:
     """Return the maximum number of messages of each receive.
 
     The messages of one receive may all be of one group. While they are in flight, no more messages of that group can be
-    received. So one receive takes a group's share of the time ahead: the fewer groups, the larger the share. All
-    receives together take no more than is done in twice that time, or one message for each free place.
+    received. So one receive gets a group's share of the time ahead: the fewer groups, the larger the share. All
+    receives together get no more than is processed in twice that time, or one message for each free place.
 
     Args:
         ahead: the number of messages that are done in the time ahead.

@@ -1,6 +1,6 @@
 """The worker's transactions: each does everything that is due, as one command of the writer.
 
-A transaction keeps the results of turns with their acknowledgements and extends leases. It returns new messages,
+A transaction stores the results of turns with their acknowledgements and extends leases. It returns new messages,
 decisions and expired waits, with their groups. So many groups share one commit, and a running turn holds no lock.
 """
 
@@ -82,7 +82,7 @@ class UnitOfWork:
 
         Raises:
             LeaseLost: if a turn cannot be kept because its lease has expired; nothing is changed then.
-            Overtaken: if another writer has changed a group meanwhile; nothing is changed then.
+            Overtaken: if another worker has changed a group in the meantime; nothing is changed then.
             Unsent: if the queue of the chain is full or was deleted; nothing is changed then.
         """
         found = self._writer.run(
@@ -93,7 +93,7 @@ class UnitOfWork:
         return found
 
     def look(self, function: Callable[[PipelineStore, int], T]) -> T:
-        """Read in a transaction of its own: call a function with the stored groups and the pipeline's number."""
+        """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""
 
         def look(store: Store, _now_ms: int) -> T:
             keeper = _keeper(store)
@@ -120,7 +120,7 @@ class UnitOfWork:
 
     def _info(self, store: PipelineKeeper) -> PipelineInfo:
         info = store.pipelines.info(self._pipeline.name)
-        assert info is not None  # noqa: S101 - made when this was opened, and never removed
+        assert info is not None  # noqa: S101 - created when this object was opened, and never removed
         return info
 
     def _do(self, store: PipelineKeeper, now_ms: int, request: WorkRequest) -> Work:
@@ -143,10 +143,10 @@ class UnitOfWork:
         return found
 
     def _settle(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
-        """Keep the results of turns and acknowledge their messages: all of the turns, or none."""
+        """Store the results of turns and acknowledge their messages: all of the turns, or none."""
         asked = [
             *((turn, SettleAction.ACK) for turn in request.done),
-            *((turn, SettleAction.NACK) for turn in request.back),  # it has not begun, or comes to the same once more
+            *((turn, SettleAction.NACK) for turn in request.back),  # not begun, or tried again
             *((turn, SettleAction.EXTEND) for turn in request.prolong),
         ]
         changes = [change for turn, act in asked for change in self._changes(turn, act)]
@@ -200,7 +200,7 @@ class UnitOfWork:
         kept: list[GroupUpdate],
         found: Work,
     ) -> None:
-        """Keep the groups and the counts of turns, and what became of their decisions."""
+        """Store the groups and the counts of turns, and the results of their decisions."""
         if not self.is_proved and any(result.journal.counts.applied for result in results):
             info.about["handler"] = self._fingerprint
             store.pipelines.save(info)
@@ -217,7 +217,7 @@ class UnitOfWork:
             store.pipelines.take(info.number, verdicts_of)
 
     def _take(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
-        """Take new work, with the groups that it concerns."""
+        """Receive new work, with its groups."""
         pipelines = store.pipelines
         given = list(request.adopted)
         if request.wants and self._queue is not None:
@@ -235,22 +235,22 @@ class UnitOfWork:
             found.lines = {line.group: line for line in pipelines.lines(info.number, sorted(wanted))}
 
     def _due(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, now_ms: int) -> list[str]:
-        """Return the groups whose wait is over; of idle ones those of which no message may be on its way."""
+        """Return the groups whose wait has expired; of idle groups, only those without messages in the queue."""
         if self._pipeline.wait_us is None:
             return []
         has_times = self._pipeline.order.has_times
-        if has_times and self._queue is None:  # without the queue nobody can tell
+        if has_times and self._queue is None:  # without the queue this is unknown
             return []
         due = store.pipelines.due(info.number, now_ms * 1000, limits.GROUPS_AT_ONCE)
         due = {group: due_us for group, due_us in due.items() if group not in request.busy}
         return self._quiet(store, info, due, now_ms) if due and has_times else [*due]
 
     def _quiet(self, store: PipelineKeeper, info: PipelineInfo, due: Mapping[str, int], now_ms: int) -> list[str]:
-        """Return the due groups of which no message is in the queue that was sent before their wait was over.
+        """Return the due groups of which no message in the queue was sent before their wait expired.
 
-        After a stop the messages that came meanwhile are in the queue, and would be late if they were not taken first.
-        A message without a group may be of any. The other groups are looked at again later, by the same end of the
-        wait: else one of them would wait as long as messages without a group come.
+        After a stop, the messages sent in the meantime are in the queue, and would be late if they were not received
+        first. A message without a group may belong to any group. The other due groups are checked again later, by the
+        same end of the wait: otherwise such a group would wait as long as messages without a group arrive.
         """
         views = store.groups(queue_of(store, self._queue or ""), len(due) + 1, now_ms, [*due, None])
         busy = {each.group for each in views}
@@ -274,7 +274,7 @@ class UnitOfWork:
         """Return the next groups that wait for a later message, once the queue is empty."""
         if not request.is_final or request.busy or self._queue is None or queue_of(store, self._queue).depth:
             return []
-        # Once more from the beginning: what was released may have sent to groups that were looked at before.
+        # Again from the beginning: released messages may have sent to groups that were checked before.
         for begin in dict.fromkeys((found.final_after, "")):
             after = begin
             while part := store.pipelines.briefs(info.number, after, limits.GROUPS_AT_ONCE):
@@ -286,7 +286,7 @@ class UnitOfWork:
         return []
 
     def _take_decided(self, store: PipelineKeeper, info: PipelineInfo, request: WorkRequest, found: Work) -> None:
-        """Take decisions, and groups whose wait is over."""
+        """Receive decisions, and groups whose wait has expired."""
         pipelines = store.pipelines
         new = pipelines.decisions(info.number, limits.GROUPS_AT_ONCE)
         decisions = [each for each in new if each.group not in request.busy]
@@ -307,7 +307,7 @@ class UnitOfWork:
         found.decisions = [each for each in decisions if each.group in found.begun]
         found.due = [group for group in due if group in found.begun]
         found.final = frozenset(final).intersection(found.due)
-        if len(found.final) < len(final):  # another worker has the others, or must have died of one
+        if len(found.final) < len(final):  # another worker has the others, or one of them must have killed it
             found.final_after = self._final_after
 
 

@@ -1,4 +1,4 @@
-"""The values that a worker and its transactions exchange: work that is asked for, and the work that was found."""
+"""The values that a worker and its transactions exchange: requests for work, and the work that was found."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from inturn.worker.group_task import GroupTask
 
 
 class LeaseLost(Exception):
-    """Turns whose leases have expired; the transaction kept nothing, of any turn."""
+    """Turns whose leases have expired; the transaction stored nothing, of any turn."""
 
     def __init__(self, turns: list[GroupTask]) -> None:
         super().__init__(turns)
@@ -19,7 +19,7 @@ class LeaseLost(Exception):
 
 
 class Overtaken(Exception):
-    """Groups that others have changed since their turns began; the transaction kept nothing, of any turn."""
+    """Groups that another worker has changed since their turns began; the transaction stored nothing, of any turn."""
 
     def __init__(self, groups: list[str]) -> None:
         super().__init__(groups)
@@ -27,7 +27,7 @@ class Overtaken(Exception):
 
 
 class Unsent(Exception):
-    """Turns whose outputs the queue of the chain does not take; the transaction kept nothing, of any turn."""
+    """Turns whose outputs the queue of the chain does not accept; the transaction stored nothing, of any turn."""
 
     def __init__(self, turns: list[GroupTask], why: QueueFull | NoSuchQueue) -> None:
         super().__init__(turns, why)
@@ -46,9 +46,9 @@ class Sending:
         error: the error of the first output that failed.
         error_type: the type of that error.
         pause_s: the time until the next attempt.
-        is_last_pause: whether the pauses grow no more.
+        is_last_pause: whether the pauses have their final length.
         took_s: how long each call of ``deliver`` took; the last one failed if there is an error.
-        is_refused: whether it is not tried again until a person decides.
+        is_refused: whether it is not tried again until an operator decides.
     """
 
     claim: Claim
@@ -64,7 +64,7 @@ class Sending:
 
     @property
     def is_alone(self) -> bool:
-        """True if no other is delivered beside it: a process may have died of it."""
+        """True if no other is delivered at the same time: it may have killed a process."""
         return self.claim.is_alone
 
 
@@ -73,18 +73,18 @@ class WorkRequest:
     """The input of one transaction.
 
     Attributes:
-        done: turns whose results are kept.
-        back: turns whose messages are given back.
+        done: turns whose results are stored.
+        back: turns whose messages are nacked.
         prolong: turns whose leases are extended.
-        unbegun: how often turns without messages had begun before those that are over, or gave way, of their groups.
+        unbegun: for groups whose turn without messages has ended or gave way: how often such turns had begun before.
         busy: groups whose turns are running and not in ``done``.
-        behind: groups with buffered messages whose previous turn is over.
+        behind: groups with buffered messages whose previous turn has ended.
         adopted: messages that were already received.
         wants: the messages to receive.
         is_taking: whether to take new work.
         is_final: whether to take groups that wait for a later message too, once the queue is empty.
-        is_alone: whether a turn runs beside which nothing else is begun.
-        is_busy: whether no turn can be begun that is to run alone.
+        is_alone: whether a turn runs that is to run alone, so that nothing else begins.
+        is_busy: whether a turn that is to run alone cannot begin now.
         sent: finished claims.
         renew: claims to be extended.
         claims: the maximum number of new claims.
@@ -116,20 +116,20 @@ class Work:
     Attributes:
         now_ms: the time of the transaction.
         deliveries: messages, with their groups.
-        is_alone: whether nothing else is to be done beside them: a process may die of one, as one has before.
+        is_alone: whether nothing else is to run at the same time: one of them may have killed a process.
         decisions: decisions about groups that are free.
-        due: groups whose wait is over.
-        final: those of them that wait for a later message, though none comes.
-        final_after: the last group that was looked at for that; empty: all were.
+        due: groups whose wait has expired.
+        final: the groups of ``due`` that wait for a later message although the input is complete.
+        final_after: the last group that was checked for that; empty: all were.
         is_unfinished: whether there were such groups.
-        begun: how often turns without messages have begun, of those that begin now.
-        lines: the known groups of all these, as of now.
+        begun: for turns without messages that begin now: how often they have begun.
+        lines: the known groups of all these items, as of now.
         claims: outputs to be delivered.
         lost: turns whose leases could not be extended.
         depth: the number of unacknowledged messages in the queue.
-        is_unsent: whether there are outputs to be delivered that were not refused, if that was asked.
+        is_unsent: whether there are outputs to be delivered that were not refused, if the request asked for it.
         drained: the number of outputs of the outbox that were sent to the queue of the chain.
-        chained: the number of outputs that were sent to it, those of turns too.
+        chained: the number of all outputs that were sent to it, including those of turns.
     """
 
     now_ms: int
@@ -159,5 +159,5 @@ T_leased = TypeVar("T_leased", GroupTask, Sending)
 
 
 def ending(those: Iterable[T_leased], now_ms: int, lease_of: Callable[[T_leased], int]) -> list[T_leased]:
-    """Return what is leased for less than half of its lease."""
+    """Return the items of which less than half of the lease is left."""
     return [each for each in those if each.until_ms is not None and each.until_ms - now_ms < lease_of(each) // 2]

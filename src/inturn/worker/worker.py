@@ -1,8 +1,8 @@
-"""The worker: it runs messages of a durable queue through a pipeline, groups side by side, in order within each.
+"""The worker: it runs messages of a durable queue through a pipeline, groups in parallel, in order within each group.
 
-The worker's own thread makes all transactions, one after the other; see unit_of_work.py. A pool of threads runs turns,
-since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The result of a
-turn is kept together with the acknowledgement of its messages, or not at all.
+The worker's own thread executes all transactions, one after the other; see unit_of_work.py. A pool of threads runs
+turns, since handlers are plain functions that may take long; see group_task.py. The two exchange plain values. The
+result of a turn is stored together with the acknowledgement of its messages, or not at all.
 """
 
 import time
@@ -39,13 +39,14 @@ T = TypeVar("T")
 
 
 class Worker(BackgroundLoop):
-    """A worker in a thread of its own, for ``with``; see :func:`inturn.work` for the arguments.
+    """A worker in its own thread, for ``with``; see :func:`inturn.work` for the arguments.
 
     An error that ends it is logged; ``on_error`` is called with it in the worker's thread, and ``check()`` raises it.
 
     Attributes:
         counts: the counts of the messages that it processed.
-        is_final: whether the next :meth:`drain` also releases what waits for a later message, since none comes.
+        is_final: whether the input is complete, so that the next :meth:`drain` also releases messages that wait for a
+            later one.
     """
 
     _report: WorkerReport
@@ -62,7 +63,9 @@ class Worker(BackgroundLoop):
         on_error: OnError | None = None,
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
-            raise InputError(f"concurrency is {concurrency!r}; it is a number from 1 to {limits.RECEIVE_MESSAGES}")
+            raise InputError(
+                f"concurrency is {concurrency!r}; expected a whole number from 1 to {limits.RECEIVE_MESSAGES}"
+            )
         super().__init__("worker", queue.name, grace_s, on_error)
         pipeline.first_state()  # for its checks, before anything is written
         self.counts, self.is_final = Counts(), False
@@ -103,7 +106,7 @@ class Worker(BackgroundLoop):
             reach("handled")
         except Stopped:
             turn.is_given_up = True
-        except BaseException as error:  # noqa: BLE001 - it ends the worker, which tells it
+        except BaseException as error:  # noqa: BLE001 - it ends the worker, which reports it
             turn.error = error
         self._done.append(turn)
         if not self._news.is_set():
@@ -138,7 +141,7 @@ class Worker(BackgroundLoop):
                 self._rest()
 
     def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
-        """Run one transaction: keep finished turns and take new work."""
+        """Run one transaction: store finished turns and receive new work."""
         done, given_up = self._collect()
         sent = [self._sent.popleft() for _ in range(len(self._sent))]
         now_ms = self._queue.writer.clock()
@@ -192,7 +195,7 @@ class Worker(BackgroundLoop):
     def _without(
         self, done: list[GroupTask], why: LeaseLost | Overtaken | Unsent
     ) -> tuple[list[GroupTask], list[GroupTask]]:
-        """Return the turns that can be kept without those that cannot, and those that are to be given back."""
+        """Return the turns that can be stored, without those that cannot, and the turns that are to be nacked."""
         given_up: list[GroupTask] = []
         turns = [turn for turn in done if turn.group in why.groups] if isinstance(why, Overtaken) else why.turns
         if isinstance(why, LeaseLost):
@@ -218,9 +221,9 @@ class Worker(BackgroundLoop):
         return [turn for turn in done if turn not in turns], given_up
 
     def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
-        """Return the turns that are over: those to be kept, and those to be given back.
+        """Return the turns that have ended: those to be stored, and those to be nacked.
 
-        An error of a turn ends the worker once all other turns are kept.
+        An error of a turn ends the worker once all other turns are stored.
         """
         done, given_up = list[GroupTask](), list[GroupTask]()
         if self._stopping.is_set() or time.monotonic() >= self._unsent_until:
@@ -239,11 +242,11 @@ class Worker(BackgroundLoop):
         return done, given_up
 
     def _without_doubtful(self, done: list[GroupTask], given_up: list[GroupTask]) -> list[GroupTask]:
-        """Return the turns that can be kept of a handler which has not applied a message yet.
+        """Return the turns that can be stored of a handler which has not applied a message yet.
 
-        A result that is not (state, outputs) is the message's fault if the handler applies another one, and parks the
-        group then. Such turns wait for the others at hand, and for others to be received. If the handler applies none
-        of their messages, it is wrong for each, and that ends the worker.
+        If the handler applies another message, a result that is not (state, outputs) is the fault of its message, and
+        parks the group. Until then such turns wait for the other present turns, and for further ones. If the handler
+        applies none of their messages, it is wrong for each of them, and the worker ends with that error.
         """
         done, before, self._doubtful = [*self._doubtful, *done], len(self._doubtful), []
         if any(map(has_applied, (*done, *self._unsent))):
@@ -265,7 +268,7 @@ class Worker(BackgroundLoop):
         return kept
 
     def _wants(self, over: int, *, is_busy: bool) -> list[ReceiveRequest]:
-        """Return what to receive: a little for each free place or, with short turns, enough for some time ahead."""
+        """Return the receives to make: a few messages per free place or, with short turns, enough for some time."""
         if self._adopted or len(self._behind) > limits.RECEIVE_MESSAGES:
             return []
         if len(self._doubtful) >= limits.WORKER_DOUBTFUL:
@@ -322,20 +325,20 @@ class Worker(BackgroundLoop):
             self._sender.put(work)
 
     def _company(self, *over: Iterable[GroupTask | Sending]) -> Company:
-        """Return what runs or waits to run alone, without what is over or waits for something else."""
+        """Return the work that runs or waits to run alone, without work that has ended or waits for something else."""
         turns = self._turns.difference(*over, self._unsent, self._doubtful)
         return Company.of(turns, self._sendings.difference(*over))
 
     def _forget(self, turn: GroupTask) -> None:
-        """Drop a turn that is over, whatever its outcome."""
+        """Drop a turn that has ended, whatever its outcome."""
         self._turns.discard(turn)
         if turn.group is not None and self._busy.get(turn.group) is turn:
             del self._busy[turn.group]
 
     def _once_more(self, turn: GroupTask) -> None:
-        """Queue a turn's messages, which are still leased, for another turn, after another writer changed the group."""
+        """Queue a turn's messages, which are still leased, for another turn, after another worker changed the group."""
         self._forget(turn)
-        turn.result, turn.decisions = None, []  # decisions that were not taken are found again
+        turn.result, turn.decisions = None, []  # decisions that were not applied are found again
         if turn.group is None or not turn.deliveries:
             return
         behind = self._behind.get(turn.group)
@@ -347,7 +350,7 @@ class Worker(BackgroundLoop):
         self._turns.add(turn)
 
     def _rest(self) -> None:
-        """Wait until there is something to do."""
+        """Wait until there is work."""
         if self._was_full or self._news.is_set():
             return
         if self._turns or self._sendings or self._drains:

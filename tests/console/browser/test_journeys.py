@@ -171,7 +171,7 @@ def test_who_has_not_seen_that_another_message_fails_now_does_not_drop_it(bank: 
         expect(page.locator("#standing .line")).to_contain_text("revision 2")
         page.get_by_role("button", name="Drop", exact=True).click()
         expect(page.get_by_role("heading", name="The group has changed since this page was shown")).to_be_visible()
-        expect(page.get_by_role("alert")).to_contain_text("the group is at revision 2, which is not what was shown")
+        expect(page.get_by_role("alert")).to_contain_text("the group is at revision 2, which is not the state")
         page.get_by_role("link", name="the current status of acct-1600").click()
         expect(page.get_by_role("group", name="Content of revision 2")).to_be_visible()
         page.get_by_role("button", name="Drop", exact=True).click()

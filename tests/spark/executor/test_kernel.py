@@ -591,7 +591,7 @@ INVALID = {
     "no time": (Timestamp("time"), {"time": None}, "time is null"),
     "no id": (Arrival(), {"id": None}, "id is null"),
     "no arrival": (Gapless("revision"), {"arrival": None}, "arrival is null"),
-    "below the start": (Gapless("revision"), {"revision": 0}, "revision 0 is below start 1"),
+    "below the start": (Gapless("revision"), {"revision": 0}, "revision is 0, below the start 1"),
     "nothing at all": (Gapless("revision"), dict.fromkeys(GOOD), "account is null"),
 }
 

@@ -545,7 +545,7 @@ def test_a_reader_that_does_not_hold_what_the_checkpoint_needs(queue: Queue, at:
     ("kind", "options", "says"),
     [
         (stream, {"reader": ""}, "no reader for .*set one with"),
-        (stream, {"reader": "a\n"}, "is no name"),
+        (stream, {"reader": "a\n"}, "invalid name"),
         (stream, {"maxRowPerBatch": 5}, "did you mean 'maxRowsPerBatch'"),
         (stream, {"maxRowsPerBatch": 0}, "maxRowsPerBatch is '0'; expected a whole number of at least 1"),
         (stream, {"acknowledge": "yes"}, "acknowledge is 'yes'; expected 'true' or 'false'"),

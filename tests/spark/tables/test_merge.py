@@ -106,7 +106,7 @@ def test_the_command_says_what_it_keeps(tmp_path: Path) -> None:
     assert json.loads(run("--json")) == {"deleted": [], "younger": young.younger}
     assert run("--older-than", "0 seconds") == f"{there} files deleted\n"
     wrong = CliRunner().invoke(app, ["vacuum", str(bench.root), "--older-than", "soon"])
-    assert (wrong.exit_code, wrong.stderr.startswith("InputError: --older-than is 'soon'; write it as '10")) == (
+    assert (wrong.exit_code, wrong.stderr.startswith("InputError: --older-than is 'soon'; expected")) == (
         1,
         True,
     )

@@ -115,10 +115,10 @@ class Poorer:
 @pytest.mark.parametrize(
     ("state", "text"),
     [
-        (Poorer, r"state\.tags is gone; put it back"),
-        (Fraction, r"state\.balance was int and is float now"),
-        (Other, r"state\.tags\[\] was str and is int now"),
-        (dict, "state was a record of balance, tags and is dict now"),
+        (Poorer, r"state\.tags was removed; undo the change"),
+        (Fraction, r"state\.balance has changed from int to float"),
+        (Other, r"state\.tags\[\] has changed from str to int"),
+        (dict, "state has changed from a record of balance, tags to dict"),
     ],
 )
 def test_a_state_type_may_not_lose_what_is_stored(bench: Bench, state: Any, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The timeline of ``Arrival``, of which a store may keep a part of the memory in rows of their own."""
+"""The timeline of ``Arrival``; a store may keep a part of its memory in separate rows."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from inturn.core.pipeline.timeline import Key, Position, Remembered
 class ArrivalTimeline(KeyedTimeline):
     """A timeline of ``Arrival``; ``reached`` counts the arrivals.
 
-    Every id is remembered, since no position could refuse an old copy. A store may keep ids beside the timeline:
+    Every id is remembered, since no position could refuse an old copy. A store may keep ids outside the timeline:
     ``part`` hands them over, ``remind`` puts some back for one step.
     """
 

@@ -1,4 +1,4 @@
-"""The content of a message: what its digest is made of, and in which fields that of two differs."""
+"""The content of a message: the fields that its digest covers, and the fields in which two messages differ."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -21,17 +21,17 @@ from inturn.core.values.instant import instant_us
 _MARK: Final = 32
 """Number of hexadecimal digits of a subject's mark."""
 _OF_GROUP: Final = frozenset({DecisionAction.RESUME, DecisionAction.GIVE_UP})
-"""The actions about a group as a whole: they are about whatever keeps it."""
+"""The actions on a group as a whole, whether a failed message or a gap blocks it."""
 
 
 class AskedOfOne(TypedDict, total=False):
     """Options of a decision about one group.
 
-    With the last three it is void unless the group is where the person saw it: at the message at which its handler
-    failed, or at the first revision that is missing.
+    With any of the last three the decision is void unless the group is still where the operator saw it: at the message
+    on which its handler failed, or at the first missing revision.
 
     Attributes:
-        by: name of the person who decides.
+        by: name of the operator who decides.
         why: reason, in words.
         if_revision: revision of that message, or the missing one; of an order without revisions, the message's turn.
         if_epoch: its epoch.
@@ -46,12 +46,12 @@ class AskedOfOne(TypedDict, total=False):
 
 
 class Asked(AskedOfOne, total=False):
-    """Options of a decision about several groups; ``if_revision`` and its like are for one that is named.
+    """Options of a decision about several groups; ``if_revision``, ``if_epoch`` and ``if_digest`` need one named group.
 
     Attributes:
         group: shell pattern of groups, or several of which one must match.
         error: shell pattern of the last line of the group's error.
-        all: whether all groups are meant to which the action applies.
+        all: whether to select all groups to which the action applies.
     """
 
     group: str | Iterable[str] | None
@@ -60,14 +60,14 @@ class Asked(AskedOfOne, total=False):
 
 
 class Subject(NamedTuple):
-    """The subject of a decision about a group: the message or the gap that keeps it, or the group as a whole.
+    """The subject of a decision about a group: the message or the gap that blocks it, or the group as a whole.
 
     Attributes:
         group: name of the group.
         words: where the group is, in words.
         turn: turn of the message, or the first missing revision.
         epoch: its epoch.
-        head: the message; None: it is not one.
+        head: the message; None: the subject is not a message.
     """
 
     group: str
@@ -78,14 +78,14 @@ class Subject(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A text that changes as soon as another message, another content of it, or another gap keeps the group."""
+        """A text that changes as soon as another message, other content of it, or another gap blocks the group."""
         head = None if self.head is None else (self.head.digest, self.head.content)
         where = self.words if self.turn is None else (self.turn, self.epoch)
         return hashlib.sha256(repr((self.group, where, head)).encode()).hexdigest()[:_MARK]
 
 
 class Seen(NamedTuple):
-    """The place at which a person saw a group; None: any.
+    """The place at which an operator saw a group; None: any.
 
     Attributes:
         revision: see :class:`AskedOfOne`.
@@ -113,11 +113,11 @@ class Seen(NamedTuple):
         """
         for name, kind in (("if_revision", int), ("if_epoch", int), ("if_digest", str)):
             if not isinstance(value := asked.get(name), kind | None):
-                raise InputError(f"{name} is {value!r}; expected {'a whole number' if kind is int else 'a text'}")
+                raise InputError(f"{name} is {value!r}; expected {'a whole number' if kind is int else 'a string'}")
         return cls(asked.get("if_revision"), asked.get("if_epoch"), asked.get("if_digest"))
 
     def check(self, subject: Subject) -> None:
-        """Check that a group with this subject has not moved.
+        """Check that a group with this subject has not changed.
 
         Raises:
             GroupMoved: if it has.
@@ -131,7 +131,7 @@ class Seen(NamedTuple):
             if wanted not in (None, found):
                 raise GroupMoved(overtaken(f"{subject.words}, not at {what} {wanted}"))
         if self.mark not in (None, subject.mark):
-            raise GroupMoved(overtaken(f"{subject.words}, which is not what was shown"))
+            raise GroupMoved(overtaken(f"{subject.words}, which is not the state that was shown"))
 
 
 class Decider(Inspector):
@@ -147,7 +147,7 @@ class Decider(Inspector):
 
     @abstractmethod
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
-        """Return, for each of the named decisions that is taken, why it is void; an empty text: it was carried out."""
+        """Return why each applied decision of these names is void; an empty text: it was carried out."""
 
     @abstractmethod
     def groups_of(self, names: Sequence[str]) -> dict[str, str]:
@@ -160,7 +160,7 @@ class Decider(Inspector):
 
     @abstractmethod
     def is_followed(self) -> bool:
-        """Return whether a process that applies decisions by itself may be running."""
+        """Return whether a process that applies decisions automatically may be running."""
 
     def draft(
         self,
@@ -176,7 +176,7 @@ class Decider(Inspector):
             action: kind of decision.
             names: the groups; without any, ``asked`` selects them.
             content: for ``replace``, the new content.
-            seen: where the person saw each group; one that has moved since is left out.
+            seen: where the operator saw each group; a group that has changed since is left out.
             asked: see :class:`Asked`.
 
         Raises:
@@ -186,7 +186,7 @@ class Decider(Inspector):
         selection = Selection(names, patterns(asked.get("group")), asked.get("error"), asked.get("all", False))
         place = Seen.of(asked)
         if len(names) != 1 and place != Seen():
-            raise InputError("if_revision and its like say where one group is; name that group alone")
+            raise InputError("if_revision, if_epoch and if_digest apply to one group; pass the name of that group only")
         groups, void = self._selected(action, selection)
         batch, at_us = uuid.uuid4().hex, _now_us()
         decisions: list[Decision] = []
@@ -233,13 +233,13 @@ class Decider(Inspector):
         return [known[name] for name in names if name in known], unknown
 
     def record(self, draft: DecisionDraft) -> DecisionReport:
-        """Append the decisions of a draft, and report what became of them so far."""
+        """Append the decisions of a draft, and report their results so far."""
         names = self.append(draft.decisions) if draft.decisions else []
         pending = {each.group: name for each, name in zip(draft.decisions, names, strict=True)}
         return DecisionReport(draft.action, [], dict(draft.void), pending)
 
     def updated(self, report: DecisionReport) -> DecisionReport:
-        """Return a report with what has become of its decisions by now."""
+        """Return a report with the current results of its decisions."""
         return report.updated(self.verdicts(list(report.pending.values()))) if report.pending else report
 
     def decide(self, decision: Decision) -> str:
@@ -263,21 +263,21 @@ class Decider(Inspector):
         new: dict[str, Any] | None = None,
         seen: Seen = Seen(),  # noqa: B008 - it does not change
     ) -> Decision:
-        """Return a decision about a group in its present state; it is void if events overtake it.
+        """Return a decision about a group in its present state; it is void if the group changes first.
 
         Args:
             action: kind of decision.
             name: text form of the group.
-            by: name of the person who decides.
+            by: name of the operator who decides.
             why: reason, in words.
             revision: revision of the message; default is the first that the group holds.
             message_id: id of the message, where the order has no revisions.
-            new: for ``replace``, the new content; omitted fields stay as they are.
-            seen: where the person saw the group.
+            new: for ``replace``, the new content; omitted fields are not changed.
+            seen: where the operator saw the group.
 
         Raises:
             InputError: if the group is not known, holds no such message, or has no gap to skip.
-            GroupMoved: if the group is not where the person saw it.
+            GroupMoved: if the group is not where the operator saw it.
         """
         group, held = self.group(name), self.held(name)
         seen.check(self.subject(group, held))
@@ -285,7 +285,7 @@ class Decider(Inspector):
         return Decision(id=uuid.uuid4().hex, action=action, group=name, by=by, at_us=_now_us(), why=why, **about)
 
     def subject(self, group: GroupStatus, held: list[HeldStatus]) -> Subject:
-        """Return what keeps a group: the message at which its handler failed, or its gap; else the group as a whole."""
+        """Return what blocks a group: the message on which its handler failed, or its gap; else the whole group."""
         if group.status == Status.FAILED and held:
             head = held[0]
             return Subject(group.group, f"the group is at {self.place(head)}", head.turn, head.epoch, head)
@@ -306,7 +306,7 @@ class Decider(Inspector):
 
         Raises:
             InputError: if the group holds no such message, or has no gap to skip.
-            GroupMoved: if the group moved while it was read.
+            GroupMoved: if the group changed while it was read.
         """
         if action is DecisionAction.UPGRADE:
             return {}
@@ -315,17 +315,17 @@ class Decider(Inspector):
             helps = "" if self.order.grade.has_gaps else f": {no_gap(self.order.grade)}"
             raise InputError(f"group {group.group!r} has no gap; it is {group.status}{helps}")
         if gap is not None and (action is DecisionAction.SKIP or (action in _OF_GROUP and not is_failed)):
-            # Older versions, which do not look at the gap, are told what is held behind it.
+            # Older versions, which do not read the gap, need the digest of the first message held after it.
             return {"epoch": group.epoch or 0, "turn": gap[0], "last": gap[1], "digest": held[0].digest}
         if action is DecisionAction.GIVE_UP and not is_failed:
             if group.status == Status.GAP or (group.status == Status.WAITING and self.order.grade.has_gaps):
-                raise GroupMoved(f"group {group.group!r} went on while it was read; decide again")
+                raise GroupMoved(f"group {group.group!r} changed while it was read; decide again")
             return {}
         for each in held:
             if revision in (None, each.turn) and message_id in (None, each.id):
                 break
         else:
-            msg = f"group {group.group!r} holds no such message; it holds "
+            msg = f"group {group.group!r} does not hold this message; held messages: "
             raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
         about: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
         if action is DecisionAction.RESUME:
@@ -335,25 +335,25 @@ class Decider(Inspector):
 
 
 class GroupDecisions:
-    """The decisions of people about the groups of a pipeline.
+    """The decisions of operators about the groups of a pipeline.
 
-    Groups are named, or selected by patterns: then the action is for the groups to which it applies, see
-    :data:`inturn.core.pipeline.selection.SELECTED`. A decision is applied later, by the process that runs the pipeline,
-    and is void if events overtake it, which leaves the others as they are.
+    Groups are named, or selected by patterns. Patterns select only groups to which the action applies, see
+    :data:`inturn.core.pipeline.selection.SELECTED`. A decision is applied later, by the process that runs the pipeline.
+    It is void if its group has changed by then; the other decisions are not affected.
     """
 
     def __init__(self, decider: Decider) -> None:
         self.inspector = decider
 
     def resume(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Let groups try their first message again, or wait for a gap once more.
+        """Let groups try their first message again, or wait for a gap again.
 
         Args:
             names: the groups; without any, the options select them.
             asked: see :class:`Asked`.
 
         Returns:
-            What became of it so far; :meth:`updated` brings it up to date.
+            The results so far; :meth:`updated` returns the current ones.
 
         Raises:
             InputError: if nothing selects a group, or ``by`` is missing.
@@ -361,38 +361,38 @@ class GroupDecisions:
         return self.inspector.record(self.inspector.draft(DecisionAction.RESUME, *names, **asked))
 
     def drop(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Reject the message on which each group is parked, and go on behind it; see :meth:`resume`."""
+        """Reject the message on which each group is parked, and continue after it; see :meth:`resume`."""
         return self.inspector.record(self.inspector.draft(DecisionAction.DROP, *names, **asked))
 
     def skip(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Go past the missing revisions in front of what each group holds; see :meth:`resume`."""
+        """Skip the missing revisions before the held messages of each group; see :meth:`resume`."""
         return self.inspector.record(self.inspector.draft(DecisionAction.SKIP, *names, **asked))
 
     def give_up(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Reject what each group holds and all that comes later; see :meth:`resume`."""
+        """Reject the held messages of each group and all later ones; see :meth:`resume`."""
         return self.inspector.record(self.inspector.draft(DecisionAction.GIVE_UP, *names, **asked))
 
     def upgrade(self, *names: str, **asked: Unpack[Asked]) -> DecisionReport:
-        """Bring states to the version of the pipeline; void where ``upgrade=`` fails. See :meth:`resume`."""
+        """Upgrade states to the version of the pipeline; void where ``upgrade=`` fails. See :meth:`resume`."""
         return self.inspector.record(self.inspector.draft(DecisionAction.UPGRADE, *names, **asked))
 
     def replace(self, name: str, *, content: dict[str, Any], **asked: Unpack[AskedOfOne]) -> DecisionReport:
-        """Give the first held message of a group other content; fields that ``content`` omits stay as they are."""
+        """Replace the content of the first held message of a group; fields that ``content`` omits are not changed."""
         return self.inspector.record(self.inspector.draft(DecisionAction.REPLACE, name, content=content, **asked))
 
     def updated(self, report: DecisionReport) -> DecisionReport:
-        """Return a report with what has become of its decisions by now."""
+        """Return a report with the current results of its decisions."""
         return self.inspector.updated(report)
 
 
 def _author(asked: AskedOfOne) -> str:
-    """Return the name of the person who decides.
+    """Return the name of the operator who decides.
 
     Raises:
-        InputError: if it is missing or no text.
+        InputError: if it is missing or not a text.
     """
     if asked.get("by") is None:
-        raise InputError('by is missing; name the person who decides, such as by="alice"')
+        raise InputError('by is missing; pass the name of the person who decides, such as by="alice"')
     return checked_text("by", asked["by"])
 
 

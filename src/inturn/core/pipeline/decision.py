@@ -1,8 +1,8 @@
-"""Decisions of people about a waiting or parked group, and their effect on the group.
+"""Decisions of operators about a waiting or parked group, and their effect on the group.
 
-A person decides from an earlier view of the group; the decision is applied later, at the beginning of a step. So it
-names its subject, the message or the gap that the person saw, and is void if events have overtaken it. The module is
-separate from the timeline because messages never need it.
+An operator decides from an earlier view of the group; the decision is applied later, at the beginning of a step. So it
+names its subject, the message or the gap that the operator saw, and is void if the group has changed since. The module
+is separate from the timeline because messages never need it.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ Remake: TypeAlias = Callable[[TimelineEntry, dict[str, Any]], TimelineEntry]
 """A function that gives an entry new content (``message`` and ``ref``); raises InputError if the content does not
 fit."""
 HeldContent: TypeAlias = Callable[[TimelineEntry], Mapping[str, Any] | None]
-"""A function that returns the content of a held message as a person is shown it; None: nobody has replaced it."""
+"""A function that returns the replaced content of a held message, as operators see it; None: it was not replaced."""
 
 _SHORT: Final = 80
-"""Number of characters of a value that is not replaced by its digest, which has 73 as JSON."""
+"""Maximum number of characters of a value that is not replaced by its digest, which has 73 as JSON."""
 
 
 class DecisionAction(StrEnum):
@@ -37,10 +37,10 @@ class DecisionAction(StrEnum):
 
     REPLACE = "replace"  # give a held message new content
     DROP = "drop"  # reject a held message
-    SKIP = "skip"  # go past a gap
-    RESUME = "resume"  # let a parked group go on
-    GIVE_UP = "give-up"  # reject the group's held messages, and all that come later
-    UPGRADE = "upgrade"  # bring the group's state to the version of the pipeline
+    SKIP = "skip"  # skip a gap
+    RESUME = "resume"  # let a parked group continue
+    GIVE_UP = "give-up"  # reject the group's held messages, and all later ones
+    UPGRADE = "upgrade"  # upgrade the group's state to the version of the pipeline
 
     @classmethod
     def of(cls, name: str) -> "DecisionAction":
@@ -56,25 +56,25 @@ class DecisionAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One decision, in plain JSON values: it is stored as JSON and kept for ever.
+    """One decision, in plain JSON values: it is stored as JSON and kept forever.
 
     Attributes:
         id: unique id; decisions are applied in the order of (at_us, id).
         group: text form of the group.
-        by: name of the person who decided.
+        by: name of the operator who decided.
         at_us: time of the decision, in microseconds since 1970.
         why: reason, in words.
-        epoch: epoch of the message or gap in question, as the person saw it.
+        epoch: epoch of the message or gap in question, as the operator saw it.
         turn: the held message's turn; of a gap, the first missing revision.
         last: the last missing revision of a gap; None: the subject is a message.
         message_id: the held message's deduplication id.
         digest: the hexadecimal digest of the group's first held message, or of the one in question. Without it and
             ``last`` a ``give-up`` is never void.
-        old: the content of that message, of which a replacement changes neither place nor digest.
-        new: replace: the new content; fields that it leaves out stay as they are.
+        old: the content of that message; a replacement keeps its place and digest.
+        new: for ``replace``: the new content; fields that it omits are not changed.
 
     Raises:
-        InputError: if there is no such action, or if UTF-8 cannot hold a text of the new content.
+        InputError: if there is no such action, or if UTF-8 cannot encode a text of the new content.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Decision:
         for name in ("by", "why"):
             object.__setattr__(self, name, note(name, getattr(self, name)))
         if (path := unholdable(self.new)) is not None:
-            msg = f"the new content has half a surrogate pair in {path}, which no UTF-8 can hold; mend the text"
+            msg = f"the new content has an unpaired surrogate in {path}, which UTF-8 cannot encode; fix the text"
             raise InputError(msg)
 
 
@@ -111,16 +111,16 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
 
     Args:
         group: the group.
-        decision: decision of a person.
+        decision: decision of an operator.
         remake: returns a held message with new content; only the ``message`` and ``ref`` of its result count. Turn, id
-            and digest stay, so that a copy of the old content is a duplicate and no conflict.
+            and digest are kept, so that a copy of the old content is a duplicate and not a conflict.
         held_content: returns the content of a held message.
 
     Returns:
         None if the decision was carried out, else the reason why it is void; nothing has changed then. If the head
-            fails again it is parked again, and the decision still counts as carried out.
+            fails again the group is parked again, and the decision still counts as carried out.
     """
-    if decision.action is DecisionAction.UPGRADE:  # which reading the state has done, or could not
+    if decision.action is DecisionAction.UPGRADE:  # reading the state has upgraded it, or has failed
         return storable(last_line(group.fold.refused)) or None
     if group.timeline.parked is Status.GIVEN_UP:
         return overtaken("the group was given up")
@@ -132,19 +132,19 @@ def decide(group: Group, decision: Decision, remake: Remake, held_content: HeldC
 
 
 def no_gap(grade: type["Order"]) -> str:
-    """Return why there is no gap to skip, where the order cannot tell one, and what helps instead."""
-    why = f"{grade.__name__} cannot tell a gap, so there is none to skip"
+    """Return why an order that does not detect gaps has none to skip, and what helps instead."""
+    why = f"{grade.__name__} does not detect gaps, so there is none to skip"
     if not grade.has_times:
         return why
     return (
-        f"{why}: the group waits for its next message, since what it holds lies within the lateness; "
-        f"{grade.__name__}(…, idle='lateness') releases it after that time, and --final at the end of the messages"
+        f"{why}: the group waits for its next message, since its held messages are within the lateness; "
+        f"{grade.__name__}(…, idle='lateness') releases them after that time, and --final at the end of the messages"
     )
 
 
 def overtaken(by: str) -> str:
-    """Return the reason why a decision is void whose subject has moved."""
-    return f"events have overtaken it: {by}"
+    """Return the reason why a decision whose subject has changed is void."""
+    return f"the group has changed in the meantime: {by}"
 
 
 def _resume(group: Group, decision: Decision) -> str | None:
@@ -166,12 +166,12 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
     if isinstance(entry, str):
         return entry
     if new is None:
-        return "it does not say the new content"
+        return "the decision has no new content"
     for name in group.pipeline.placing_fields:
         was, would_be = value_at(old, name), value_at(new, name)
         if parts(name)[0] in new and would_be != was:
-            changed = f"{name} was {was!r} and would be {would_be!r}"
-            return storable(f"{changed}: what places a message cannot be replaced")
+            changed = f"{name} would change from {was!r} to {would_be!r}"
+            return storable(f"{changed}: fields that place a message cannot be replaced")
     try:
         made = remake(entry, _edited(old, new))
     except InputError as error:
@@ -186,7 +186,7 @@ def _replace(group: Group, decision: Decision, remake: Remake) -> str | None:
 
 
 def _edited(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that the person has changed; the others stay, also those that JSON or the type cannot hold."""
+    """Return the fields that the operator has changed; the others stay, even if JSON or the type cannot hold them."""
     return {name: value for name, value in new.items() if name not in old or not _is_same(value, old[name])}
 
 
@@ -197,9 +197,9 @@ def _drop(group: Group, decision: Decision) -> str | None:
         return entry
     resumes = _fails(line, entry)
     if line.order.has_gaps and not resumes:
-        return "where revisions have no holes, only the message at which a failed group stands can be dropped"
+        return "in a gapless order only the message on which the group's handler failed can be dropped"
     if entry.epoch != (line.epoch or 0):
-        return f"the message is of epoch {entry.epoch}, which has not begun"
+        return f"the message belongs to epoch {entry.epoch}, which has not begun"
     line.drop(entry)
     group.journal.reject(group.name, entry, "dropped", _words("dropped", decision))
     if resumes:
@@ -233,9 +233,9 @@ def _give_up(group: Group, decision: Decision) -> str | None:
 
 
 def _changed(line: Timeline, decision: Decision, held_content: HeldContent) -> str | None:
-    """Return why the message of a decision is not what the person saw: another decision has replaced its content."""
+    """Return why the message of a decision is not as the operator saw it: another decision has replaced its content."""
     entry = None if decision.old is None or decision.last is not None else _named(line, decision)
-    if entry is None or isinstance(entry, str):  # of what is not held the rules say so
+    if entry is None or isinstance(entry, str):  # the rule of the action reports a message that is not held
         return None
     content = held_content(entry)
     if content is None:
@@ -244,10 +244,10 @@ def _changed(line: Timeline, decision: Decision, held_content: HeldContent) -> s
         now, seen = shortened(content), shortened(decision.old or {})
     except InputError:  # a message of a type that has no canonical form
         return None
-    # A column that has come since is null, and one that is gone nobody has replaced.
+    # A column added since then is null, and the content of a removed one was not replaced.
     if all(_is_same(value, seen.get(name)) for name, value in now.items()):
         return None
-    return overtaken("the message has other content now")
+    return overtaken("the content of the message was replaced")
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -255,7 +255,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def shortened(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return content for a comparison: in JSON values, long ones as digests. What is short already stays as it is.
+    """Return content for a comparison: in JSON values, with a digest in place of each long one.
 
     Raises:
         InputError: if a value has no canonical form.
@@ -277,7 +277,7 @@ def _number(text: str) -> int | float:
 
 
 def _moved(line: Timeline, decision: Decision) -> str | None:
-    """Return why a group no longer is where the person saw it; None: it is, or the decision does not say where."""
+    """Return why a group is no longer where the operator saw it; None: it is, or the decision does not name a place."""
     if decision.last is not None:
         gap = None if line.parked is Status.FAILED else _gap(line)
         if gap is None:
@@ -286,7 +286,7 @@ def _moved(line: Timeline, decision: Decision) -> str | None:
         return None if (decision.epoch, decision.turn) == (line.epoch or 0, gap[0]) else overtaken(_missing(line, gap))
     if decision.digest is None:
         return None
-    # Decisions of older versions name the first message that is held behind a gap, before which others may have come.
+    # Decisions of older versions name the first message held after a gap; others may have arrived before it since.
     held = line.held.values() if line.parked is Status.GAP else [line.head()] if line.held else []
     if any(decision.digest == each.digest.hex() for each in held):
         return None
@@ -294,7 +294,7 @@ def _moved(line: Timeline, decision: Decision) -> str | None:
 
 
 def _gap(line: Timeline) -> tuple[int, int] | None:
-    """Return the first and the last revision that are missing in front of what the group holds."""
+    """Return the first and the last revision that are missing before the held messages of a group."""
     gaps = line.gaps()
     return gaps[0][:2] if gaps else None
 
@@ -325,7 +325,7 @@ def _named(line: Timeline, decision: Decision) -> TimelineEntry | str:
     found = [entry for entry in there if decision.digest in (None, entry.digest.hex())]
     if not found:
         return overtaken("another message is held in its place")
-    return found[0] if len(found) == 1 else f"it does not say which of {len(found)} held messages it is about"
+    return found[0] if len(found) == 1 else f"the decision does not say which of {len(found)} held messages is meant"
 
 
 def _fails(line: Timeline, entry: TimelineEntry) -> bool:

@@ -35,7 +35,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
     A field is named by its path, see :mod:`inturn.core.values.path`: ``after.version`` is a field within another.
 
     Attributes:
-        name: name of the pipeline in stores and effect ids; keep it when the code moves.
+        name: name of the pipeline in stores and effect ids; do not change it when the code moves.
         group: field with the group: text, an integer or a date.
         order: grade of order of the data.
         handler: ``handler(state, message)`` returns ``(state, outputs)``. Pure: no clock, no I/O, no randomness.
@@ -44,15 +44,15 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         id: field with the deduplication id; needed by ``Timestamp`` and ``Arrival``.
         arrival: field with the order of arrival; not part of the content.
         ignore: further fields that are not part of the content, such as a time of receipt.
-        on_gap: policy for a gap; for ``Gapless`` only, where None means wait for ever.
+        on_gap: policy for a gap; for ``Gapless`` only, where None means wait forever.
         retry: policy for a handler that raises ``Retryable``.
-        on_invalid: ``reject`` counts and keeps a message without a group or a place; ``fail`` stops the run.
-        version: version of the state type; raise it with every change beyond new fields that have defaults.
-        upgrade: ``upgrade(state, version)`` makes a state from one that an older version kept; it gets that state as
-            JSON values (a record as a dict), and that version.
+        on_invalid: ``reject`` counts and stores a message without a group or a place; ``fail`` stops the run.
+        version: version of the state type; raise it with every change except new fields that have defaults.
+        upgrade: ``upgrade(state, version)`` returns a state made from one of an older version; its arguments are that
+            state as JSON values (a record as a dict), and that version.
 
     Raises:
-        PipelineError: if the definition contradicts itself, or asks for something that its grade of order cannot carry.
+        PipelineError: if the definition contradicts itself, or needs something that its grade of order does not offer.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
     order: Order
     handler: Callable[[StateT, MessageT], tuple[StateT, list[OutputT] | tuple[OutputT, ...]]]
     message: type[MessageT] | None = None
-    state: Callable[[], StateT] = dict  # type: ignore[assignment] # without it the handler says the type, a dict
+    state: Callable[[], StateT] = dict  # type: ignore[assignment] # without it the handler determines the type, a dict
     id: str | None = None
     arrival: str | None = None
     ignore: tuple[str, ...] | list[str] = ()
@@ -97,12 +97,12 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         """Apply messages to the pure timeline, without Spark: for unit tests, and as the oracle of every runner.
 
         Args:
-            messages: instances of ``message``, or dicts of its fields. They are taken in the order of the ``arrival``
-                field, or, where the messages have none, of the list; a pipeline without ``arrival`` takes each step in
+            messages: instances of ``message``, or dicts of its fields. They are applied in the order of the ``arrival``
+                field or, if the messages have none, of the list; a pipeline without ``arrival`` applies each step in
                 its own order, as the batch does.
             now: time of the step, by which waits are measured; default 1970.
             final: for ``Timestamp``: the input is complete, so nothing waits.
-            after: result of the previous step, from which this one goes on.
+            after: result of the previous step, which this one continues.
             decisions: decisions about groups that wait or are parked; applied before the messages, in the order of
                 (at_us, id).
 
@@ -113,7 +113,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
             InputError: if a message lacks a field.
             HandlerError: if the handler returned something that is not (state, outputs), and has not applied a
                 message yet. Later on such a result parks the group.
-            GapError: if a gap outlived its wait under ``then="fail"``.
+            GapError: if the wait for a gap has expired under ``then="fail"``.
         """
         from inturn.core.pipeline.replay import replay
 
@@ -124,7 +124,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         """The normal form of the states; each state is converted to it after every message.
 
         Raises:
-            StateError: if the state type can hold no values that come back unchanged.
+            StateError: if values of the state type would not be read back unchanged.
         """
         return Normal(self.state)
 
@@ -137,7 +137,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     @cached_property
     def make_first(self) -> Callable[[], StateT]:
-        """The function that makes a first state; the state type itself, if its instances are in their normal form."""
+        """The function that creates a first state; the state type itself, if its instances are in their normal form."""
         self.first_state()  # for its checks
         return self.state if isinstance(self.state, type) and self.normal.is_normal(self.state()) else self.first_state
 
@@ -169,17 +169,17 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         try:
             normal: StateT = self.normal(made)
         except ValueRefused as error:
-            raise StateError(f"the first state of pipeline {self.name!r} cannot be kept: {error}") from error
+            raise StateError(f"the first state of pipeline {self.name!r} cannot be stored: {error}") from error
         return normal
 
     @property
     def gap_policy(self) -> Wait:
-        """The policy for a gap; wait for ever if the pipeline names none."""
+        """The policy for a gap; wait forever if the pipeline names none."""
         return self.on_gap or Wait()
 
     @cached_property
     def wait_us(self) -> int | None:
-        """The longest wait for a gap, or for the next message of an idle group, in microseconds; None for ever."""
+        """The longest wait for a gap, or for the next message of an idle group, in microseconds; None: forever."""
         return self.gap_policy.timeout_us if self.order.has_gaps else self.order.idle_us
 
     @cached_property
@@ -189,7 +189,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     @cached_property
     def turn(self) -> str | None:
-        """The field with a message's place in its group's order; None for ``Arrival``, and where several have it."""
+        """The field with a message's place in its group's order; None for ``Arrival``, and for several fields."""
         return self.order.column
 
     @cached_property
@@ -199,7 +199,7 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     @cached_property
     def time(self) -> str | None:
-        """The field with the time, if the order goes by it."""
+        """The field with the time, if the order uses it."""
         return self.turn if self.order.has_times else None
 
     @cached_property
@@ -210,9 +210,9 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
 
     @cached_property
     def placing_fields(self) -> tuple[str, ...]:
-        """The fields that say where a message belongs and what its name is: the key fields, and those that may be null.
+        """The fields that determine a message's place and identity: the key fields, and those that may be null.
 
-        A message that is replaced keeps them.
+        A replaced message keeps them.
         """
         return tuple(dict.fromkeys(name for name in (*self.key_fields, *self.order.fields, self.id) if name))
 
@@ -292,20 +292,20 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
         self.order.check()
         kind = type(self.order).__name__
         if self.on_gap is not None and not self.order.has_gaps:
-            msg = f"on_gap={self.on_gap} needs an order in which gaps can be seen; {kind} cannot tell a gap: "
+            msg = f"on_gap={self.on_gap} needs an order that detects gaps; {kind} does not detect them: "
             raise PipelineError(msg + "leave on_gap out, or use Gapless if revisions have no holes")
         if self.id is not None and self.order.fields:
             msg = f"Pipeline(id={self.id!r}): with {kind} the position is a message's id; leave id out"
             raise PipelineError(msg)
         if self.id is None and not self.order.has_revisions and not self.order.fields:
-            msg = f"{kind} has no identity of its own: name the field that tells duplicates, Pipeline(id=…)"
+            msg = f"{kind} does not identify messages; name the field that identifies duplicates, Pipeline(id=…)"
             raise PipelineError(msg)
         outside = [path.parts(name) for name in (*([self.arrival] if self.arrival else []), *self.ignore)]
         content = [
             name for name in self.placing_fields if any(path.parts(name)[: len(each)] == each for each in outside)
         ]
         if content:
-            msg = f"{content[0]!r} says where a message belongs, so it cannot be named in arrival= or ignore="
+            msg = f"the field {content[0]!r} places messages, so it cannot be named in arrival= or ignore="
             raise PipelineError(msg)
 
     def _check_fields(self) -> None:

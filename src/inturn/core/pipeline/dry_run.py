@@ -14,17 +14,17 @@ from inturn.core.words import counted
 
 @dataclass(frozen=True)
 class DryRun:
-    """The effect that a decision would have on a group, if it were taken now.
+    """The effect that a decision would have on a group, if it were applied now.
 
-    Earlier decisions about the group that are not taken yet come first. Messages that the pipeline has not received yet
-    do not count.
+    Earlier decisions about the group that are not applied yet come first. Messages that the pipeline has not received
+    yet do not count.
 
     Attributes:
         group: its text form.
         void: why the decision would change nothing; None if it would be carried out.
         before: the group as it is; None if it does not exist.
         after: the group as it would be; None if it does not exist.
-        outputs: the outputs that would be made, as JSON values, in order.
+        outputs: the outputs that would be emitted, as JSON values, in order.
         rejected: the number of messages that would be rejected, by reason.
     """
 
@@ -59,12 +59,12 @@ class DryRun:
         """Return the result in plain words."""
         name, after = f"Group {shown(self.group)}", self.after
         if self.void is not None or after is None:
-            return f"{name}: void, {shown(self.void or 'there is no such group')}."
+            return f"{name}: void, {shown(self.void or 'the group does not exist')}."
         status = f"parked ({after.status})" if after.status in PARKED else after.status
         said = [f"{name} would be {status}: {_changed(self.before, after)}"]
         if after.status in PARKED:
             said.append(f"    {visible(last_line(after.error))}")
-        more = [f"{counted(len(self.outputs), 'output')} made"] if self.outputs else []
+        more = [f"{counted(len(self.outputs), 'output')} emitted"] if self.outputs else []
         more += [f"{counted(count, 'message')} rejected as {reason}" for reason, count in self.rejected.items()]
         more += [f"{counted(after.held, 'message')} held"] if after.held else []
         said += [f"    {', '.join(more)}"] if more else []
@@ -76,9 +76,9 @@ class DryRunSummary:
     """The number of groups by outcome, and some of each in full.
 
     Attributes:
-        most: the number of groups of each outcome that are kept.
+        most: maximum number of groups of each outcome in the sample.
         outcomes: number of groups by outcome.
-        sample: those kept.
+        sample: the results of these groups.
     """
 
     most: int
@@ -95,8 +95,8 @@ class DryRunSummary:
 
 def _changed(before: GroupStatus | None, after: GroupStatus) -> str:
     if before is not None and before.state == after.state:
-        return f"its state would stay {_json(after.state)}"
-    return f"its state would become {_json(after.state)}, from {_json(before and before.state)}"
+        return f"its state would not change: {_json(after.state)}"
+    return f"its state would change from {_json(before and before.state)} to {_json(after.state)}"
 
 
 def _json(value: Any) -> str:

@@ -3,9 +3,9 @@
 ``Fold`` runs the handler and undoes changes of a failed call to the state. ``Group`` lets the timeline decide and the
 fold apply. The pure replay and the Spark kernel are both built on these, so they cannot disagree.
 
-Whatever a handler does with a message parks the group: an exception of any kind but Ctrl-C, and a result that is not
-(state, outputs). Of such a result the journal also keeps what is wrong with it: if the handler has never applied a
-message, it is wrong for all of them, and the engine raises that instead of parking group after group.
+Two failures of a handler park the group: an exception of any kind except Ctrl-C, and a result that is not (state,
+outputs). The journal also records the fault of such a result: if the handler has never applied a message, it is wrong
+for all of them, and the engine raises that error instead of parking group after group.
 """
 
 import copy
@@ -38,8 +38,8 @@ class Fold:
             place before it raised; the state is then rebuilt from there. With an
             :class:`~inturn.core.pipeline.versions.OldState` every message fails.
         sleep: waits for a number of seconds before another attempt; None (in a replay) does not wait.
-        keep: makes the kept form of a message's outputs: a copy or an encoding, since outputs may share parts with a
-            state that changes later.
+        keep: returns the stored form of a message's outputs: a copy or an encoding, since outputs may share parts with
+            a state that changes later.
 
     Attributes:
         state: the state after the last message that was applied.
@@ -91,10 +91,10 @@ class Fold:
 
         Returns:
             (index, outputs) for each message that had outputs, and the number of applied messages. If that is fewer
-                than were given, the next one failed, ``error`` says why, and the state is as it was before it.
+                than were passed, the next one failed, ``error`` contains the reason, and the state is as before it.
 
         Raises:
-            HandlerError: if the handler is not pure, so that the state before the failure cannot be made again.
+            HandlerError: if the handler is not pure, so that the state before the failure cannot be rebuilt.
         """
         emitted: list[Emitted] = []
         start = 0
@@ -175,27 +175,27 @@ class Fold:
             raise self._misfit(message, TypeError(f"the outputs are {described(outputs)}"))
         if not isinstance(state, self._state_type):
             msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {described(state)}; "
-            self.wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, like the first state")
+            self.wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, the type of the first state")
             raise self.wrong
         return self._normal(state)
 
     def _cause_of(self, error: BaseException, message: Any) -> BaseException:
-        """Return why a message failed: the handler's exception, or what is wrong with its call or its result."""
+        """Return why a message failed: the handler's exception, or the fault of its call or its result."""
         if error is self.wrong:
-            return error.with_traceback(None)  # of which only our own frames could be told
+            return error.with_traceback(None)  # it would show only frames of inturn
         self.wrong = None
         if error.__traceback__ is None or error.__traceback__.tb_next is None:  # no frame of the handler
             return self._misfit(message, error)
         return error
 
     def _misfit(self, message: Any, error: BaseException) -> HandlerError:
-        """Return what the handler did wrong; call it once more to see its result, which the hot loop does not keep."""
+        """Return the handler's fault; call it again to see its result, which the hot loop does not keep."""
         why = text_of(error)
         try:
             why = wrong_result(self._handler(self._restore(), message), self.pipeline.state) or why
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001, S110 - if this call raises too, the first error is told
+        except BaseException:  # noqa: BLE001, S110 - if this call raises too, the first error is reported
             pass
         msg = f"the handler of pipeline {self.pipeline.name!r} must take (state, message) and return "
         self.wrong = HandlerError(f"{msg}(state, [output, …]): {why}")
@@ -222,8 +222,8 @@ class Fold:
             except BaseException as error:
                 pause_s = next(pauses_s, None) if isinstance(error, Retryable) else None
                 if pause_s is None:
-                    msg = f"the handler of pipeline {self.pipeline.name!r} raised on a message that it had applied, "
-                    why = "when its state was made again: it is not pure, or it changed the message"
+                    msg = f"the handler of pipeline {self.pipeline.name!r} raised on a message that it had applied "
+                    why = "before, when its state was rebuilt: it is not pure, or it changed the message"
                     raise HandlerError(f"{msg}{why}: {type(error).__name__}: {text_of(error)}") from error
                 if self._sleep is not None:
                     self._sleep(pause_s)
@@ -292,7 +292,7 @@ class Group:
         return reversed(self._recent[-limits.REMEMBERED_REVISIONS :])
 
     def go_on(self) -> None:
-        """Un-park the group and apply all messages that are ready, through the epochs that it held back."""
+        """Un-park the group and apply all ready messages, also those of the epochs that it held back."""
         self.timeline.parked = self.timeline.error = None
         self._drain()
         for epoch in self.timeline.later():
@@ -305,11 +305,11 @@ class Group:
         """End the step for this group: let waits expire, count held and released messages, forget the oldest.
 
         Args:
-            final: nothing more comes, so that nothing waits for a later message.
-            is_quiet: no message of the group is known to be on its way, which would be late if the group were idle.
+            final: the input is complete, so that nothing waits for a later message.
+            is_quiet: no message of the group is known to be in transit; if the group counted as idle, it would be late.
 
         Raises:
-            GapError: if a gap outlived its wait under ``then="fail"``.
+            GapError: if the wait for a gap has expired under ``then="fail"``.
         """
         timeline = self.timeline
         if final or (is_quiet and timeline.is_idle(self.now_us)):
@@ -346,7 +346,7 @@ class Group:
 
     def _renew(self, epoch: int) -> None:
         for lost in self.timeline.renew(epoch):
-            self.journal.reject(self.name, lost, "late", f"epoch {epoch} began before its turn came")
+            self.journal.reject(self.name, lost, "late", f"epoch {epoch} began before it could be applied")
 
     def _expire(self, timeline: Timeline, timeout_us: int) -> None:
         for first, last, since_us in timeline.gaps():
@@ -356,9 +356,9 @@ class Group:
             text = f"{missing} missing"
             match self.pipeline.gap_policy.then:
                 case "fail":
-                    raise GapError(f"group {self.name!r}: {text} and the wait is over; then='fail' ends the run")
+                    raise GapError(f"group {self.name!r}: {text} and the wait has expired; then='fail' ends the run")
                 case "park":
-                    timeline.parked, timeline.error = Status.GAP, f"{text} and the wait is over"
+                    timeline.parked, timeline.error = Status.GAP, f"{text} and the wait has expired"
                     return
                 case "skip":
                     timeline.skip(first, last)

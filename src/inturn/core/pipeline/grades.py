@@ -343,7 +343,7 @@ class TimestampTimeline(KeyedTimeline):
 
     @override
     def since_us(self) -> int | None:
-        """Return when the newest held message came: the wait begins anew with each."""
+        """Return when the newest held message arrived: each message restarts the wait."""
         times = [entry.since_us for entry in self.held.values() if entry.since_us is not None]
         return max(times) if times and self.parked is None else None
 

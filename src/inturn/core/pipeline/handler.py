@@ -1,4 +1,4 @@
-"""Checks of a handler when its pipeline is defined, and short descriptions of wrong results."""
+"""Checks of a handler when its pipeline is defined, and short descriptions of invalid results."""
 
 import hashlib
 import inspect
@@ -14,13 +14,13 @@ _EXPECTED: Final = "expected a plain function handler(state, message) that retur
 _NOT_PLAIN: Final[tuple[tuple[Callable[[object], bool], str], ...]] = (
     (
         inspect.iscoroutinefunction,
-        "is async; handlers are pure and synchronous: put effects that await into deliver= of inturn.work",
+        "is async; handlers are pure and synchronous: move effects that await to deliver= of inturn.work",
     ),
     (
         inspect.isasyncgenfunction,
-        "is an async generator; handlers are pure and synchronous: put effects that await into deliver= of inturn.work",
+        "is an async generator; handlers are pure and synchronous: move effects that await to deliver= of inturn.work",
     ),
-    (inspect.isgeneratorfunction, "is a generator; handlers do not yield: collect the outputs in a list"),
+    (inspect.isgeneratorfunction, "is a generator; handlers must not yield: collect the outputs in a list"),
 )
 _UNITS: Final = ((dict, "with", "key"), (str, "of", "character"), (bytes, "of", "byte"))
 
@@ -44,7 +44,7 @@ def check_state(state: Callable[..., Any]) -> None:
     Raises:
         PipelineError: if it is async, a generator, or needs arguments.
     """
-    mend = "expected a type or function whose call makes the first state"
+    mend = "expected a type or function that returns the first state when called"
     if not callable(state):
         kind = type(state).__name__
         msg = f"Pipeline(state={reprlib.repr(state)}); {mend}, not an instance: write state={kind}, or a function"
@@ -52,7 +52,7 @@ def check_state(state: Callable[..., Any]) -> None:
     if any(is_defined_as(is_kind, state) for is_kind, _ in _NOT_PLAIN):
         raise PipelineError(f"Pipeline(state={_name(state)}) is async or a generator; {mend}")
     if (signature := _misfit(state)) is not None:
-        msg = f"Pipeline(state={_name(state)}) needs arguments, {signature}; {mend}: give its fields defaults"
+        msg = f"Pipeline(state={_name(state)}) requires arguments, {signature}; {mend}: give its fields defaults"
         raise PipelineError(msg)
 
 
@@ -78,11 +78,11 @@ def wrong_result(made: object, state: object) -> str:
 
     Args:
         made: result of the handler.
-        state: the pipeline's ``state``: a handler that returns an instance of that type has forgotten the outputs.
+        state: the pipeline's ``state``: a handler that returns only an instance of that type has omitted the outputs.
     """
     if not isinstance(made, list | tuple) or len(made) != 2:
         is_bare = isinstance(state, type) and isinstance(made, state)
-        mend = "; write `return state, []` where there are no outputs" if is_bare else ""
+        mend = "; write `return state, []` if there are no outputs" if is_bare else ""
         return f"expected (state, outputs), got {described(made)}{mend}"
     if not isinstance(made[1], list | tuple):
         return f"the outputs are {described(made[1])}; expected a list or a tuple"
@@ -90,13 +90,13 @@ def wrong_result(made: object, state: object) -> str:
 
 
 def check_result(wrong: HandlerError | None, applied: int, is_proved: Callable[[], bool]) -> None:
-    """Refuse a step of a handler that returned something else than (state, outputs), and has applied no message yet.
+    """Refuse a step of a handler whose result is not (state, outputs), if the handler has applied no message yet.
 
-    Such a handler is wrong for every message: nothing of its step is kept, and no group parked for it. Once it has
-    applied one, the fault is that of a message, and the groups stay parked that have such a message.
+    Such a handler is wrong for every message: nothing of its step is stored, and no group is parked. Once it has
+    applied a message, the fault is that of a single message, and its group is parked.
 
     Args:
-        wrong: what was wrong with a result of the step; None: all were right.
+        wrong: error about a result of the step; None: all results were valid.
         applied: the number of messages that the step applied.
         is_proved: returns whether this handler, by its :func:`fingerprint`, has applied a message in an earlier step.
 
@@ -108,9 +108,9 @@ def check_result(wrong: HandlerError | None, applied: int, is_proved: Callable[[
 
 
 def fingerprint(handler: Callable[..., Any]) -> str:
-    """Return a short hash of a handler's code, by which a changed handler is known.
+    """Return a short hash of a handler's code, by which a changed handler is recognised.
 
-    Of functions that it calls nothing is known.
+    The hash does not cover the functions that it calls.
     """
     try:
         text = inspect.getsource(handler)
@@ -143,7 +143,7 @@ def refuse_generator(what: str, function: Callable[..., Any]) -> None:
         InputError: if it does.
     """
     if is_defined_as(inspect.isgeneratorfunction, function) or is_defined_as(inspect.isasyncgenfunction, function):
-        raise InputError(f"{what} is {_name(function)}, a generator, whose code nobody runs: it must not yield")
+        raise InputError(f"{what} is {_name(function)}, a generator, which would never run; do not yield in it")
 
 
 def is_defined_as(is_kind: Callable[[object], bool], function: Any) -> bool:

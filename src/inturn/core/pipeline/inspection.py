@@ -1,6 +1,6 @@
 """Inspection of groups: their status in plain words, the same over every store.
 
-It needs neither Spark nor the user's code. A store supplies its data through :class:`Inspector`; the words are here.
+It needs neither Spark nor the user's code. A store supplies its data through :class:`Inspector`; the texts are here.
 """
 
 import datetime as dt
@@ -27,7 +27,7 @@ from inturn.core.words import counted, when
 _THEN = {
     "park": "then the group is parked",
     "skip": "then the gap is skipped",
-    "fail": "then the run ends with an error",
+    "fail": "then the run fails",
 }
 
 
@@ -65,8 +65,8 @@ class GroupStatus:
         skipped: the skipped ranges of revisions.
         held: number of messages that it holds.
         oldest: when its longest wait began.
-        deadline: when its wait ends by itself; None if it does not.
-        step: the last step, or the last turn of its own, that changed it.
+        deadline: when its wait expires; None if it does not.
+        step: the last step, or the group's last turn, that changed it.
         state: its state, as JSON values.
         old_version: version of its state, if it is older than the pipeline: not upgraded yet, or ``upgrade`` failed.
     """
@@ -86,7 +86,7 @@ class GroupStatus:
 
 
 class GroupBrief(NamedTuple):
-    """The part of a group's status by which groups are summed up.
+    """The part of a group's status by which groups are summarized.
 
     Attributes:
         group: its text form.
@@ -105,7 +105,7 @@ class GroupBrief(NamedTuple):
 
 @dataclass(frozen=True)
 class TakenDecision:
-    """A decision that was taken.
+    """A decision that was applied.
 
     Attributes:
         decision: the decision.
@@ -121,10 +121,10 @@ class GroupHistory:
     """The last events of a group that its store keeps, the last first in each list.
 
     Attributes:
-        decisions: decisions that were taken.
+        decisions: decisions that were applied.
         rejected: messages that were rejected.
         outputs: outputs that the store keeps: in a database those that are not delivered.
-        undelivered: number of outputs that are not delivered; None where delivering is not the store's.
+        undelivered: number of outputs that are not delivered; None if the store does not deliver.
         delivery: why the first of them could not be delivered; None: no attempt has failed.
     """
 
@@ -142,9 +142,9 @@ class Inspector(ABC):
         title: name of the store, or of the pipeline in it, for sentences.
         pipeline: name of the pipeline.
         order: the order of the pipeline.
-        policy: policy for a gap that outlives its wait.
+        policy: policy for a gap whose wait has expired.
         version: version of the pipeline that ran last, to which states are upgraded.
-        unit: what a group's state is counted by, such as a step.
+        unit: unit in which the changes of a group's state are counted, such as a step.
         takes: when a decision is applied, in words.
     """
 
@@ -154,7 +154,7 @@ class Inspector(ABC):
     policy: str
     version: int
     unit = "step"
-    takes = "the next step takes it"
+    takes = "the next step applies it"
 
     def __enter__(self) -> Self:
         """Return the view itself; it is closed at the end of the block."""
@@ -205,13 +205,13 @@ class Inspector(ABC):
 
     @abstractmethod
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
-        """Return the status of those of the groups that the store knows."""
+        """Return the status of the groups with these names that exist in the store."""
 
     def group(self, name: str) -> GroupStatus:
         """Return the status of one group.
 
         Raises:
-            NoSuchGroup: if the store does not know it.
+            NoSuchGroup: if the store has no such group.
         """
         checked_text("group", name)
         found = self.statuses([name]).get(name)
@@ -225,14 +225,14 @@ class Inspector(ABC):
 
     @abstractmethod
     def outputs(self) -> Iterator[OutputRow]:
-        """Return the stored outputs, each group's in the order in which they were made."""
+        """Return the stored outputs, those of each group in the order in which they were emitted."""
 
     @abstractmethod
     def rejected(self) -> Iterator[RejectedRow]:
         """Return the rejected messages, in the order of their rejection."""
 
     def failing(self) -> Iterator[FailingRow]:
-        """Return the groups whose outputs cannot be delivered; none where delivering is not the store's."""
+        """Return the groups whose outputs cannot be delivered; none if the store does not deliver."""
         return iter(())
 
     def redeliver(self, groups: Sequence[str] | None) -> int:  # noqa: ARG002 - a hook
@@ -240,7 +240,7 @@ class Inspector(ABC):
         return 0
 
     def refused(self, name: str) -> RejectedStatus | None:
-        """Return the rejected messages of a group, or None if it has none; reads the rejected ones of all groups."""
+        """Return the rejected messages of a group; None if it has none. Reads the rejected messages of all groups."""
         return RejectedStatus.of(name, ((each.group, each.reason, each.detail, each.at) for each in self.rejected()))
 
     @abstractmethod
@@ -252,11 +252,11 @@ class Inspector(ABC):
         """Return the decisions about a group that are not applied yet."""
 
     def history(self, name: str, limit: int) -> GroupHistory:  # noqa: ARG002 - a hook
-        """Return the last events of a group, ``limit`` at most of each kind."""
+        """Return the last events of a group, at most ``limit`` of each kind."""
         return GroupHistory()
 
     def strays(self) -> list[tuple[str, str]]:
-        """Return the files among the decisions that are not decisions, and why each is not."""
+        """Return the files in the place of decisions that are not decisions, and why each is not."""
         return []
 
     def move_strays(self) -> list[tuple[str, str]]:
@@ -264,7 +264,7 @@ class Inspector(ABC):
         return []
 
     def counts(self) -> Counts | None:
-        """Return the message counts of all steps together; None where every step has counts of its own."""
+        """Return the message counts of all steps together; None if every step has its own counts."""
         return None
 
     def more(self, name: str) -> list[str]:  # noqa: ARG002 - a hook
@@ -275,7 +275,7 @@ class Inspector(ABC):
         """Return a group's status in plain words, with the reason and the start of its wait, or why it has no state.
 
         Raises:
-            NoSuchGroup: if no message of the group was ever taken in or rejected.
+            NoSuchGroup: if no message of the group was ever received or rejected.
         """
         try:
             group = self.group(name)
@@ -294,12 +294,12 @@ class Inspector(ABC):
         if held:
             places = ", ".join(self.place(each) for each in held[:5]) + (" …" if len(held) > 5 else "")
             said.append(f"It holds {counted(len(held), 'message')}: {places}.")
-        said += [f"Decided by {shown(each.by)}, and not taken yet: {each.action}." for each in self.undecided(name)]
+        said += [f"Decided by {shown(each.by)}, not yet applied: {each.action}." for each in self.undecided(name)]
         said += self.more(name)
         if group.old_version is not None:
             said.append(
-                f"Its state is of version {group.old_version}, and the pipeline of version {self.version}: it is "
-                "upgraded when the group is next touched, or by `inturn upgrade`."
+                f"Its state has version {group.old_version}, the pipeline has version {self.version}: the state is "
+                "upgraded with the group's next change, or by `inturn upgrade`."
             )
         said.append(
             f"Its state after {self.unit} {group.step}: {json.dumps(group.state, default=str, ensure_ascii=False)}"
@@ -335,7 +335,7 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
         f"Group {shown(group.group)}",
         f" since {when(group.oldest, now)}" if group.oldest else "",
     )
-    reached = f"; it has come to revision {group.reached}" if group.reached is not None else ""
+    reached = f"; it has reached revision {group.reached}" if group.reached is not None else ""
     gap = store.gap(group, held)
     missing = f"revision{'s' if gap and gap[0] != gap[1] else ''} {_range(*gap)}" if gap else "its predecessor"
     match group.status:
@@ -343,25 +343,25 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
             return f"{name} is open: nothing is held{reached if store.order.grade.has_gaps else ''}."
         case Status.WAITING if gap:
             then = _THEN.get(store.policy, "")
-            ends = "for ever, or until it is skipped"
+            ends = "until the gap is skipped, without a time limit"
             if group.deadline:
                 ends = f"until {when(group.deadline, now)}; {then}"
             return f"{name} waits for {missing}{since}{reached}. It waits {ends}."
         case Status.WAITING:
-            ends = f", until {when(group.deadline, now)}" if group.deadline else "; idle= of its order would end that"
-            return f"{name} waits for a later message{since}: what it holds lies within the lateness{ends}."
+            ends = f", until {when(group.deadline, now)}" if group.deadline else "; set idle= of its order to end that"
+            return f"{name} waits for a later message{since}: its held messages are within the lateness{ends}."
         case Status.GAP:
             return (
-                f"{name} is parked: {missing} did not come{since}, and the wait is over{reached}. "
-                "It goes on by itself if the message comes after all; or skip the gap, or resume to wait again."
+                f"{name} is parked: {missing} did not arrive{since}, and the wait has expired{reached}. "
+                "It continues automatically if the message still arrives; or skip the gap, or resume to wait again."
             )
         case Status.FAILED:
             head = f" {store.place(held[0])}" if held else ""
             return (
-                f"{name} is parked: the handler raised on{head}{since}. It goes on only by a decision: resume it when "
-                "the handler is mended, replace or drop the message, or give the group up."
+                f"{name} is parked: the handler raised on{head}{since}. It continues only after a decision: resume it "
+                "when the handler is fixed, replace or drop the message, or give the group up."
             )
-    return f"{name} is given up: what comes for it is rejected. {group.error or ''}".rstrip()
+    return f"{name} is given up: its further messages are rejected. {group.error or ''}".rstrip()
 
 
 def as_json(value: GroupStatus | HeldStatus | RejectedStatus | FailingRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The records of a step: what became of each message, counted, with the outputs and the rejected messages."""
+"""The records of a step: the counted verdicts on its messages, its outputs and the rejected messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.core.texts import kept_name, storable
 
 _DETAILS = {
-    TimelineVerdict.CONFLICT: "another message with this place or id, and other content, came first{}; "
-    "a field that is not content, such as a time of receipt, belongs in ignore= of the pipeline",
-    TimelineVerdict.SKIPPED: "it came after its revision had been skipped",
+    TimelineVerdict.CONFLICT: "an earlier message has the same place or id but different content{}; "
+    "name fields that are not content, such as a time of receipt, in ignore= of the pipeline",
+    TimelineVerdict.SKIPPED: "its revision had already been skipped when it arrived",
     TimelineVerdict.LATE: "its time is below the group's watermark",
-    TimelineVerdict.GIVEN_UP: "its group had been given up",
+    TimelineVerdict.GIVEN_UP: "its group had already been given up when it arrived",
 }
 
 
@@ -28,7 +28,7 @@ class Counts:
         released: messages held before this step that left, applied or rejected.
         applied: messages that changed a state.
         duplicate: copies, with the same content, of a message that was applied or is held, or of a conflict.
-        stale: copies too old to tell a duplicate from a conflict.
+        stale: copies so old that a duplicate cannot be distinguished from a conflict.
         held: messages newly waiting or parked at the end of the step.
         rejected: messages that will not be applied, by reason.
     """
@@ -67,7 +67,7 @@ class Journal:
         counts: message counts.
         outputs: group, message and its outputs, for each message that had some.
         rejected: group, message, reason and detail.
-        wrong: what was wrong with the first result that was not (state, outputs); None: there was none. See
+        wrong: error about the first result that was not (state, outputs); None: all results were valid. See
             :func:`inturn.core.pipeline.handler.check_result`.
     """
 
@@ -86,7 +86,7 @@ class Journal:
     ) -> None:
         """Count a duplicate or stale message, or record it as rejected, according to the verdict.
 
-        ``differing``: of a conflict, the fields in which it differs from the first message, if that is still known.
+        ``differing``: for a conflict, the fields in which it differs from the first message, if they are still known.
         """
         match verdict:
             case TimelineVerdict.DUPLICATE:
@@ -101,4 +101,4 @@ def _named(fields: Sequence[str]) -> str:
     """Return which fields differ, in words."""
     names = ", ".join(map(repr, fields[: limits.NAMED_FIELDS]))
     more = f" and {len(fields) - limits.NAMED_FIELDS} more" if len(fields) > limits.NAMED_FIELDS else ""
-    return f", and differs in {names}{more}" if fields else ""
+    return f", which differs in {names}{more}" if fields else ""

@@ -1,7 +1,7 @@
 """The order by several fields: positions in a log that do not fit into one number, and the timeline that applies it.
 
-A place is the list of the positions, and its text form is the id of the message. Numbers of 64 bits, which other grades
-have as their turns, do not hold it; so the turn of every message is 0, and the tie orders them.
+A place is the list of the positions, and its text form is the id of the message. It does not fit into the 64-bit turn
+of other grades; so the turn of every message is 0, and the tie orders them.
 """
 
 import hashlib
@@ -83,9 +83,10 @@ class MonotoneFieldsTimeline(RisingTimeline):
 class MonotoneFields(Order):
     """An order in which a later message has a higher position, and the position is in several fields.
 
-    The first field counts most, and fields are compared as :mod:`inturn.core.values.position` says: LSNs and numbers
-    that are texts as numbers. In all fields but the first, null is before everything else. The position is the id of a
-    message too. As with ``Monotone``, messages that come too late are recognised as stale, and gaps are not seen.
+    The first field is the most significant, and fields are compared as :mod:`inturn.core.values.position` defines: LSNs
+    and numeric texts as numbers. In all fields except the first, null is before everything else. The position is also
+    the id of a message. As with ``Monotone``, messages that arrive too late are recognised as stale, and gaps are not
+    detected.
 
     Attributes:
         fields: fields of the position, such as ``("commit_lsn", "change_lsn", "event_serial_no")`` of SQL Server.
@@ -116,7 +117,7 @@ class MonotoneFields(Order):
             return f"{self.fields[0]} is null"
         for name, given in zip(self.fields, value, strict=True):
             if position_of(given) is None:
-                return f"{name} is {given!r:.100}, which is no position; expected {EXPECTED}"
+                return f"{name} is {given!r:.100}, which is not a valid position; expected {EXPECTED}"
         return None
 
     @override

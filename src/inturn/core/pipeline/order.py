@@ -23,20 +23,21 @@ from inturn.core.values.sortable import sortable, sortable_integer
 
 
 class Order:
-    """A grade of order: how the place of a message is read, what it proves, and the timeline that applies it.
+    """A grade of order: how a message's place is read, what the place proves, and the timeline that applies messages.
 
     A grade is a frozen dataclass; stores remember it by its ``repr``, which therefore never changes.
 
     Attributes:
         column: field with a message's place in its group; None if there is none, or there are several.
-        fields: fields with the parts of a message's place, the most significant first; none if one field says it.
+        fields: fields with the parts of a message's place, the most significant first; none if it is in one field.
         epoch: field with the epoch; None if there is none.
         unit: unit of a number that is a time, where the places are times.
         timeline_type: class of a group's timeline.
         has_revisions: a place is a whole number that names one message of its group; otherwise a message needs an id.
-        has_gaps: every revision exists, so that a missing one is seen, waited for and skipped.
-        has_times: a place is a time, and a message waits until later ones have come.
-        idle_us: how long after a group's newest message what it holds is released, in microseconds; None: never.
+        has_gaps: every revision exists, so that a missing one is detected, waited for and skipped.
+        has_times: a place is a time, and a message waits until later ones have arrived.
+        idle_us: time after a group's newest message after which its held messages are released, in microseconds; None:
+            never.
         only_rises: any place above the greatest one is next; the timeline is a ``MonotoneTimeline``.
         grades: all grades, by the name of the class.
     """
@@ -66,12 +67,12 @@ class Order:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The least and the greatest place that a message may have; None if all of 64 bits will do."""
+        """The least and the greatest place that a message may have; None if any 64-bit integer is valid."""
         return None
 
     @property
     def begins_anywhere(self) -> bool:
-        """True if the first message of a group, or of an epoch, says where its revisions begin."""
+        """True if the first message of a group, or of an epoch, determines where its revisions begin."""
         return False
 
     def check(self) -> None:
@@ -81,7 +82,7 @@ class Order:
             PipelineError: if one of them is not valid.
         """
         if not (isinstance(self.column, str) and self.column):
-            raise PipelineError(f"Pipeline: the turn field is {self.column!r}; expected the name of a field")
+            raise PipelineError(f"Pipeline: the field of the order is {self.column!r}; expected the name of a field")
 
     def timeline(self, **stored: Any) -> Timeline:
         """Return the timeline of a group: a new one, or one with its stored fields."""
@@ -100,7 +101,7 @@ class Order:
         return None
 
     def turn(self, value: Any) -> int:
-        """Return the place that the value of a message's ``column`` means.
+        """Return the place for the value of a message's ``column``.
 
         Raises:
             InputError: if the value has a wrong type.
@@ -108,21 +109,21 @@ class Order:
         return integer(value, self.column)
 
     def tie(self, value: Any, arrival: Any, ident: str) -> str:  # noqa: ARG002 - a hook
-        """Return a text that orders a message among those of the same turn, before their ids; mostly there are none.
+        """Return a text that orders messages of the same turn, before their ids; for most orders it is empty.
 
         Args:
-            value: value of its ``column`` as it came; None: its turn says all of it.
+            value: value of its ``column`` as received; None: its turn contains all of it.
             arrival: value of the field with its arrival; None if the pipeline names none.
             ident: its id.
         """
         return ""
 
     def name(self, value: Any) -> str | None:  # noqa: ARG002 - a hook
-        """Return the id that the place of a message makes; None where messages have ids of their own, or none."""
+        """Return the id derived from the place of a message; None if messages have their own ids, or none."""
         return None
 
     def identity(self, entry: TimelineEntry) -> int | str:
-        """Return the name of a message within its group: the revision, or the id where the order has none."""
+        """Return the name of a message within its group: the revision, or the id if the order has no revisions."""
         return entry.turn if self.has_revisions else entry.id or ""
 
     @classmethod
@@ -137,17 +138,17 @@ def integer(value: Any, name: str | None) -> int:
     """Return the value of a field that places messages, which must be an integer.
 
     Raises:
-        InputError: if it is none.
+        InputError: if it is not an integer.
     """
     if not isinstance(value, int) or isinstance(value, bool):
-        msg = f"{name} is {value!r} of type {type(value).__name__}; expected an integer of 64 bits: convert it first"
+        msg = f"{name} is {value!r} of type {type(value).__name__}; expected a 64-bit integer: convert it first"
         raise InputError(msg)
     return value
 
 
 def no_time(column: str | None, value: Any) -> str:
-    """Return the fault of a field whose value is no time."""
-    return f"{column} is {value!r:.100}, which is no time"
+    """Return the fault of a field whose value is not a time."""
+    return f"{column} is {value!r:.100}, which is not a valid time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class StoredOrder:
     Attributes:
         grade: class of the order; :class:`Order` if this version does not know it.
         has_epoch: whether it names an epoch.
-        start: first revision of a group; None if the first message says it.
+        start: first revision of a group; None if the first message determines it.
     """
 
     grade: type[Order]
@@ -176,12 +177,12 @@ class StoredOrder:
 
 @dataclass(frozen=True)
 class Gapless(Order):
-    """An order in which every revision exists, one after the other: gaps are seen and completeness is proved.
+    """An order in which every revision exists, one after the other: gaps are detected and completeness is proved.
 
     Attributes:
         column: field with the revision, an integer.
-        start: the first revision of a group, and of an epoch; ``first``: that of the first message that is taken, for a
-            log that begins in the middle. Lower revisions that come later are then stale.
+        start: the first revision of a group, and of an epoch; ``first``: that of the first message applied, for a log
+            that begins in the middle. Lower revisions that arrive later are then stale.
         epoch: field with the epoch, an integer; a higher one starts the timeline again, and the state is kept.
     """
 
@@ -224,9 +225,9 @@ class Gapless(Order):
     @override
     def fault(self, value: Any) -> str | None:
         if (turn := integer(value, self.column)) < self.least:
-            return f"{self.column} {turn} is below start {self.least}"
+            return f"{self.column} is {turn}, below the start {self.least}"
         if turn == limits.REVISION:
-            return f"{self.column} is {limits.REVISION}, the greatest of 64 bits, behind which no next one fits"
+            return f"{self.column} is {limits.REVISION}, the greatest 64-bit integer, so no next revision would fit"
         return None
 
 
@@ -247,33 +248,33 @@ class Monotone(Order):
     @override
     def check(self) -> None:
         if isinstance(self.column, tuple | list):
-            msg = f"Monotone(column={self.column!r}): if several fields have it: MonotoneFields({tuple(self.column)!r})"
+            msg = f"Monotone(column={self.column!r}); for several fields use MonotoneFields({tuple(self.column)!r})"
             raise PipelineError(msg)
         super().check()
 
 
 @dataclass(frozen=True)
 class Timestamp(Order):
-    """An order by time, within a lateness; messages that come later than that are rejected and counted.
+    """An order by time, within a lateness; messages that arrive later than that are rejected and counted.
 
-    A group's watermark is its own greatest time less the lateness. A message is applied once the watermark has reached
-    its time; one below the watermark is late.
+    A group's watermark is its own greatest time minus the lateness. A message is applied once the watermark has reached
+    its time; a message below the watermark is late.
 
     Times are compared to the microsecond. Messages of one microsecond that wait together are applied in the order of
-    the finer digits, then of their arrival if the pipeline names it, then of their ids: as numbers where they are
-    integers, before which come those that are not.
+    the finer digits, then of their arrival if the pipeline names it, then of their ids: ids that are not integers
+    first, then integers as numbers.
 
-    Without ``idle`` the watermark moves only with messages, so the newest ones of a group are held until its next one.
-    With it they are released that long after the newest held message was taken in, by the clock of the step. The
-    watermark moves to the time of the last one, so that an earlier one which comes later is late.
+    Without ``idle`` the watermark moves only with messages, so the newest messages of a group are held until its next
+    one. With ``idle`` they are released that long after the newest held message was received, by the clock of the step.
+    The watermark then moves to the time of the last one, so that an earlier message that arrives afterwards is late.
 
     Attributes:
         column: field with the time: a datetime, text (ISO 8601, also with slashes), or a number since 1970; see
             :mod:`inturn.core.values.instant`.
-        lateness: how far behind the group's greatest time a message may come, such as ``"5 minutes"``.
+        lateness: how far behind the group's greatest time a message may be, such as ``"5 minutes"``.
         unit: unit of a number: ``s``, ``ms``, ``us`` or ``ns``.
         idle: ``"lateness"``, or a time that is not shorter; None: a group waits for its next message. It may be changed
-            while a store has messages that wait.
+            while a store has waiting messages.
     """
 
     column: str
@@ -288,7 +289,7 @@ class Timestamp(Order):
             raise PipelineError(f"Timestamp(unit={self.unit!r}); expected one of {', '.join(map(repr, MICROSECONDS))}")
 
     def __repr__(self) -> str:
-        """Return the text by which stores remember an order; older stores know no units, and ``idle`` may change."""
+        """Return the text by which stores remember an order; older stores have no units, and ``idle`` may change."""
         unit = "" if self.unit == "us" else f", unit={self.unit!r}"
         return f"Timestamp(column={self.column!r}, lateness={self.lateness!r}{unit})"
 
@@ -299,7 +300,7 @@ class Timestamp(Order):
 
     @cached_property
     def idle_us(self) -> int | None:  # type: ignore[override]
-        """The time after which what is held is released, in microseconds; None: never."""
+        """The time after which held messages are released, in microseconds; None: never."""
         if self.idle is None:
             return None
         return self.lateness_us if self.idle == "lateness" else duration_us(self.idle, what="Timestamp(idle=…)")
@@ -309,8 +310,8 @@ class Timestamp(Order):
         super().check()
         idle_us, lateness_us = self.idle_us, self.lateness_us
         if idle_us is not None and idle_us < lateness_us:
-            msg = f"Timestamp(idle={self.idle!r}) is shorter than lateness={self.lateness!r}, and would make late "
-            raise PipelineError(msg + "what the lateness allows; expected 'lateness', or a time that is not shorter")
+            msg = f"Timestamp(idle={self.idle!r}) is shorter than lateness={self.lateness!r}, so messages within the "
+            raise PipelineError(msg + "lateness would be late; expected 'lateness', or a time that is not shorter")
 
     @override
     def idle_after(self, idle: dt.timedelta) -> "Order":

@@ -8,15 +8,15 @@ from inturn.core.errors import PipelineError
 from inturn.core.values.duration import Duration, duration_us
 
 _DOUBLINGS = 32
-"""A microsecond that is doubled so often is more than the longest pause."""
+"""Number of doublings after which even a microsecond exceeds the longest pause."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The policy for a gap: wait, for ever or for a time.
+    """The policy for a gap: wait, forever or for a time.
 
     Attributes:
-        timeout: length of the wait, such as ``"10 minutes"``; None waits for ever.
+        timeout: length of the wait, such as ``"10 minutes"``; None waits forever.
         then: ``park`` the group, ``skip`` the missing revisions, or ``fail`` the run with nothing committed.
     """
 
@@ -28,14 +28,14 @@ class Wait:
             raise PipelineError(f"Wait(then={self.then!r}); expected 'park', 'skip' or 'fail'")
         if self.timeout is None and self.then != "park":
             raise PipelineError(
-                f"Wait(then={self.then!r}) never ends its wait; give it a time: Wait('10 minutes', then={self.then!r})"
+                f"Wait(then={self.then!r}) has no timeout; set one, such as Wait('10 minutes', then={self.then!r})"
             )
         if self.timeout is not None:
             duration_us(self.timeout, what="Wait(timeout)")
 
     @cached_property
     def timeout_us(self) -> int | None:
-        """The timeout in microseconds; None waits for ever."""
+        """The timeout in microseconds; None waits forever."""
         return None if self.timeout is None else duration_us(self.timeout, what="Wait(timeout)")
 
 

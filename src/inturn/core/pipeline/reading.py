@@ -21,7 +21,7 @@ _BEYOND: Final = 2**63
 
 
 class Placed(NamedTuple):
-    """The fields that place a message, as they came: None if null or absent, 0 if the pipeline names no such field."""
+    """The fields that place a message, as received: None if null or absent, 0 if the pipeline names no such field."""
 
     group: Any
     epoch: Any
@@ -35,7 +35,7 @@ class Unplaced(Exception):
 
     Attributes:
         why: the reason, in words.
-        group: its group, as it is kept; None if it has none that could be a group.
+        group: its group, as it is stored; None if it has no valid group.
     """
 
     def __init__(self, why: str, group: Any) -> None:
@@ -53,13 +53,13 @@ def read(
     """Return messages with their places, and those that cannot be placed as (reason, group, message).
 
     Args:
-        pipeline: pipeline that they are of.
+        pipeline: pipeline of the messages.
         messages: messages, as the user has them.
-        begin: number of those before them: where messages do not say their arrival, their numbers do.
+        begin: number of earlier messages: the position in the list replaces a missing arrival field.
 
     Raises:
         InputError: if a message is neither a dict nor of the message type.
-        InvalidMessage: if one cannot be placed, and the pipeline says ``on_invalid="fail"``.
+        InvalidMessage: if a message cannot be placed, and the pipeline has ``on_invalid="fail"``.
     """
     offers, invalid = [], []
     for number, given in enumerate(messages, begin):
@@ -77,14 +77,14 @@ def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
     """Return a message with its place.
 
     Args:
-        pipeline: pipeline that it is of.
+        pipeline: pipeline of the message.
         message: the message, as the handler gets it.
         content: its fields.
-        number: number of those before it: where a message does not say its arrival, its number does.
-        given: the message as it came, whose time may be finer.
+        number: number of earlier messages: it replaces a missing arrival field.
+        given: the message as received, whose time may be more precise.
 
     Raises:
-        Unplaced: if it has none.
+        Unplaced: if it has no place.
     """
     at = Placed._make(pipeline.read_places(content))
     for why in _faults(pipeline, message, content, at):
@@ -100,14 +100,14 @@ def placed(pipeline: Pipeline, message: Any, content: Mapping[str, Any], number:
         came = at.arrival if _says_arrival(pipeline.arrival, content) else number
     tie = order.tie(finest(pipeline, at.turn, given), came, name or "")
     entry = TimelineEntry(turn, digest(own_content(pipeline, content)), message, epoch, name, tie=tie)
-    # An id also orders messages, by its own type; a revision needs no id beside it.
+    # An id also orders messages, by its own type; a revision needs no id in addition.
     ident = at.id if is_identified and not order.has_revisions else ""
     key = (epoch, turn, tie, ident, entry.digest)
     return (key if pipeline.arrival is None else (came, *key)), group, entry
 
 
 def _name_of(group: Any) -> str | None:
-    """Return the group of an invalid message, as it is kept; None if it has none that could be a group."""
+    """Return the group of an invalid message, as it is stored; None if it has no valid group."""
     try:
         return None if group is None else kept_name(group_text(group))
     except InputError:
@@ -154,8 +154,8 @@ def _made(pipeline: Pipeline, given: Mapping[str, Any], names: Iterable[str]) ->
 def _faults(pipeline: Pipeline, message: Any, content: Mapping[str, Any], at: Placed) -> Iterator[str]:
     """Yield the reasons why a message cannot be placed; the first one counts.
 
-    A field that places it is null, is out of range or is no time; the message type refuses the fields; or a text cannot
-    be stored.
+    A field that places it is null, out of range or not a time; the message type refuses the fields; or a text cannot be
+    stored.
     """
     if None in at:
         yield from _nulls(pipeline, content, at)
@@ -179,8 +179,8 @@ def _content_fault(content: Mapping[str, Any]) -> str | None:
     try:
         path = unholdable(content)
     except RecursionError:
-        return "it is nested too deeply"
-    return None if path is None else f"{path} has half a surrogate pair, which no UTF-8 can hold"
+        return "the message is nested too deeply"
+    return None if path is None else f"{path} has an unpaired surrogate, which UTF-8 cannot encode"
 
 
 def _turn_fault(pipeline: Pipeline, turn: Any) -> str | None:
@@ -194,7 +194,7 @@ def _nulls(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> Iterat
     for name in pipeline.key_fields:
         if value_at(content, name) is None:
             if len(parts(name)) > 1 and name in content:
-                msg = f"a message has a field {name!r}, with a dot in its name; write {joined([name])!r} to name it"
+                msg = f"the name of the field {name!r} contains a dot; write {joined([name])!r} in the pipeline"
                 raise InputError(msg)
             yield f"{name} is null"
     came = pipeline.arrival
@@ -203,7 +203,7 @@ def _nulls(pipeline: Pipeline, content: Mapping[str, Any], at: Placed) -> Iterat
 
 
 def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a plain dict whose time is a datetime if it came as text, as it does from JSON."""
+    """Return a plain dict whose time is a datetime if it was received as text, as from JSON."""
     if pipeline.time is not None:
         given = value_at(message, pipeline.time)
         made = parsed(given) if isinstance(given, str) else None
@@ -213,10 +213,10 @@ def with_time(pipeline: Pipeline, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def finest(pipeline: Pipeline, time: Any, given: Any) -> Any:
-    """Return a message's time with its nanoseconds: a datetime has none, what the message was made of may have some."""
+    """Return a message's time with its nanoseconds: a datetime has none, but the message as received may have some."""
     return value_at(given, pipeline.time) if pipeline.time and isinstance(time, dt.datetime) else time
 
 
 def _says_arrival(name: str, content: Mapping[str, Any]) -> bool:
-    """Return whether a message has the arrival field; messages without it are taken in the order of the list."""
+    """Return whether a message has the arrival field; messages without it are applied in the order of the list."""
     return len(parts(name)) > 1 or parts(name)[0] in content

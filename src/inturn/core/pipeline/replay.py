@@ -61,7 +61,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One message that waits: its group is ``waiting``, or parked by a ``gap`` or because it ``failed``."""
+    """One held message: its group is ``waiting``, or parked by a ``gap`` or because it ``failed``."""
 
     group: str
     status: str
@@ -99,7 +99,7 @@ class Replay(Generic[StateT, OutputT]):
 
     @property
     def held(self) -> list[Held]:
-        """The messages that wait, in the order in which they would be applied."""
+        """The held messages, in the order in which they would be applied."""
         return [
             Held(group, line.status.value, line.held[key].message)
             for group, line in sorted(self.timelines.items())
@@ -119,7 +119,8 @@ def check_final(pipeline: Pipeline, *, final: bool) -> None:
         InputError: if the order has no times.
     """
     if final and not pipeline.order.has_times:
-        msg = f"final=True releases what waits for a later time; {type(pipeline.order).__name__} has no times"
+        kind = type(pipeline.order).__name__
+        msg = f"final=True releases messages that wait for a later time, but {kind} has no times; leave final out"
         raise InputError(msg)
 
 
@@ -178,7 +179,7 @@ def replay(
 
 def _decide(group: Group | None, decision: Decision) -> str | None:
     if group is None:
-        return f"group {decision.group!r} is not known"
+        return f"no group {decision.group!r}"
     return decide(group, decision, partial(_remade, group.pipeline), _held_content)
 
 
@@ -189,7 +190,7 @@ def _remade(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) ->
 
 
 def _held_content(entry: TimelineEntry) -> Mapping[str, Any] | None:
-    """Return the content that replaced that of a message, before the handler could change the message itself."""
+    """Return the content that a decision gave a message, as it was before the handler could change the message."""
     content: Mapping[str, Any] | None = entry.ref
     return content
 
@@ -201,10 +202,10 @@ def remake(pipeline: Pipeline, entry: TimelineEntry, new: Mapping[str, Any]) -> 
         InputError: if the message has no such field, or if its type refuses the new content.
     """
     own = fields_of(pipeline, entry)
-    arrival = {pipeline.arrival} - own.keys()  # kept beside a message whose type has no such field
+    arrival = {pipeline.arrival} - own.keys()  # stored separately if the message type has no such field
     new = {name: value for name, value in new.items() if name not in arrival}
     for name in new.keys() - own.keys():
-        raise InputError(f"the message has no field {name!r}; it has {', '.join(own)}")
+        raise InputError(f"the message has no field {name!r}; existing fields: {', '.join(own)}")
     content: Any = {**own, **new}
     for name in pipeline.placing_fields:
         content = put(content, name, value_at(own, name))

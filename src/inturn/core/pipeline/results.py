@@ -1,4 +1,4 @@
-"""The rows of a pipeline's results, the same over every store; those of groups are in inspection.py."""
+"""The rows of a pipeline's results, the same over every store; the rows of groups are in inspection.py."""
 
 import datetime as dt
 from collections import Counter
@@ -20,7 +20,7 @@ class OutputRow:
         id: deduplication id of that message; None where the pipeline names none.
         index: its index among the outputs of that message, from 0.
         effect_id: its idempotency key.
-        output: what the handler emitted, as JSON values.
+        output: the value that the handler emitted, as JSON values.
     """
 
     group: str
@@ -60,7 +60,7 @@ class FailingRow:
         outputs: number of its outputs that are not delivered.
         attempts: number of failed attempts to deliver the first of them.
         error: the last error.
-        next_try: when it is tried again; None: its receiver refused it for good, and it waits for a person.
+        next_try: time of the next attempt; None: its receiver refused it for good, and it waits for an operator.
         status: ``delivering``, or ``refused``.
     """
 
@@ -108,4 +108,4 @@ class RejectedStatus:
         what = "its only message was rejected" if count == 1 else f"all of its {count:,} messages were rejected"
         at = f" at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         name = shown(self.group)
-        return f"Group {name} has no state: {what}, {parts}. The last{at}: {visible(self.detail)}."
+        return f"Group {name} has no state: {what}, {parts}. The last rejection{at}: {visible(self.detail)}."

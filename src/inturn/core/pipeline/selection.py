@@ -18,7 +18,7 @@ SELECTED: Final[Mapping[DecisionAction, frozenset[Status]]] = {
     DecisionAction.DROP: frozenset({Status.FAILED}),
     DecisionAction.REPLACE: frozenset({Status.FAILED}),
 }
-"""The statuses of the groups to which a pattern applies an action; a group that is named may have any status."""
+"""The statuses of the groups that a pattern selects for an action; a named group may have any status."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Selection:
         names: names of groups.
         groups: shell patterns, of which a group's name must match one; empty: any name.
         error: shell pattern that the last line of a group's error must match; None: any, or none.
-        is_all: whether all groups are meant if there is neither a name nor a pattern.
+        is_all: whether to select all groups if there is neither a name nor a pattern.
 
     Raises:
         InputError: if nothing is selected, or names and patterns are mixed.
@@ -43,9 +43,9 @@ class Selection:
     def __post_init__(self) -> None:
         is_filtered = bool(self.groups) or self.error is not None or self.is_all
         if self.names and is_filtered:
-            raise InputError("groups are selected by their names or by patterns; give one or the other")
+            raise InputError("both names and patterns of groups are given; pass either names or patterns")
         if not self.names and not is_filtered:
-            raise InputError("no group is selected; name groups, or give a pattern (group, error) or all")
+            raise InputError("no group is selected; pass names of groups, a pattern (group, error) or all")
 
     def matches(self, name: str, error: str | None) -> bool:
         """Return whether the patterns select a group, by its name and its error."""
@@ -67,8 +67,8 @@ class DecisionDraft:
         action: the kind of decision.
         decisions: one decision for each group.
         void: groups about which nothing can be decided, and why.
-        marks: what each decision saw: the mark of its group's subject.
-        moved: those of ``void`` that are no longer where the person saw them.
+        marks: the mark of the subject of each group when its decision was prepared.
+        moved: the groups of ``void`` that have changed since the operator saw them.
     """
 
     action: DecisionAction
@@ -86,7 +86,7 @@ class DecisionReport:
         action: the kind of decision.
         done: groups whose decision was carried out.
         void: groups whose decision changed nothing, and why.
-        pending: groups whose decision is not taken yet, and the name of the decision.
+        pending: groups whose decision is not applied yet, and the name of the decision.
     """
 
     action: DecisionAction

@@ -28,10 +28,10 @@ MARK_BYTES = 8
 PLACE_BYTES = 16
 """Length of a place in the memory of conflicts; see :meth:`Timeline.conflict_place`."""
 Remembered = tuple[bytes, bytes, int]
-"""One message that a store remembers beside a timeline: id or number, digest, turn."""
+"""One message that a store remembers in addition to a timeline: id or number, digest, turn."""
 
 _SPARE = 64
-"""Number of outdated keys that is never worth a clean-up."""
+"""Number of outdated keys up to which there is no clean-up."""
 
 
 _NUMBERS = struct.Struct(">QQ")
@@ -39,7 +39,7 @@ _ZERO = 2**63
 
 
 def place_mark(epoch: int, turn: int | None) -> bytes:
-    """Return the mark of an epoch and a 64-bit number, negative or not; None: one before all of the epoch."""
+    """Return the mark of an epoch and a signed 64-bit number; None: a mark before all others of the epoch."""
     return _NUMBERS.pack(epoch + _ZERO, 0 if turn is None else turn + _ZERO)
 
 
@@ -47,10 +47,10 @@ class Status(StrEnum):
     """The statuses of a group."""
 
     OPEN = "open"
-    WAITING = "waiting"  # something is held until its predecessor, or a later message, comes
-    GAP = "gap"  # parked: a gap outlived its wait
+    WAITING = "waiting"  # a message is held until its predecessor, or a later message, arrives
+    GAP = "gap"  # parked: the wait for a gap has expired
     FAILED = "failed"  # parked: the handler raised
-    GIVEN_UP = "given up"  # parked for good: a person decided so
+    GIVEN_UP = "given up"  # parked for good, by an operator's decision
 
 
 class Position(StrEnum):
@@ -60,7 +60,7 @@ class Position(StrEnum):
     AHEAD = "ahead"
     COPY = "copy"  # known, same content; or the content of a conflict that was reported
     OTHER = "other"  # known, other content
-    FORGOTTEN = "forgotten"  # behind, and no longer remembered
+    FORGOTTEN = "forgotten"  # before the reached place, and no longer remembered
     SKIPPED = "skipped"  # in a gap that was skipped
     LATE = "late"  # below the watermark
 
@@ -70,7 +70,7 @@ class TimelineVerdict(StrEnum):
 
     APPLY = "apply"
     EARLY = "early"  # held until its turn comes
-    BEHIND = "behind"  # held behind a parked message
+    BEHIND = "behind"  # held after a parked message
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     STALE = "stale"
@@ -91,16 +91,16 @@ _RUNNING = {Position.NEXT: TimelineVerdict.APPLY, Position.AHEAD: TimelineVerdic
 TABLE: dict[Status, dict[Position, TimelineVerdict]] = {
     Status.OPEN: _RUNNING,
     Status.WAITING: _RUNNING,
-    # A group parked by a gap goes on by itself if the predecessor comes after all.
+    # A group parked by a gap continues automatically if the predecessor still arrives.
     Status.GAP: {Position.NEXT: TimelineVerdict.APPLY, Position.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
-    # A group parked by an error goes on only by a decision.
+    # A group parked by an error continues only after a decision.
     Status.FAILED: {Position.NEXT: TimelineVerdict.BEHIND, Position.AHEAD: TimelineVerdict.BEHIND, **_KNOWN},
-    # A group that was given up never goes on.
+    # A group that was given up never continues.
     Status.GIVEN_UP: {Position.NEXT: TimelineVerdict.GIVEN_UP, Position.AHEAD: TimelineVerdict.GIVEN_UP, **_KNOWN},
 }
 
 STOPPED = (Status.FAILED, Status.GIVEN_UP)
-"""The statuses in which no message moves a group."""
+"""The statuses in which no message advances a group."""
 
 
 class HeldPlace(Protocol):
@@ -117,7 +117,7 @@ class HeldPlace(Protocol):
 
 Held = TypeVar("Held", bound=HeldPlace)
 HeldFrom = Callable[[Spot], Iterator[Held]]
-"""A function that yields the held messages from a spot on, in this order."""
+"""A function that yields the held messages from a spot on, in the order of the spots."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class Timeline(ABC):
         parked: None, ``gap``, ``failed`` or ``given up``.
         error: why it is parked, in words, with the traceback.
         held: messages that wait, by their key.
-        beside: number of messages that a store remembers beside ``memory``; it puts back those that are asked for.
+        beside: number of messages that a store remembers in addition to ``memory``; it restores those that are needed.
         conflicts: the conflicting contents that were reported, at the end of a step: for each the mark of its place and
             the first 8 bytes of its digest, sorted and joined.
     """
@@ -153,7 +153,7 @@ class Timeline(ABC):
     _heap: list[Key] = field(default_factory=list, init=False, repr=False, compare=False)
     """The keys of held messages, and of some that are no longer held."""
     _reported: set[bytes] | None = field(default=None, init=False, repr=False, compare=False)
-    """``conflicts`` within a step, one by one; None: there are none, as nearly always."""
+    """``conflicts`` within a step, one by one; None in the usual case of no conflicts."""
 
     def __post_init__(self) -> None:
         """Set up further fields; orders that have some extend it."""
@@ -228,7 +228,7 @@ class Timeline(ABC):
         return lost
 
     def head(self) -> TimelineEntry:
-        """Return the first held message; in a failed group the one that is tried next."""
+        """Return the first held message; in a failed group, the message that is tried next."""
         return self.held[min(self.held)]
 
     def first(self) -> Key | None:
@@ -255,11 +255,11 @@ class Timeline(ABC):
 
     @abstractmethod
     def conflict_place(self, entry: TimelineEntry) -> bytes:
-        """Return the 16 bytes by which the memory of conflicts knows a message's place; the lowest is dropped first."""
+        """Return the 16 bytes of a message's place in the memory of conflicts; the lowest is dropped first."""
 
     @abstractmethod
     def identity(self, entry: TimelineEntry) -> Hashable:
-        """Return what two messages share of which only one can be applied."""
+        """Return the identity of a message: of two messages with the same identity only one can be applied."""
 
     @abstractmethod
     def waiting(self, entry: TimelineEntry) -> TimelineEntry | None:
@@ -298,7 +298,7 @@ class Timeline(ABC):
         return []
 
     def skip(self, first: int, last: int) -> None:
-        """Skip the missing revisions ``first`` to ``last``; if they come after all they are rejected as skipped."""
+        """Skip the missing revisions ``first`` to ``last``; if they arrive later they are rejected as skipped."""
         raise NotImplementedError
 
     def drop(self, entry: TimelineEntry) -> None:
@@ -307,7 +307,7 @@ class Timeline(ABC):
         self.applied(entry)
 
     def is_idle(self, now_us: int) -> bool:
-        """Return whether no message has come for so long that what is held waits no longer for a later one."""
+        """Return whether no message has arrived for so long that held messages no longer wait for a later one."""
         idle_us = self.order.idle_us
         if idle_us is None:
             return False
@@ -318,11 +318,11 @@ class Timeline(ABC):
         """Close the input: nothing waits for a later message any longer."""
 
     def unknown(self, entries: Iterable[TimelineEntry]) -> list[bytes]:  # noqa: ARG002 - a hook
-        """Return the distinct marks of these messages that may be among the ids kept beside the timeline."""
+        """Return the distinct marks of these messages that may be among the ids stored in addition to the timeline."""
         return []
 
     def remind(self, remembered: Iterable[Remembered]) -> None:
-        """Add ids that are kept beside the timeline, until the step ends."""
+        """Add ids that are stored in addition to the timeline, until the step ends."""
 
     def part(self) -> list[Remembered]:
         """Remove and return the remembered ids if there are many, for the store to keep; call it after the step."""
@@ -348,7 +348,7 @@ class Timeline(ABC):
         return at > 0 and revision <= self.skipped[at - 1][1]
 
     def take(self, entry: TimelineEntry) -> None:
-        """Remove a held message, whether or not its turn has come."""
+        """Remove a held message, in or out of order."""
         del self.held[self.key(entry)]
 
     def settle(self) -> None:

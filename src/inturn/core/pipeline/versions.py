@@ -2,8 +2,8 @@
 
 A store keeps the pipeline's version and the shape of its state type. Within one version a record may gain fields with
 defaults, and an enumeration members; any other change would lose or alter stored states, and is refused before anything
-is written. With a higher version each older state is passed through ``upgrade=``, when its group is next touched or
-before. A state that cannot be upgraded stays as it is, and fails the messages of its own group; no other group is
+is written. With a higher version each older state is passed through ``upgrade=``, at the latest with its group's next
+change. A state that cannot be upgraded is not changed, and fails the messages of its own group; no other group is
 affected.
 """
 
@@ -47,7 +47,7 @@ class OldState:
     """A state of an older version that could not be upgraded.
 
     Attributes:
-        value: the state as JSON values, as the older version kept it.
+        value: the state as JSON values, as the older version stored it.
         version: the older version.
         why: why it could not be upgraded, with the traceback.
     """
@@ -94,7 +94,7 @@ def change(stored: Any, now: Any, path: str = "state") -> str | None:
             return _record_change(stored, now, path)
         if "enum" in stored:
             lost = [each for each in stored["enum"] if each not in now["enum"]]
-            return f"{path} cannot be {lost[0]!r} any more" if lost else None
+            return f"{path} no longer allows {lost[0]!r}" if lost else None
         ((name, one),) = stored.items()
         other = now[name]
         if not isinstance(one, list):
@@ -102,13 +102,13 @@ def change(stored: Any, now: Any, path: str = "state") -> str | None:
         if len(one) == len(other):
             found = (change(each, another, path) for each, another in zip(one, other, strict=True))
             return next((each for each in found if each is not None), None)
-    return None if stored == now else f"{path} was {words(stored)} and is {words(now)} now"
+    return None if stored == now else f"{path} has changed from {words(stored)} to {words(now)}"
 
 
 def _record_change(stored: Any, now: Any, path: str) -> str | None:
     for name, each in stored["record"].items():
         if name not in now["record"]:
-            return f"{path}.{name} is gone"
+            return f"{path}.{name} was removed"
         if (found := change(each, now["record"][name], f"{path}.{name}")) is not None:
             return found
     new = [name for name in now["record"] if name not in stored["record"] and name in now["owed"]]
@@ -131,39 +131,39 @@ def words(shape: Any) -> str:
 
 
 def check(pipeline: "Pipeline", version: int, shape: Any) -> None:
-    """Check that the pipeline can go on with states kept under a version and a shape.
+    """Check that the pipeline can continue with states stored under a version and a shape.
 
     Args:
-        pipeline: the pipeline now.
-        version: version of the pipeline that kept them.
+        pipeline: the present pipeline.
+        version: version of the pipeline that stored them.
         shape: shape of its state type; None if unknown.
 
     Raises:
         StateError: if it cannot; nothing may be written then.
     """
     mine = pipeline.version
-    who = f"pipeline {pipeline.name!r}: its states were kept by version {version}, and this is version {mine}"
+    who = f"pipeline {pipeline.name!r}: its states were stored by version {version}, but this is version {mine}"
     if version > mine:
-        raise StateError(f"{who}; run the newer one")
+        raise StateError(f"{who}; run version {version} or newer")
     if version < mine:
         if pipeline.upgrade is None:
-            mend = f"Pipeline(version={mine}, upgrade=fn), where fn(state, version) makes a state of an old one"
-            raise StateError(f"{who}; say how they become new ones: {mend}")
+            mend = f"Pipeline(version={mine}, upgrade=fn), where fn(state, version) returns the new state"
+            raise StateError(f"{who}; define how to upgrade them: {mend}")
         return
     found = None if shape is None else change(shape, pipeline.shape)
     if found is not None:
-        mend = f"Pipeline(version={version + 1}, upgrade=fn), where fn(state, version) makes a state of an old one"
-        msg = f"pipeline {pipeline.name!r}: older states do not fit the state type any more: {found}; "
-        raise StateError(f"{msg}put it back, give new fields defaults, or say how older states become new ones: {mend}")
+        mend = f"Pipeline(version={version + 1}, upgrade=fn), where fn(state, version) returns the new state"
+        msg = f"pipeline {pipeline.name!r}: stored states no longer fit the state type: {found}; "
+        raise StateError(f"{msg}undo the change, give new fields defaults, or define how to upgrade states: {mend}")
 
 
 def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
     """Make a state from an older one, or return why that failed.
 
     Args:
-        pipeline: the pipeline now.
+        pipeline: the present pipeline.
         state: the older state, as JSON values.
-        version: version of the pipeline that kept it.
+        version: version of the pipeline that stored it.
 
     Returns:
         The state, or an :class:`OldState`.
@@ -177,8 +177,8 @@ def upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
 
 def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
     if pipeline.upgrade is None:
-        msg = f"pipeline {pipeline.name!r}: a state of version {version} is left that could not be upgraded; give the "
-        raise StateError(msg + "pipeline its upgrade= again, mended")
+        msg = f"pipeline {pipeline.name!r}: a state of version {version} could not be upgraded and still exists; "
+        raise StateError(msg + "define the pipeline with a corrected upgrade= again")
     try:
         made = pipeline.upgrade(state, version)
     except Exception as error:
@@ -187,12 +187,12 @@ def _upgraded(pipeline: "Pipeline", state: Any, version: int) -> Any:
     try:
         return pipeline.normal(_typed(pipeline, made))
     except Exception as error:  # includes errors of the state type's own checks
-        msg = f"pipeline {pipeline.name!r}: upgrade has made of a state of version {version} what is no state: "
+        msg = f"pipeline {pipeline.name!r}: upgrade returned an invalid state for a state of version {version}: "
         raise StateError(msg + text_of(error)) from error
 
 
 def _typed(pipeline: "Pipeline", made: Any) -> Any:
-    """Return a state that ``upgrade`` has made of JSON values, as those it was given, in the state type.
+    """Return a state that ``upgrade`` returned as JSON values, like its argument, in the state type.
 
     Raises:
         ValueRefused: if a value would be lost: the type has no such field.
@@ -203,12 +203,12 @@ def _typed(pipeline: "Pipeline", made: Any) -> Any:
         return made
     typed: Any = msgspec.convert(made, wanted, str_keys=True, from_attributes=True, dec_hook=restored)
     if lost := _lost(made, as_json(typed), "state"):
-        raise ValueRefused(f"{lost}: the state type has no such field")
+        raise ValueRefused(f"{lost} is not a field of the state type")
     return typed
 
 
 def _lost(given: Any, kept: Any, path: str) -> str:
-    """Return the path to a value that is not in what was made of it; empty if there is none."""
+    """Return the path to a value that was lost in the conversion; empty if none was."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, each in given.items():
             name = str(as_json(key))

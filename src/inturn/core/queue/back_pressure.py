@@ -2,13 +2,13 @@
 
 The memory store runs these rules; every other store is tested against it:
 
-1. Every message counts that is not acknowledged: leased, delayed, deferred and parked ones too.
-2. A send fits if the messages that it adds do not take the queue beyond its bound; of one that does not fit nothing is
-   added. A duplicate adds nothing, so it needs no room.
+1. Every message that is not acknowledged counts: leased, delayed, deferred and parked ones too.
+2. A send fits if its new messages do not take the queue beyond its bound; of a send that does not fit nothing is added.
+   A duplicate adds nothing, so it needs no room.
 3. A dead letter or a rejected message moves in even if there is no room, since it must not be lost. A redrive moves no
    more messages than there is room for.
 4. A bound below the depth removes nothing: sends are refused until enough messages are acknowledged.
-5. Sends of one process that wait for room have it in the order in which they came, and no later one overtakes them.
+5. Sends of one process that wait for room get it in the order of their arrival, and no later send overtakes them.
 """
 
 from inturn.core.errors import InputError, QueueFull
@@ -16,30 +16,30 @@ from inturn.core.queue.messages import QueueInfo
 
 
 def fits(queue: QueueInfo, new: int, ahead: int = 0) -> bool:
-    """Return whether a queue has room for new messages behind others that wait for room already."""
+    """Return whether a queue has room for new messages after others that already wait for room."""
     bound = queue.settings.max_depth
     return bound is None or not new or queue.depth + ahead + new <= bound
 
 
 def check_room(queue: QueueInfo, new: int, ahead: int = 0) -> None:
-    """Check that a queue has room for new messages behind others that wait for room already.
+    """Check that a queue has room for new messages after others that already wait for room.
 
     Raises:
         QueueFull: if there is no room for them now.
-        InputError: if there never is.
+        InputError: if there can never be room for them.
     """
     if fits(queue, new, ahead):
         return
     name, bound = queue.name, queue.settings.max_depth or 0
     if new > bound:
         raise InputError(
-            f"{new} messages at once never fit into the queue {name!r}, which has max_depth={bound}; send fewer at a "
-            "time, or raise max_depth"
+            f"{new} messages at once do not fit into the queue {name!r} with max_depth={bound}; send fewer at a time, "
+            "or raise max_depth"
         )
-    waiting = f", {ahead} wait to be sent" if ahead else ""
+    waiting = f", and {ahead} are waiting to be sent" if ahead else ""
     raise QueueFull(
-        f"the queue {name!r} has {queue.depth} messages and max_depth={bound}{waiting}, so it has no room for {new} "
-        "more; send again later, or wait for room with wait_s="
+        f"the queue {name!r} has {queue.depth} messages with max_depth={bound}{waiting}; there is no room for {new} "
+        "more: send again later, or wait for room with wait_s="
     )
 
 

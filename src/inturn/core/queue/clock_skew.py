@@ -1,11 +1,11 @@
 """Leases, delays and locks that began in the future of a clock that is behind.
 
 There are two causes: the clock was set back, or it is wrong and another process has written by a correct one. A process
-cannot tell which, so one rule serves both. A span that began in this clock's future stays stored as it is, for all
-other processes. By this clock it is over once its full length has passed since it was first seen. Only then is its end
-written. So a steady clock that is behind ends nothing early, and with a clock that was set back nothing lasts for ever.
+cannot distinguish them, so one rule covers both. The stored span that began in this clock's future is not changed, for
+all other processes. By this clock it ends once its full length has passed since it was first seen. Only then is its end
+written. So a steady clock that is behind ends nothing early, and with a clock that was set back nothing lasts forever.
 
-Each process notes for itself when it first saw a span, since the time is by its own clock.
+Each process records separately when it first saw a span, since the time is by its own clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,12 +35,12 @@ class Span(NamedTuple):
 
 
 class Over(NamedTuple):
-    """A span that is over by the clock that is behind.
+    """A span that has ended by the clock that is behind.
 
     Attributes:
-        span: span as it was noted; a span that has changed since is not over.
-        since_ms: when it was noted, by the clock that is behind.
-        until_ms: when it was over, by the same clock.
+        span: span as it was recorded; a span that has changed since has not ended.
+        since_ms: when it was recorded, by the clock that is behind.
+        until_ms: when it ended, by the same clock.
     """
 
     span: Span
@@ -49,12 +49,12 @@ class Over(NamedTuple):
 
 
 class ClockSkew:
-    """The spans that one process has noted.
+    """The spans that one process has recorded.
 
     Attributes:
-        seen_ms: the time of the last look.
-        told: the spans reported as over, whose ends are not committed yet.
-        next_end_ms: when the next noted span is over. Until then a look at a later time need only set ``seen_ms``.
+        seen_ms: the time of the last check.
+        told: the spans reported as ended, whose ends are not committed yet.
+        next_end_ms: when the next recorded span ends. Until then a check at a later time need only set ``seen_ms``.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ClockSkew:
         self.told: list[tuple[int, Span]] = []
 
     def look(self, now_ms: int, later: Callable[[int], Iterable[Span]]) -> list[Over]:
-        """Return the spans that are over; ``later`` returns those that begin after a time, if the clock went back."""
+        """Return the spans that have ended; ``later`` returns those that begin after a time, if the clock went back."""
         if now_ms < self.seen_ms:
             self._ends.clear()  # it is unknown how far the clock went back
             self.note(later(now_ms), now_ms)
@@ -78,22 +78,22 @@ class ClockSkew:
         return over
 
     def note(self, spans: Iterable[Span], now_ms: int) -> None:
-        """Note all spans that begin in the future; a span that was noted before keeps its end."""
+        """Record all spans that begin in the future; a span that was recorded before keeps its end."""
         known = {span: end_ms for end_ms, span in self._ends}
         self._ends = [(known.get(span, now_ms + span.until_ms - span.since_ms), span) for span in spans]
         heapify(self._ends)
         self._set_next()
 
     def next_ms(self, queue: int) -> int | None:
-        """Return when the next noted span of a queue is over, or None if none is noted."""
+        """Return when the next recorded span of a queue ends, or None if none is recorded."""
         return min((end_ms for end_ms, span in self._ends if span.queue == queue), default=None)
 
     def kept(self) -> None:
-        """Forget the spans reported as over: their ends are written."""
+        """Forget the spans reported as ended: their ends are written."""
         self.told.clear()
 
     def lost(self) -> None:
-        """Take back the spans reported as over: the transaction was rolled back."""
+        """Restore the spans reported as ended: the transaction was rolled back."""
         for each in self.told:
             heappush(self._ends, each)
         self.told.clear()

@@ -2,8 +2,8 @@
 
 The producer's id identifies a message. In a queue with ``content_dedup``, a message without an id is identified by the
 SHA-256 of its body alone. An id is remembered for the queue's window from the first send on, whatever happens to the
-message meanwhile. A send with the same id within the window returns the first message's sequence number. These are the
-rules of SQS's FIFO queues (its API documentation, "MessageDeduplicationId"), plus a window without end.
+message in the meantime. A send with the same id within the window returns the first message's sequence number. These
+are the rules of SQS's FIFO queues (its API documentation, "MessageDeduplicationId"), plus an infinite window.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ class RememberedSend(NamedTuple):
 
     Attributes:
         sequence_number: sequence number of the first send.
-        until_ms: end of the deduplication window; None: for ever.
+        until_ms: end of the deduplication window; None: forever.
         revision: revision of the first message, if it had one.
     """
 

@@ -1,32 +1,34 @@
-"""Delivery rules: the next message to receive, the rights of a lease, and messages that are given back.
+"""Delivery rules: the next message to receive, the rights of a lease, and messages that are nacked.
 
 The memory store runs these rules; every other store is tested against it:
 
-1. A receive takes the first group in the line (ready_groups.py). It returns that group's first message and as
-   many of the following ones as fit, then goes on with the next ready group.
-2. A message is hidden while it is leased or delayed. A lease blocks its whole group, since its holder may be at work
-   on a message behind the one that was given back. A delay blocks only the messages behind it.
-3. A lease ends when its time passes, when the message is acknowledged, or when it is given back. Later requests of its
-   holder are refused, whether or not another receiver has the message by then: the fencing token tells.
-4. A message that is given back keeps its old place. It has used up an attempt only if it was its turn: a message that
-   was received in a batch behind one that failed has not.
-5. A deferred message does not block the messages behind it. It is received by its number only, by one receiver at a
-   time, and blocks nothing then either. Given back, it is deferred again. Deferring uses up no attempt.
-6. A scheduled message is a delayed one that was never received. It can be cancelled until its time has come.
-7. A read-only look shortens nothing, whatever its clock says; see clock_skew.py.
-8. Dead letters leave first: before a receive takes a message, one that has used up its attempts goes to the dead-letter
-   queue, if that exists. In a group only the first message that the receive would take can go, then the next one.
+1. A receive takes the first group of the ready queue (ready_groups.py). It returns that group's first message and as
+   many of the following ones as fit, then continues with the next ready group.
+2. A message is hidden while it is leased or delayed. A lease blocks its whole group, since its holder may be processing
+   a message after the one that was nacked. A delay blocks only the messages after it.
+3. A lease ends when its time passes, when the message is acknowledged, or when it is nacked. Later requests of its
+   holder are refused by their fencing token, whether or not another receiver has the message by then.
+4. A nacked message keeps its old place. It has used up an attempt only if it was the first of its group: a message that
+   was received in a batch after one that failed has not.
+5. A deferred message does not block the messages after it. It is received by its number only, by one receiver at a
+   time, and blocks nothing then either. Nacked, it is deferred again. Deferring uses up no attempt.
+6. A scheduled message is a delayed one that was never received. It can be cancelled until its delivery time.
+7. Read-only queries never end a lease, whatever their clock says; see clock_skew.py.
+8. Dead letters leave first: before a receive takes a message that has used up its attempts, the message is moved to the
+   dead-letter queue, if that exists. In a group only the first message that the receive would take can be moved, then
+   the next one.
 9. A message is past its retention once that time has passed since its send, acknowledged or not. A receive removes it
-   before it looks for messages; others may still see it.
-10. A moved message that returns to the queue of its first send takes its old place. Within its queue it keeps its
-    place. In any other queue it comes last.
-11. A message whose lease ended by time is *lapsed*: its receiver may have died of it, or of another message that it had
-    at the time. It stays lapsed until a receiver gives it back that had begun it. To tell which of them it was, they
-    are received one at a time: those of the requests with ``LapsedRule.ALONE`` in one call are of one receiver, which
-    gets nothing beside a lapsed message. A receiver that is at work takes none (``NONE``); a lapsed message then ends
-    its receive, so that it waits for the receiver to be free, and not for the line to be empty. For any other receiver
-    the queue decides only at the last receive that ``max_receives`` allows: that one is alone, so that no message
-    becomes a dead letter because of another.
+   before it selects messages; other operations may still see it.
+10. A moved message that returns to the queue of its first send gets its old place. Within its queue it keeps its place.
+    In any other queue it is placed last.
+11. A message whose lease ended by time is *lapsed*: it may have killed its receiver, or another message that the
+    receiver had at the time may have. It stays lapsed until a receiver that had begun it nacks it. To find out which
+    message it was, lapsed messages are received one at a time. The requests with ``LapsedRule.ALONE`` in one call
+    belong to one receiver, which gets nothing else together with a lapsed message. A busy receiver gets none
+    (``NONE``); a lapsed message then ends its receive, so that the message waits until the receiver is free, and not
+    until the ready queue is empty. For any other receiver the rule applies only at the last receive that
+    ``max_receives`` allows: that message is received alone, so that no message becomes a dead letter because of
+    another.
 
 The exclusive lock of a whole group is in sessions.py.
 """
@@ -45,10 +47,10 @@ class DeliveryState(NamedTuple):
     Attributes:
         until_ms: time until which it is hidden; None: not hidden.
         token: fencing token of the lease that hides it; None: no lease, but a delay.
-        attempts: number of receives when it was its turn.
+        attempts: number of receives as the first message of its group.
         since_ms: when it was hidden.
         first_ms: when it was first received.
-        deferred: whether it is set aside, to be received by its number only.
+        deferred: whether it is deferred, to be received by its number only.
         lapsed: whether a lease of it ended by time, and none has ended otherwise since it was begun again.
     """
 
@@ -72,11 +74,11 @@ class SettleAction(IntEnum):
     EXTEND = 1
     """Change when its lease ends."""
     NACK = 2
-    """Give it back, to be received again after a delay."""
+    """Nack it, to be received again after a delay."""
     MOVE = 3
     """Move it to another queue."""
     DEFER = 4
-    """Set it aside, to be received by its number only."""
+    """Defer it, to be received by its number only."""
     CANCEL = 5
     """Cancel it before its scheduled time."""
     ERASE = 6
@@ -113,13 +115,13 @@ class SettleResult(Enum):
 
     DONE = "done"
     EXPIRED = "expired"
-    """The lease is over, or belongs to another receiver."""
+    """The lease has ended, or belongs to another receiver."""
     GONE = "gone"
     """The message no longer exists: acknowledged, purged, or past its retention."""
     HELD = "held"
-    """A receiver holds the message, so nobody else may change it."""
+    """A receiver holds the message, so no other caller may change it."""
     LATE = "late"
-    """The message is no longer scheduled: its time has come."""
+    """The message is no longer scheduled: its delivery time has passed."""
 
 
 _DONE: Final = SettleResult.DONE  # until Python 3.12 each access to an enumeration's member takes 0.15 µs
@@ -136,7 +138,7 @@ def is_leased(hold: DeliveryState | None, now_ms: int) -> bool:
 
 
 def is_scheduled(hold: DeliveryState | None, now_ms: int) -> bool:
-    """Return whether a message was sent for a later time that has not come."""
+    """Return whether a message was sent for a later time that has not been reached."""
     return hold is not None and hold.token is None and hold.first_ms is None and is_hidden(hold, now_ms)
 
 
@@ -156,10 +158,10 @@ def delayed(delay_ms: int, now_ms: int) -> DeliveryState:
 
 
 class Taking:
-    """The share of each request of one call in the free groups, which a store finds in the order of the line.
+    """The share of each request of one call in the free groups, which a store finds in the order of the ready queue.
 
     Attributes:
-        left: the number of messages that the present request can still take; 0: it is over.
+        left: the number of messages that the present request can still take; 0: it has ended.
         now_ms: the current time.
     """
 
@@ -170,7 +172,7 @@ class Taking:
         self._taken, self._has_lapsed = 0, False
 
     def begin(self, want: ReceiveRequest) -> Self:
-        """Go on with the next request, and return this."""
+        """Continue with the next request, and return this object."""
         self._rule, self.left = want.lapsed, want.limit
         if self._rule is not LapsedRule.ALONE:
             self._taken = 0
@@ -188,7 +190,7 @@ class Taking:
     def take(self, holds: Iterable[DeliveryState | None]) -> int:
         """Take messages of a free group, and return how many; ``holds`` are their states, from the first on.
 
-        If it is 0 and the request is over, the group keeps its place in the line.
+        If it is 0 and the request has ended, the group keeps its place in the ready queue.
         """
         count, is_over = 0, False
         for hold in holds:
@@ -251,7 +253,7 @@ def extended(hold: DeliveryState | None, ms: int, now_ms: int) -> DeliveryState:
 
 
 def counted(hold: DeliveryState | None, change: Settlement) -> DeliveryState:
-    """Return the state of a message that is given back, with the number of attempts that its holder says."""
+    """Return the state of a nacked message, with the number of attempts that its holder reports."""
     hold = hold or _NEVER_RECEIVED
     return hold._replace(lapsed=False) if change.attempts is None else hold._replace(attempts=change.attempts)
 
@@ -270,8 +272,8 @@ def given_back(hold: DeliveryState, *, is_head: bool, delay_ms: int = 0, now_ms:
     """Return the state of a message after its lease or delay, or None if nothing needs to be kept.
 
     Args:
-        hold: lease, or delay that is over.
-        is_head: whether the message is the first of its group, so that it was its turn.
+        hold: lease, or expired delay.
+        is_head: whether the message is the first of its group, so that the attempt counts.
         delay_ms: how long it stays hidden.
         now_ms: current time.
     """
@@ -288,7 +290,7 @@ def dead_letter(
 ) -> tuple[QueueInfo, str] | None:
     """Return the dead-letter queue of a message that has used up its attempts, and the note; None: it is received.
 
-    It is the message that a receive would take next. Without the dead-letter queue it stays.
+    The message is the next one that a receive would take. If the dead-letter queue does not exist, the message stays.
     """
     if not is_exhausted(hold, settings.max_receives):
         return None
@@ -302,18 +304,18 @@ def is_exhausted(hold: DeliveryState | None, max_receives: int | None) -> bool:
 
 
 def exhausted(max_receives: int | None) -> str:
-    """Return the note for a message that moves to the dead-letter queue."""
+    """Return the note for a message that is moved to the dead-letter queue."""
     times = "once" if max_receives == 1 else f"{max_receives} times"
     return f"received {times} and never acknowledged"
 
 
 def retired_ms(settings: QueueSettings, now_ms: int) -> int | None:
-    """Return the time such that messages sent until then are past their retention; None: they are kept for ever."""
+    """Return the time such that messages sent until then are past their retention; None: they are kept forever."""
     return None if settings.retention_s is None else round(now_ms - settings.retention_s * 1000)
 
 
 def moved(entry: StoredMessage, queue: QueueInfo, to: QueueInfo, note: str | None, now_ms: int) -> StoredMessage:
-    """Return a message as it lies in the queue to which it is moved: in its old place there, or last if it has none."""
+    """Return a message as stored in the queue to which it is moved: in its old place there, or last if it has none."""
     origin = entry.origin or entry.sequence_number
     is_within = queue.number == to.number
     number = entry.sequence_number if is_within else origin if to.has_given(origin) else to.last + 1

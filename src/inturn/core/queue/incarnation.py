@@ -1,19 +1,20 @@
 """Incarnations: check that a remembered place in a queue still belongs to the queue's history.
 
-A database that is restored from an older copy, or a stale replica that is promoted, gives out numbers again that others
-have seen with other messages. So each run of numbers of a queue has an *incarnation*: a random id, and the last number
-before it. Each opening of a database is a new incarnation. It is recorded with the first number that it gives out. A
-number belongs to the last incarnation that began before it.
+A database that is restored from an older copy, or a stale replica that is promoted, assigns numbers again that clients
+have already seen with other messages. So each run of numbers of a queue has an *incarnation*: a random id, and the last
+number before it. Each opening of a database is a new incarnation. It is recorded with the first number that it assigns.
+A number belongs to the last incarnation that began before it.
 
-A remembered place names the incarnation of its number. It is valid only if its number still belongs to that one. Then
-all histories up to it are the same, since two copies of a database that continue separately do so with different ids.
+A remembered place names the incarnation of its number. It is valid only if its number still belongs to that
+incarnation. Then all histories up to it are the same, since two copies of a database that continue separately do so
+with different ids.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 ORIGIN: Final = ""
-"""The incarnation of numbers given out before incarnations were introduced, and of no number at all."""
+"""The incarnation of numbers assigned before incarnations were introduced, and of an empty history."""
 
 
 class Began(NamedTuple):
@@ -41,7 +42,7 @@ class QueuePosition(NamedTuple):
 
 
 def incarnation_of(history: Iterable[Began], number: int) -> str:
-    """Return the incarnation in which a number was given out; the history is in the order of beginnings."""
+    """Return the incarnation in which a number was assigned; the history is in the order of beginnings."""
     found = ORIGIN
     for after, incarnation in history:
         if after >= number:
@@ -51,9 +52,9 @@ def incarnation_of(history: Iterable[Began], number: int) -> str:
 
 
 def begin(history: Sequence[Began], last: int, incarnation: str) -> list[Began]:
-    """Return the history with an incarnation that is about to give out its first number, after ``last``.
+    """Return the history with an incarnation that is about to assign its first number, after ``last``.
 
-    An incarnation that has given out no number is removed. Nothing changes if the new one is the last already.
+    An incarnation that has assigned no number is removed. Nothing changes if the new one is already the last.
     """
     if history and history[-1].incarnation == incarnation:
         return list(history)
@@ -66,12 +67,12 @@ def trim(history: Sequence[Began], read_to: int, most: int) -> list[Began]:
     Args:
         history: incarnations in the order of their beginnings.
         read_to: no valid place is before this number.
-        most: number of the newest that are kept in any case.
+        most: number of the newest incarnations that are always kept.
     """
     needed = [each for each in history if each.after < read_to][-1:]
     return [each for each in history if each in history[-most:] or not needed or each >= needed[0]]
 
 
 def is_valid(place: QueuePosition, given_in: str, last: int) -> bool:
-    """Return whether a remembered place is in a queue's history: the queue gave its number in ``given_in``."""
+    """Return whether a remembered place is in a queue's history: the queue assigned its number in ``given_in``."""
     return place.sequence_number <= last and place.incarnation in (given_in, None)

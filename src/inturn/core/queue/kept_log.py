@@ -4,14 +4,14 @@
    one stays until it is removable. Without ``keep_for`` and ``keep_bytes`` that is once every reader has passed it.
 2. With ``keep_for`` it is also older than that, counted from its send. With ``keep_bytes`` it may instead lie before
    that many bytes of newer bodies. With both, the limit that is reached first counts.
-3. No reader is outrun: what a reader has yet to read is not removable.
-4. The log is removed from its beginning. A receive removes ``limits.EXPIRE_AT_ONCE`` messages at most, before it looks
-   for messages, and stops at the first acknowledged message that is not removable.
+3. A message that a reader has not read yet is not removable.
+4. The log is removed from its beginning. A receive removes at most ``limits.EXPIRE_AT_ONCE`` messages, before it
+   selects messages, and stops at the first acknowledged message that is not removable.
 5. Bodies are measured in blocks of ``limits.LOG_BLOCK`` sequence numbers, one block in a receive, once the block is
-   full. So ``keep_bytes`` keeps up to two blocks more than it says, never less.
-6. A message that leaves its queue for another one stays in the log of the first, as one that was acknowledged.
-   Returned to its old place it is there once. A purge, a cancellation and the end of ``retention_s`` remove messages
-   from the log.
+   full. So the log keeps up to two blocks more than ``keep_bytes``, never less.
+6. A message that is moved to another queue stays in the log of the first one, like an acknowledged message. If it
+   returns to its old place, the log contains it once. A purge, a cancellation and the end of ``retention_s`` remove
+   messages from the log.
 """
 
 from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ class Removable(NamedTuple):
 
 
 def removable(queue: QueueInfo, blocks: Sequence[LogBlock], now_ms: int) -> Removable:
-    """Return which acknowledged messages of a queue may be removed now; ``blocks`` are the measured ones, in order."""
+    """Return the acknowledged messages of a queue that may be removed now; ``blocks`` are measured, in order."""
     read_to = min(queue.readers.values(), default=queue.every[1])
     keep_ms, keep_bytes = queue.settings.keep_ms, queue.settings.keep_bytes
     return Removable(
@@ -103,7 +103,7 @@ def removable(queue: QueueInfo, blocks: Sequence[LogBlock], now_ms: int) -> Remo
 
 
 def before_bytes(blocks: Sequence[LogBlock], keep_bytes: int) -> int:
-    """Return the last number of the newest block behind which there are so many bytes; 0: there is none."""
+    """Return the last number of the newest block after which there are so many bytes; 0: no such block exists."""
     behind = 0
     for last, size in reversed(blocks):
         if behind >= keep_bytes:

@@ -30,30 +30,30 @@ class QueueSettings:
     """The settings of a queue.
 
     Attributes:
-        visibility_timeout_s: length of a lease, unless the receive says otherwise.
-        delay_s: how long a sent message is hidden at first, unless the send says otherwise.
+        visibility_timeout_s: length of a lease, unless the receive specifies another.
+        delay_s: how long a sent message is hidden at first, unless the send specifies another delay.
         retention_s: how long a message is kept, acknowledged or not; None: until it is acknowledged.
-        dedup_window_s: how long a deduplication id is remembered; None: for ever.
+        dedup_window_s: how long a deduplication id is remembered; None: forever.
         dedup_scope: ``queue`` if an id is the same message in every group, ``group`` if only within its group.
         content_dedup: whether the SHA-256 of the body identifies a message without an id.
-        dead_letter: queue that takes messages that were received too often.
-        max_receives: number of receives before a message goes there.
-        retry_delay_s: how long a message is hidden after its first attempt, if it is given back without a delay or its
+        dead_letter: queue to which messages are moved that were received too often.
+        max_receives: number of receives before a message is moved there.
+        retry_delay_s: how long a message is hidden after its first attempt, if it is nacked without a delay or its
             lease expires; 0: not at all.
         retry_growth: factor by which the delay grows with each further attempt.
         retry_max_s: longest such delay.
         retry_jitter: largest part of a delay, from 0 to 1, by which it is shortened at random, so that messages that
-            failed together do not come back together.
-        max_depth: most messages that the queue takes; None: any number. See back_pressure.py.
+            failed together are not retried together.
+        max_depth: maximum number of messages in the queue; None: any number. See back_pressure.py.
         single_writer: whether the messages of a group come from one producer at a time, which has the group's lease;
             see writers.py.
-        priority_lead: number of messages by which one level of priority goes ahead; None: no priorities. See
-            ready_groups.py.
+        priority_lead: number of messages by which one level of priority moves a group forward; None: no priorities.
+            See ready_groups.py.
         keep_for: how long an acknowledged message stays in the log, counted from its send: a duration such as
             ``"30 days"``, or seconds; None: no limit by time. See kept_log.py.
-        keep_bytes: how many bytes of bodies the log keeps, its newest messages; None: no limit by size. Without both,
-            an acknowledged message is removed once every reader has passed it.
-        extra: plain values that others keep with the queue, such as the SQS endpoint its tags; stored as JSON.
+        keep_bytes: how many bytes of bodies of its newest messages the log keeps; None: no limit by size. If neither is
+            set, an acknowledged message is removed once every reader has passed it.
+        extra: plain values stored with the queue for other components, such as the tags of the SQS endpoint, as JSON.
     """
 
     visibility_timeout_s: float = 30
@@ -82,9 +82,9 @@ class QueueSettings:
         for name in ("retention_s", "dedup_window_s"):
             _in_range(name, getattr(self, name) or 0, 0, limits.KEPT_S)
         if self.dedup_scope not in {"queue", "group"}:
-            raise InputError(f"dedup_scope is {self.dedup_scope!r}; it is 'queue' or 'group'")
+            raise InputError(f"dedup_scope is {self.dedup_scope!r}; expected 'queue' or 'group'")
         if (self.dead_letter is None) != (self.max_receives is None):
-            msg = "dead_letter and max_receives go together: where a message goes, and after how many receives"
+            msg = f"dead_letter is {self.dead_letter!r} and max_receives is {self.max_receives!r}; set both or neither"
             raise InputError(msg)
         if self.max_receives is not None:
             _in_range("max_receives", self.max_receives, 1, limits.MAX_RECEIVES)
@@ -95,7 +95,7 @@ class QueueSettings:
         if self.max_depth is not None:
             _in_range("max_depth", self.max_depth, 1, limits.MAX_DEPTH, whole=True)
         if not isinstance(self.single_writer, bool):
-            raise InputError(f"single_writer is {self.single_writer!r}; it is True or False")
+            raise InputError(f"single_writer is {self.single_writer!r}; expected True or False")
         if self.priority_lead is not None:
             _in_range("priority_lead", self.priority_lead, 1, limits.PRIORITY_LEAD, whole=True)
         if self.keep_for is not None:
@@ -115,12 +115,12 @@ class QueueSettings:
 
     @property
     def dedup_window_ms(self) -> int | None:
-        """Time for which a deduplication id is remembered, in milliseconds; None: for ever."""
+        """Time for which a deduplication id is remembered, in milliseconds; None: forever."""
         return None if self.dedup_window_s is None else round(self.dedup_window_s * 1000)
 
     @property
     def keeps_log(self) -> bool:
-        """True if acknowledged messages stay in the log, even if no reader has yet to read them."""
+        """True if acknowledged messages stay in the log even after every reader has read them."""
         return self.keep_for is not None or self.keep_bytes is not None
 
     @cached_property
@@ -135,7 +135,7 @@ def _seconds(name: str, value: float | str) -> float:
         try:
             value = duration_us(value, what=name) / 1e6
         except PipelineError as error:
-            raise InputError(f"{error}, or in seconds") from error
+            raise InputError(f"{error}; a number of seconds is allowed too") from error
     _in_range(name, value, 0, limits.KEPT_S)
     return value
 
@@ -143,21 +143,21 @@ def _seconds(name: str, value: float | str) -> float:
 def _in_range(name: str, value: float, least: float, most: float, *, whole: bool = False) -> None:
     kinds = int if whole else int | float
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}; it is a {'whole ' if whole else ''}number from {least} to {most}")
+        raise InputError(f"{name} is {value!r}; expected a {'whole ' if whole else ''}number from {least} to {most}")
 
 
 def checked_name(name: str) -> str:
     """Return the name of a queue or a reader, after checking it."""
     if not isinstance(name, str) or not 0 < len(name) <= limits.NAME_LENGTH or not name.isprintable():
-        raise InputError(f"{name!r} is no name: it has 1 to {limits.NAME_LENGTH} characters that can be printed")
+        raise InputError(f"invalid name {name!r}: 1 to {limits.NAME_LENGTH} printable characters are allowed")
     return name
 
 
 class Numbering(NamedTuple):
-    """A request that the queue gives the message the next revision of its group; see numbering.py.
+    """A request that the queue assigns the next revision of its group to the message; see numbering.py.
 
     Attributes:
-        expected: the group's last revision, as the sender knows it; None: any.
+        expected: the last revision that the sender expects in the group; None: any.
     """
 
     expected: int | None = None
@@ -169,11 +169,11 @@ class Draft(NamedTuple):
     Attributes:
         body: text or bytes.
         group: message group; None: no group, so it waits for no other message.
-        revision: place in the group's timeline, if the producer gives one.
+        revision: place in the group's timeline, if the producer assigns one.
         dedup_id: deduplication id; None: never a duplicate.
         delay_ms: how long it is hidden at first; None: the queue's setting.
         attributes: message attributes, as JSON.
-        numbering: whether the queue gives the revision; None: it does not.
+        numbering: request that the queue assigns the revision; None: it does not.
         epoch: epoch of the writer's lease under which it is sent; see writers.py.
     """
 
@@ -195,7 +195,7 @@ class Sent(NamedTuple):
         sequence_number: the message's place in its queue.
         duplicate: whether an earlier message had the same deduplication id; the number is that message's, and nothing
             was added.
-        revision: revision that its producer or the queue gave it; for a duplicate that of the first message.
+        revision: revision assigned by its producer or the queue; for a duplicate that of the first message.
     """
 
     sequence_number: int
@@ -237,7 +237,7 @@ class ReceiveRequest(NamedTuple):
     """A receiver's request.
 
     Attributes:
-        limit: most messages to return.
+        limit: maximum number of messages to return.
         visibility_ms: length of the lease; None: the queue's setting.
         group: return messages of this group only.
         token: fencing token of the session lock, for as long as it lasts; the session's group is the group.
@@ -264,7 +264,7 @@ class Delivery(NamedTuple):
         entry: the message.
         token: the lease's fencing token; grows with every lease of a queue.
         until_ms: when the lease ends.
-        attempts: number of receives when it was its turn, with this one.
+        attempts: number of receives as the first message of its group, including this one.
         first_ms: when it was first received.
         lapsed: whether an earlier lease of it ended by time.
     """
@@ -281,12 +281,12 @@ class Depth(NamedTuple):
     """The numbers of messages, and of parked groups, in a queue.
 
     Attributes:
-        messages: all messages that are not acknowledged.
-        in_flight: those that are received and whose lease is not over.
-        delayed: those that are hidden for a time and that no receiver holds.
-        last: the last sequence number that was given out.
-        deferred: those that are deferred, received or not.
-        parked: the number of groups that are parked, also without messages.
+        messages: number of messages that are not acknowledged.
+        in_flight: number of received messages whose lease has not ended.
+        delayed: number of messages that are hidden for a time and that no receiver holds.
+        last: the last sequence number that was assigned.
+        deferred: number of deferred messages, received or not.
+        parked: number of parked groups, including groups without messages.
     """
 
     messages: int
@@ -316,7 +316,7 @@ class GroupView(NamedTuple):
         head: sequence number of its first message.
         head_sent_ms: when the head was sent.
         why: whether it can be received, or why not.
-        until_ms: when that changes by itself, if it does.
+        until_ms: when that changes automatically, if it does.
         token: fencing token of the head's lease or of the group's lock.
         attempts: how often the head has been received.
         note: why the group is parked, if it is.
@@ -351,10 +351,10 @@ class QueueInfo:
         readers: the sequence number up to which each reader has read.
         created_ms: when it was created.
         depth: number of messages that are not acknowledged.
-        last: the last sequence number that was given out.
-        tokens: the last fencing token that was given out.
-        back: the last place in the line of ready groups that was given to a group that came back: see LinePlace.
-        due_ms: when the next lease or delay is over, as of the last receive that found nothing; not stored.
+        last: the last sequence number that was assigned.
+        tokens: the last fencing token that was assigned.
+        back: the last place in the ready queue that was assigned to a requeued group: see LinePlace.
+        due_ms: when the next lease or delay ends, as of the last receive that found nothing; not stored.
     """
 
     number: int

@@ -1,16 +1,16 @@
-"""Numbering: revisions that the queue gives to the messages of a group, without gaps.
+"""Numbering: revisions that the queue assigns to the messages of a group, without gaps.
 
 The memory store runs these rules; every other store is tested against it:
 
 1. A message sent with ``revision="next"`` gets its group's last revision plus one. A group's numbering begins with 1,
-   unless it was set to begin elsewhere before.
+   unless another beginning was set before.
 2. The last revision is stored in the transaction of the send. So an abort or a crash leaves no hole, and the order of
    the revisions is that of the sequence numbers.
-3. A duplicate gets no revision. It answers with the first message's one, whatever last revision it expects.
-4. A send with an expected revision is refused if the group's last revision is another; 0 is that of a group without
-   numbering.
-5. In a group that the queue numbers, a revision given by a producer is refused. A message without one is taken.
-6. The last revision outlives the messages, and a purge. Only the removal of the queue ends it.
+3. A duplicate gets no revision. Its answer has the revision of the first message, whatever last revision it expects.
+4. A send with an expected revision is refused if the group's last revision is another; the last revision of a group
+   without numbering is 0.
+5. In a group that the queue numbers, a revision assigned by a producer is refused. A message without one is accepted.
+6. The last revision outlives the messages, and a purge. Only the removal of the queue removes it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ _sent: Final[Callable[[tuple[Any, ...]], Sent]] = partial(tuple.__new__, Sent)  
 
 
 def groups_to_look_up(drafts: Iterable[Draft]) -> list[str]:
-    """Return the groups whose last revisions decide about these drafts, in order of name."""
+    """Return the groups whose last revisions are needed for these drafts, in order of name."""
     wanted = (each for each in drafts if each.numbering is not None or each.revision is not None)
     return sorted({each.group for each in wanted if each.group is not None})
 
@@ -44,11 +44,11 @@ def numbered(
     Args:
         drafts: the messages.
         sent: the result for each, as a ``Sent`` or a plain tuple.
-        last: the last revisions of those groups that have one.
+        last: the last revisions of the groups that have one.
 
     Raises:
-        RevisionMismatch: if a group's last revision is another than one of them expects.
-        InputError: if a revision is given in a group that the queue numbers, or the revisions are used up.
+        RevisionMismatch: if a message expects another last revision of its group.
+        InputError: if a producer assigns a revision in a group that the queue numbers, or no revision is left.
     """
     new: dict[str, int] = {}
     answers: list[Sent] = []
@@ -76,11 +76,11 @@ def begun(last: int | None, revision: int, group: str) -> int:
     """Return the last revision of a group whose next one is to be ``revision``.
 
     Raises:
-        RevisionMismatch: if the group is numbered already, and its next revision is another.
+        RevisionMismatch: if the group is already numbered, and its next revision is another.
     """
     if last is not None and last + 1 != revision:
         raise RevisionMismatch(
-            f"the queue numbers the group {group!r} already: its last revision is {last}, not {revision - 1}",
+            f"the queue already numbers the group {group!r}: its last revision is {last}, not {revision - 1}",
             revision - 1,
             last,
         )
@@ -88,7 +88,7 @@ def begun(last: int | None, revision: int, group: str) -> int:
 
 
 def with_revisions(new: Mapping[DedupKey, RememberedSend], sent: Iterable[Sent]) -> dict[DedupKey, RememberedSend]:
-    """Return what is to be remembered of new messages, with their revisions."""
+    """Return the deduplication records of new messages, with their revisions."""
     revisions = {each.sequence_number: each.revision for each in sent if not each.duplicate}
     return {key: each._replace(revision=revisions.get(each.sequence_number)) for key, each in new.items()}
 
@@ -96,18 +96,18 @@ def with_revisions(new: Mapping[DedupKey, RememberedSend], sent: Iterable[Sent])
 def _refusal(expected: int | None, last: int, group: str) -> RevisionMismatch | InputError:
     if expected is not None and expected != last:
         return RevisionMismatch(
-            f"expected_revision is {expected}, and the last revision of the group {group!r} is {last}: another "
-            "producer was first; look at the group again",
+            f"expected_revision is {expected}, but the last revision of the group {group!r} is {last}: another "
+            "producer has sent in the meantime; read the group again",
             expected,
             last,
         )
-    return InputError(f"the revisions of the group {group!r} are used up: its last one is {last}")
+    return InputError(f"the group {group!r} has no revisions left: its last revision is {last}; use another group")
 
 
 def _check_given(revision: int, group: str | None, *lasts: Mapping[str, int | None]) -> None:
     for last in lasts:
         if group is not None and (there := last.get(group)) is not None:
             raise InputError(
-                f"revision is {revision}, and the queue numbers the group {group!r} itself: its last revision is "
-                f"{there}; send with revision='next'"
+                f"revision is {revision}, but the queue assigns the revisions of the group {group!r}: its last "
+                f"revision is {there}; send with revision='next'"
             )

@@ -1,4 +1,4 @@
-"""The delay before a message is received again, where the caller gives none."""
+"""The delay before a message is received again, if the caller specifies none."""
 
 from inturn.core.queue.delivery import DeliveryState, given_back, is_hidden
 from inturn.core.queue.messages import QueueSettings
@@ -32,7 +32,7 @@ def _fraction(number: int, attempts: int) -> float:
 def nacked(
     hold: DeliveryState, settings: QueueSettings, number: int, *, is_head: bool, delay_ms: int | None, now_ms: int
 ) -> DeliveryState | None:
-    """Return the state of a message after its holder gives it back; ``delay_ms`` None: after the queue's own delay."""
+    """Return the state of a message after its holder nacks it; ``delay_ms`` None: with the queue's own delay."""
     if delay_ms is None:
         delay_ms = retry_ms(settings, number, hold.attempts) if is_head and not hold.deferred else 0
     return given_back(hold, is_head=is_head, delay_ms=delay_ms, now_ms=now_ms)

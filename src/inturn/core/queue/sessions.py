@@ -2,20 +2,20 @@
 
 The memory store runs these rules; every other store is tested against it:
 
-1. Each group has a gate. It is open, locked by a session until a time, or parked by a person or a policy with a reason.
-   Behind a closed gate an ordinary receive finds nothing; other groups go on.
-2. A group can be locked if its gate is open and no receiver holds a message of it: a session is alone with its group. A
-   group locked by name may be empty; the next free one is that whose head a receive would return.
-3. Messages received in a session are under the lock's own token, and their leases end with the lock. Extending one of
-   them renews the lock. Messages already received in the session do not block further ones, in order.
-4. A lock is over when its time passes, when its session is closed, or when its session parks the group. Messages that
-   were received in it and not settled are then in their old places, as after any lease. Later requests of its holder
-   are refused, whether or not another receiver has the group by then: the fencing token tells.
-5. A parked group keeps its messages in their order, and new ones come behind. None of them is received, fetched or
-   moved to the dead-letter queue; messages past their retention are removed. It stays parked, even if empty, until it
-   is resumed. Without a lock it can be parked only if no receiver holds a message of it.
-6. A session's state stays with the group until it is set to None: it outlives the session, the messages and a purge,
-   and so does a park. Only the removal of the queue ends them.
+1. Each group has a gate. It is open, locked by a session until a time, or parked by an operator or a policy with a
+   reason. From a group with a closed gate an ordinary receive returns nothing; other groups are not affected.
+2. A group can be locked if its gate is open and no receiver holds a message of it: a session has its group alone. A
+   group locked by name may be empty; the next free group is the one whose head a receive would return.
+3. Messages received in a session have the lock's own token, and their leases end with the lock. Extending one of them
+   renews the lock. Messages already received in the session do not block further ones, in order.
+4. A lock ends when its time passes, when its session is closed, or when its session parks the group. Messages that were
+   received in it and not settled are then in their old places, as after any lease. Later requests of its holder are
+   refused by their fencing token, whether or not another receiver has the group by then.
+5. A parked group keeps its messages in their order, and new ones are added after them. None of them is received,
+   fetched or moved to the dead-letter queue; messages past their retention are removed. It stays parked, even if empty,
+   until it is resumed. Without a lock it can be parked only if no receiver holds a message of it.
+6. A session's state is stored with the group until it is set to None: it outlives the session, the messages and a
+   purge, and so does a park. Only the removal of the queue removes them.
 """
 
 from collections.abc import Iterable
@@ -31,9 +31,9 @@ class GroupLock(NamedTuple):
 
     Attributes:
         token: token of the session that holds the lock; None: not locked.
-        until_ms: when the lock is over.
-        since_ms: when the lock was taken or renewed.
-        note: why the group is parked; None: it is not.
+        until_ms: when the lock ends.
+        since_ms: when the lock was acquired or renewed.
+        note: why the group is parked; None: it is not parked.
         parked_ms: when the group was parked.
     """
 
@@ -63,7 +63,7 @@ class ParkedGroup(NamedTuple):
 
 
 FIRST_PARKED: Final = (-1, "")
-"""The time and the name before every parked group."""
+"""The time and name that sort before every parked group."""
 
 
 class SessionVerb(IntEnum):
@@ -94,7 +94,7 @@ class SessionRequest(NamedTuple):
         verb: kind of request.
         token: token of the session; None: a request without a session, such as an operator's.
         ms: time from now, for ``LOCK`` and ``RENEW``; for ``RESUME`` the time at which the group was parked, so that
-            a group that was parked again since stays so; 0: whenever.
+            a group that was parked again since then stays parked; 0: any time.
         note: reason, for ``PARK``.
         state: new state, for ``SET_STATE``; None: none.
     """
@@ -110,7 +110,7 @@ class SessionAnswer(NamedTuple):
     """The result of a request.
 
     Attributes:
-        verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked, or not then.
+        verdict: whether it was done; ``HELD``: the group is not free; ``GONE``: it was not parked, or not at that time.
         group: name of the group.
         gate: the gate now, if the request was done.
         state: for ``GET_STATE``.
@@ -128,7 +128,7 @@ def is_locked(gate: GroupLock, now_ms: int) -> bool:
 
 
 def is_closed(gate: GroupLock) -> bool:
-    """Return whether receivers are kept out; a lock that is over keeps them out until it is removed."""
+    """Return whether receivers are excluded; an expired lock excludes them until it is removed."""
     return gate.token is not None or gate.note is not None
 
 

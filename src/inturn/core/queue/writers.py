@@ -2,15 +2,16 @@
 
 The memory store runs these rules; every other store is tested against it:
 
-1. A group has at most one writer: a producer that has taken its lease, under a name. Each taking begins a new epoch.
-2. A lease can be taken if nobody has it, if it is over, by the same name again (a producer that was restarted), or by
-   force.
-3. A message with a group is taken only with the epoch of the group's lease. Others are refused, and told the writer's
-   name.
-4. The time of a lease says from when on another producer may take it, and nothing else. Until one has, its holder may
-   send and renew it, even when it is over: what is refused is a message of an earlier epoch.
-5. A lease of which the beginning lies ahead, since the clock was set back, is over.
-6. A lease that is given up is over at once; its epoch stays, so epochs only grow. A purge changes nothing of this.
+1. A group has at most one writer: a producer that has acquired its lease, under a name. Each acquisition begins a new
+   epoch.
+2. A lease can be acquired if no producer has it, if it has expired, by the same name again (a restarted producer), or
+   by force.
+3. A message with a group is accepted only with the epoch of the group's lease. Others are refused with an error that
+   names the writer.
+4. The time of a lease determines when another producer may acquire it, and nothing else. Until then its holder may send
+   and renew it, even after it has expired: only messages of an earlier epoch are refused.
+5. A lease whose beginning is in the future, because the clock was set back, has expired.
+6. A released lease expires at once; its epoch is kept, so epochs only grow. A purge changes nothing of this.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +29,8 @@ class WriterLease(NamedTuple):
     Attributes:
         name: name of the producer.
         epoch: number of the lease among those of the group, from 1.
-        until_ms: when another producer may take it.
-        since_ms: when it was taken or renewed.
+        until_ms: when another producer may acquire it.
+        since_ms: when it was acquired or renewed.
     """
 
     name: str
@@ -44,11 +45,11 @@ class WriterVerb(IntEnum):
     LOOK = 0
     """Return the lease."""
     TAKE = 1
-    """Take the lease."""
+    """Acquire the lease."""
     RENEW = 2
-    """Change when the lease is over."""
+    """Change when the lease expires."""
     RELEASE = 3
-    """Give the lease up."""
+    """Release the lease."""
 
 
 class WriterRequest(NamedTuple):
@@ -59,7 +60,7 @@ class WriterRequest(NamedTuple):
         name: name of the producer, for ``TAKE``.
         epoch: epoch of the lease, for ``RENEW`` and ``RELEASE``.
         ms: length of the lease from now on.
-        by_force: whether to take a lease that another producer has.
+        by_force: whether to acquire a lease that another producer has.
     """
 
     verb: WriterVerb
@@ -82,7 +83,7 @@ class WriterAnswer(NamedTuple):
 
 
 def is_over(lease: WriterLease, now_ms: int) -> bool:
-    """Return whether any producer may take a lease."""
+    """Return whether any producer may acquire a lease."""
     return lease.until_ms <= now_ms or lease.since_ms > now_ms + limits.CLOCK_SLACK_MS
 
 
@@ -104,7 +105,7 @@ def decide(lease: WriterLease | None, request: WriterRequest, now_ms: int) -> Wr
 
 
 def groups_to_check(drafts: Iterable[Draft]) -> list[str]:
-    """Return the groups whose leases decide about these messages, in order of name."""
+    """Return the groups whose leases are needed for these messages, in order of name."""
     return sorted({each.group for each in drafts if each.group is not None})
 
 
@@ -125,9 +126,9 @@ def check(queue: str, drafts: Iterable[Draft], leases: Mapping[str, WriterLease]
 def held(queue: str, group: str, lease: WriterLease | None, epoch: int | None = None) -> WriterHeld:
     """Return the error for a producer that is not the writer of a group."""
     if lease is None:
-        text = f"the group {group!r} of {queue!r} has no writer, and the queue takes messages of its writer only"
-        return WriterHeld(f"{text}: send with queue.single_writer({group!r})", None)
-    ours = "" if epoch is None else f"; this is of epoch {epoch}, so another producer has taken over"
+        text = f"the group {group!r} of {queue!r} has no writer, but the queue accepts messages only from a writer"
+        return WriterHeld(f"{text}; send with queue.single_writer({group!r})", None)
+    ours = "" if epoch is None else f"; this producer has epoch {epoch}, so another one has taken over"
     return WriterHeld(
         f"the writer of the group {group!r} of {queue!r} is {lease.name!r}, in epoch {lease.epoch}{ours}", lease.name
     )

@@ -1,11 +1,11 @@
 """Construction of messages of a record type: the defaults of its fields, and the errors of its own checks.
 
 A null or absent field gets its default, else None if the type allows it, else the message is invalid. A table cannot
-tell an absent field from a null one, but a queue can, so nothing may depend on the difference. The rule holds for the
-fields of a record type and of the records within it. Plain dicts have no types and stay as they are.
+distinguish an absent field from a null one, but a queue can, so nothing may depend on the difference. The rule holds
+for the fields of a record type and of the records within it. Plain dicts have no types and are not changed.
 
 An exception from ``__post_init__``, ``__init__`` or a default factory makes that one message ``invalid``. A type that
-cannot be called with its fields at all is a mistake in the program, not in a message.
+cannot be called with its fields at all is an error in the program, not in a message.
 """
 
 import base64
@@ -24,7 +24,7 @@ from inturn.core.values.models import make as made_of
 from inturn.core.values.states import hints_of, is_none_allowed, real, required
 
 Fill = Callable[[Any, bool], Any]
-"""A function that fills the records within a value; the second argument says whether it makes records of dicts."""
+"""A function that fills the records within a value; the second argument is whether it makes records of dicts."""
 
 
 class FieldDefault(NamedTuple):
@@ -36,7 +36,7 @@ class FieldDefault(NamedTuple):
         takes_none: whether the type allows None.
         fill: fills the records within a value; None if the type names none.
         default: default of a dataclass field, which msgspec leaves to the class and so would not write; ``_NONE`` if
-            there is none.
+            the field has none.
     """
 
     name: str
@@ -216,11 +216,11 @@ def attempted(record: type, make: Callable[[], T]) -> T | Unmade:
 
 def refusal(record: type, error: BaseException) -> str:
     """Return why a message does not fit its type."""
-    return f"it is no {record.__name__}: {error_text(error)}"
+    return f"it is not a valid {record.__name__}: {error_text(error)}"
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's text, with the error's type where the text alone says little.
+    """Return an error's text, with the error's type if the text alone is not enough.
 
     >>> error_text(ValueError("amount is below zero")), error_text(KeyError("owner")), error_text(ValueError())
     ('amount is below zero', "KeyError: 'owner'", 'ValueError')

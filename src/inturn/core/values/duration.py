@@ -31,7 +31,7 @@ def duration_us(value: Duration, *, what: str) -> int:
     else:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", value) if isinstance(value, str) else None
         if found is None or found[2] not in _UNITS:
-            msg = f"{what} is {value!r}; write it as '10 minutes' ({', '.join(_UNITS)}) or as a timedelta"
+            msg = f"{what} is {value!r}; expected a text such as '10 minutes' ({', '.join(_UNITS)}) or a timedelta"
             raise PipelineError(msg)
         number = round(min(float(found[1]) * _UNITS[found[2]], 2.0 * limits.DURATION_US))
     if number < 0:

@@ -91,7 +91,7 @@ def is_date(text: str) -> bool:
 
 
 def parsed(text: str) -> dt.datetime | None:
-    """Return the time of a text, with its zone if it has one; None if the text is no time."""
+    """Return the time of a text, with its zone if it has one; None if the text is not a time."""
     found = _TEXT.fullmatch(text)
     if found is None:
         return None

@@ -18,7 +18,7 @@ from inturn.core.values.models import unchecked
 from inturn.core.values.plain import LEAST, MOST, NAMES, TESTS, TOO_DEEP, inside, refuse, scalar
 
 Seen = set[int]
-"""The ids of containers already met in a state: one that occurs in two places would come back as two."""
+"""The ids of containers already met in a state: a container in two places would be read back as two containers."""
 
 
 _FEW: Final = 8
@@ -126,12 +126,12 @@ class AnyKind(Kind):
                 made = {}
                 for key, each in value.items():
                     if not isinstance(key, str):
-                        refuse(f"a key of {path}", key, "the keys of a dict without types are texts; make it one")
+                        refuse(f"a key of {path}", key, "keys of an untyped dict are strings; convert it to a string")
                     made[scalar(key, f"a key of {path}", str)] = self._normal(each, inside(path, key), depth + 1)
                 return made
             case list() | tuple():
                 return [self._normal(each, f"{path}[{at}]", depth + 1) for at, each in enumerate(value)]
-        return refuse(path, value, "where no type is said a state holds JSON values; use one, or a typed state")
+        return refuse(path, value, "an untyped state contains only JSON values; use one, or a typed state")
 
 
 def _is_json(values: abc.Collection[Any], seen: Seen, depth: int) -> bool:  # noqa: C901, PLR0911, PLR0912 - one branch a type is what makes it quick

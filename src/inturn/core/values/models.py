@@ -32,7 +32,7 @@ def validated(model: Any, fields: Mapping[str, Any]) -> Any:
     """
     try:
         text = json.dumps(fields, default=_json)
-    except TypeError:  # bytes, which JSON lacks; beside them other values may still be texts, as in JSON
+    except TypeError:  # bytes, which JSON lacks; other values may still be texts, as in JSON
         made = model.model_validate(dict(fields), strict=False, by_name=True, by_alias=True)
     else:
         made = model.model_validate_json(text, by_name=True, by_alias=True)
@@ -70,7 +70,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a model, for an encoder of states.
 
     Raises:
-        TypeError: if it is no model.
+        TypeError: if it is not a model.
     """
     names = field_names(type(value)) if is_model(type(value)) else None
     if names is None:
@@ -82,7 +82,7 @@ def dumped(value: Any) -> Any:
     """Return a model as its own serializers and computed fields say, for an encoder of bodies, outputs and results.
 
     Raises:
-        TypeError: if it is no model.
+        TypeError: if it is not a model.
     """
     return value.model_dump(by_alias=False) if is_model(type(value)) else fields_of(value)
 
@@ -125,7 +125,7 @@ def _aliases(record: Any) -> dict[str, str]:
 
 
 def unkept(model: Any) -> str | None:
-    """Return what of a model no store keeps, or None."""
+    """Return the first part of a model that stores do not keep, or None."""
     if model.__private_attributes__:
         return f"its private attribute {next(iter(model.__private_attributes__))!r}"
     return "the extra fields that it allows" if model.model_config.get("extra") == "allow" else None

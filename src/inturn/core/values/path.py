@@ -2,7 +2,7 @@
 
 A part that has a dot or a backtick in its name is written in backticks, as in Spark's SQL: ```a.b`.c`` is the field
 ``c`` of the field ``a.b``, and a backtick within is doubled. This is the only grammar for paths: the fields of a
-pipeline, the columns of an audit and all other field names use it. A text that is no such path, as ``a..b``, is the
+pipeline, the columns of an audit and all other field names use it. A text that is not a path, as ``a..b``, is the
 name of one field. A null field and an absent one are the same: None.
 """
 
@@ -22,7 +22,7 @@ _PLAIN: Final = re.compile(r"[^.`]+")
 
 @cache
 def parts(path: str) -> tuple[str, ...]:
-    """Split a path into the names of fields, the outermost first; a text that is no path is one name."""
+    """Split a path into the names of fields, the outermost first; a text that is not a path is one name."""
     found, at = [], 0
     while (part := _PART.match(path, at)) is not None:
         found.append(part[2] if part[1] is None else part[1].replace("``", "`"))
@@ -41,7 +41,7 @@ def joined(names: Sequence[str]) -> str:
 
 
 def value_at(content: Any, path: str) -> Any:
-    """Return the value of a field of a mapping or a record; None if it, or a field on the way to it, is absent."""
+    """Return the value of a field of a mapping or a record; None if the field, or an outer field of it, is absent."""
     names = parts(path)
     if len(names) == 1 and type(content) is dict:  # as nearly always
         return content.get(names[0])
@@ -84,7 +84,7 @@ def put(content: Any, path: str | Sequence[str], value: Any) -> Any:
         content = {}
     fields = field_names(type(content))
     if not isinstance(content, Mapping) and (fields is None or first not in fields):
-        raise InputError(f"{content!r:.100} has no fields, where one with the field {first!r} is expected")
+        raise InputError(f"{content!r:.100} has no fields; expected a value with the field {first!r}")
     made = put(_field(content, first), rest, value) if rest else value
     if fields is None:
         return {**content, first: made}
@@ -116,7 +116,7 @@ def check(record: type, path: str) -> None:
         if fields is None:
             return
         if part not in fields:
-            raise PipelineError(f"{kind.__name__} has no field {part!r}; it has {', '.join(fields)}")
+            raise PipelineError(f"{kind.__name__} has no field {part!r}; existing fields: {', '.join(fields)}")
         try:
             kind = typing.get_type_hints(kind)[part]
         except NameError:  # raised where the types are needed

@@ -1,7 +1,7 @@
-"""The plain values: those of bodies and outputs, which come back from JSON unchanged, and the plain types of states.
+"""The plain values: those of bodies and outputs, which JSON returns unchanged, and the plain types of states.
 
 JSON has no NaN, no infinity and no bytes; an encoder silently writes null or base64 for them. They are refused here,
-with the path to the value. A field of a record whose type says bytes may hold them, since its reader knows the type.
+with the path to the value. A field of a record whose type is bytes may contain bytes, since its reader knows the type.
 """
 
 import datetime as dt
@@ -22,13 +22,13 @@ from inturn.core.identity import field_names
 from inturn.core.texts import is_text
 
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
-"""Types whose values are JSON by themselves, except for texts that no UTF-8 can hold."""
+"""Types whose values are JSON values, except for texts that UTF-8 cannot encode."""
 _SHALLOW: Final = 16
 """Depth of a quick check."""
 _LEAVES: Final = (dt.date, dt.time, dt.timedelta, uuid.UUID, int, type(None))
-"""Types whose values are all JSON, as a number or a text."""
+"""Types whose values JSON can hold, as a number or a text."""
 _KEYS: Final = (int, dt.date, dt.time, dt.timedelta, uuid.UUID, Decimal)
-"""Types of keys that have one text each."""
+"""Types of keys of which each value has exactly one text."""
 _BYTES: Final = (bytes, bytearray, memoryview)
 
 
@@ -99,7 +99,7 @@ def refuse(path: str, value: Any, mend: str) -> NoReturn:
 
 
 NOT_FINITE: Final = "JSON has no such number; use None, or a text"
-NO_TEXT: Final = "no UTF-8 can hold half a surrogate pair; mend the text"
+NO_TEXT: Final = "UTF-8 cannot encode an unpaired surrogate; fix the text"
 TOO_DEEP: Final = f"it is nested more than {limits.VALUE_DEPTH} levels deep, or contains itself"
 
 
@@ -130,12 +130,12 @@ def _walk(value: Any, path: str, depth: int, has_bytes: bool) -> None:  # noqa: 
                 _walk(each, path + "{}", depth + 1, has_bytes)
         case bytes() | bytearray() | memoryview():
             if not has_bytes:
-                refuse(path, value, "JSON has no bytes; give them as a text, such as base64, or in a typed field")
+                refuse(path, value, "JSON has no bytes; encode them as text, such as base64, or use a typed field")
         case _ if not isinstance(value, _LEAVES):
             record: type = type(value)
             fields = _bytes_in(record)
             if fields is None:
-                refuse(path, value, "it is not JSON; use a dataclass, a Struct, a model or plain values")
+                refuse(path, value, "it is not JSON; use JSON values, a dataclass, a msgspec.Struct or a model")
             for name, allowed in fields:
                 _walk(getattr(value, name, None), f"{path}.{name}", depth + 1, allowed)
 
@@ -147,7 +147,7 @@ def _check_key(key: Any, path: str) -> None:
         if not key.isascii() and not is_text(key):
             refuse(f"a key of {path}", key, NO_TEXT)
     elif isinstance(key, bool) or not isinstance(key, _KEYS):
-        refuse(f"a key of {path}", key, "the keys of JSON are texts; make it one")
+        refuse(f"a key of {path}", key, "the keys of JSON objects are strings; convert it to a string")
 
 
 @functools.cache
@@ -162,7 +162,7 @@ def _reader(record: type) -> Callable[[Any], tuple[Any, ...]] | None:
 
 @functools.cache
 def _bytes_in(record: type) -> tuple[tuple[str, bool], ...] | None:
-    """Return the fields of a record type, and whether each one's type says bytes; None for any other type."""
+    """Return the fields of a record type, and whether the type of each includes bytes; None for any other type."""
     names = field_names(record)
     if names is None:
         return None
@@ -178,8 +178,8 @@ def _says_bytes(hint: Any) -> bool:
 
 
 LEAST, MOST = -(2**63), 2**63 - 1
-"""The integers that a state holds: those that a column of a table holds too."""
-_BEYOND: Final = "states hold integers of 64 bits; use a text, or a Decimal in a typed state"
+"""The range of the integers of a state, which is that of a table column."""
+_BEYOND: Final = "integers in states have at most 64 bits; use a text, or a Decimal in a typed state"
 
 
 TESTS: Final[dict[type, str]] = {
@@ -241,16 +241,16 @@ def _number(value: float, path: str, wanted: type) -> Any:
     except OverflowError:
         made = None
     if made != value:
-        refuse(path, value, f"expected {wanted.__name__}, and no {wanted.__name__} is the same number")
+        refuse(path, value, f"expected {wanted.__name__}, but no {wanted.__name__} equals this number")
     return made if wanted is float or LEAST <= made <= MOST else refuse(path, value, _BEYOND)
 
 
 def _instant(value: dt.datetime, path: str) -> dt.datetime:
     if value.tzinfo is None or value.utcoffset() is None:
-        refuse(path, value, "it is a time without a zone; give it one, such as datetime.UTC")
+        refuse(path, value, "the time has no time zone; add one, such as datetime.UTC")
     try:
         made = value.astimezone(dt.UTC)
     except OverflowError:
-        refuse(path, value, "in UTC it is in a year that there is not")
+        refuse(path, value, f"its year in UTC is out of range; expected {dt.MINYEAR} to {dt.MAXYEAR}")
     parts = (made.year, made.month, made.day, made.hour, made.minute, made.second, made.microsecond)
     return dt.datetime(*parts, tzinfo=dt.UTC)  # exactly a datetime, even if the value is of a subclass

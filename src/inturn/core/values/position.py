@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 LogPosition = tuple[int, ...]
-"""The numbers of a position, the most significant first; none if it is null."""
+"""The numbers of a position, the most significant first; empty if it is null."""
 
 EXPECTED: Final = (
-    "a whole number of 64 bits from 0 on, as text of 39 digits; an LSN such as 00000027:00000758:0005 or 16/B374D848; "
-    "or the name of a binlog such as mysql-bin.000003"
+    "a 64-bit whole number of 0 or more; a text of up to 39 digits; an LSN such as 00000027:00000758:0005 or "
+    "16/B374D848; or the name of a binlog such as mysql-bin.000003"
 )
 """The values that are positions, in words."""
 
@@ -31,11 +31,11 @@ _HEXADECIMAL: Final = re.compile(rf"{_HEX}(?:[:/]{_HEX}){{1,7}}|(?:0x)?({_HEX}(?
 _FILE: Final = re.compile(r"[A-Za-z][^:/]*\.(\d{6,18})", re.ASCII)
 _MOST: Final = 2**63
 _TEXTS: Final = 64
-"""Number of texts whose numbers are kept: a message's are needed for its check, its tie and its id."""
+"""Number of texts whose numbers are cached: those of a message are needed for its check, its tie and its id."""
 
 
 def position_of(value: Any) -> LogPosition | None:
-    """Return the numbers of a position; None if the value is none.
+    """Return the numbers of a position; None if the value is not a position.
 
     Args:
         value: an integer of 64 bits, a decimal without a fraction, a text, or None, which is before all positions.

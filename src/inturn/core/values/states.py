@@ -1,9 +1,9 @@
 """The values that a state may hold, and their one normal form: the table in docs/guarantees.md, as code.
 
 A state is written at the end of a step and read again in the next one, and reading may change it: a Counter becomes a
-dict, an int in a float field a float. Then the cut between steps would decide the handler's input. So every engine
-converts a state to its normal form after every message, before the next handler call: the form in which it would come
-back. A state without a normal form is refused, and parks its group.
+dict, an int in a float field a float. Then the handler's input would depend on where steps end. So every engine
+converts a state to its normal form after every message, before the next handler call: the form in which it would be
+read back. A state without a normal form is refused, and parks its group.
 """
 
 import base64
@@ -107,7 +107,7 @@ def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
     if wanted in known:
         return known[wanted]
     if is_model(wanted) and (lost := models.unkept(wanted)) is not None:
-        raise StateError(f"a state cannot hold a {wanted.__qualname__}: no store keeps {lost}")
+        raise StateError(f"a state cannot contain a {wanted.__qualname__}: stores do not keep {lost}")
     kind = known[wanted] = RecordKind(wanted)
     hints = hints_of(wanted)
     kind.complete({name: _kind_of(hints[name], known) for name in field_names(wanted) or ()})
@@ -116,7 +116,7 @@ def _record(wanted: type, known: dict[type, RecordKind]) -> RecordKind:
 
 def _unknown(hint: Any) -> typing.NoReturn:
     name = getattr(hint, "__qualname__", None) or str(hint)
-    msg = f"a state cannot hold a {name}: it is no record, and none of the types that come back as they are"
+    msg = f"a state cannot contain a {name}: it is neither a record nor a type whose values are read back unchanged"
     raise StateError(f"{msg}; see the table in docs/guarantees.md")
 
 
@@ -186,7 +186,7 @@ def restored(kind: Any, value: Any) -> Any:
     """Return a stored state, or a part of one, whose type msgspec does not know: a model, in its normal form.
 
     Raises:
-        ValueError: if it is no such model any more.
+        ValueError: if it is no longer valid for the model.
     """
     if not is_model(kind) or isinstance(value, kind):
         return value  # which msgspec itself checks

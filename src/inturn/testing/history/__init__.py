@@ -1,4 +1,4 @@
-"""Histories of clients: record each call and its answer, then check that a correct queue could have given them.
+"""Histories of clients: record each call and its answer, then check that a correct queue could have answered so.
 
 from inturn.testing.history import Recorder, check, read
 """

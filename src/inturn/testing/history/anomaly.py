@@ -10,11 +10,11 @@ class AnomalyKind(StrEnum):
     """The kinds of anomaly, the worst first."""
 
     LOST = "lost"
-    """An acknowledged message never came, or was never applied."""
+    """An acknowledged message was never delivered, or never applied."""
     TWICE = "twice"
-    """A message came again after its acknowledgement, or was applied again."""
+    """A message was delivered again after its acknowledgement, or applied again."""
     OVERTAKEN = "overtaken"
-    """A message came, or was applied, before its predecessor in the group was done."""
+    """A message was delivered, or applied, before its predecessor in the group was done."""
     TWO_HOLDERS = "two holders"
     """Two receivers had messages of one group at the same time."""
     DEDUP = "dedup broken"
@@ -22,18 +22,18 @@ class AnomalyKind(StrEnum):
     TOTAL_ORDER = "total order broken"
     """Sequence numbers contradict the order of the sends, or one number names two messages."""
     CHANGED = "changed"
-    """A message came otherwise than it was sent, or nobody had sent it."""
+    """A delivered message differs from the sent one, or was never sent."""
 
 
 @dataclass(frozen=True)
 class Anomaly:
-    """An anomaly; ``str`` gives the sentence and the events.
+    """An anomaly; ``str`` returns the sentence and the events.
 
     Attributes:
         kind: the kind.
-        text: what is wrong, in one sentence.
-        events: the shortest counterexample: the events that prove it by themselves; without any one of them
-            they would not. For a message that is missing they are its send alone.
+        text: the violation, in one sentence.
+        events: the shortest counterexample: events that prove the anomaly only together. For a missing message it is
+            only its send.
     """
 
     kind: AnomalyKind
@@ -58,7 +58,7 @@ def _line(event: Event, began: int) -> str:
     elif isinstance(event, AppliedEffect):
         act = f"apply {event.dedup_id} ({event.group} {event.number}) at place {event.place}"
     else:
-        verb = "delete" if event.deletes else "give back"
+        verb = "delete" if event.deletes else "nack"
         act = f"{verb} {event.number}: {_answer(event, 'done')}"
     return f"  {since} to {until} s  {event.client}  {act}"
 

@@ -18,13 +18,13 @@ def check(
     is_drained: bool = True,
     is_total: bool = False,
 ) -> list[Anomaly]:
-    """Return the anomalies of a history; none if a correct queue could have given it.
+    """Return the anomalies of a history; none if a correct queue could have produced it.
 
     Args:
         events: the events, those of each client in its order.
         visibility_s: the length of a lease, in seconds; None: leases are not checked.
-        slack_s: the greatest lead of the queue's clock before the clients', in seconds.
-        is_drained: whether the queue was empty at the end, so that what never came is lost.
+        slack_s: the maximum by which the queue's clock is ahead of the clients' clock, in seconds.
+        is_drained: whether the queue was empty at the end, so that a message that was never delivered is lost.
         is_total: whether sequence numbers follow the order of sends in the whole queue, as inturn's do, and not only
             within a group, as those of SQS.
     """
@@ -44,7 +44,7 @@ def check_or_raise(
     """Check a history as :func:`check` does.
 
     Raises:
-        AssertionError: if there is an anomaly; the text has the worst ten, each with its events.
+        AssertionError: if there is an anomaly; the text contains the worst ten, each with its events.
     """
     found = check(events, visibility_s=visibility_s, slack_s=slack_s, is_drained=is_drained, is_total=is_total)
     if found:
@@ -72,7 +72,7 @@ def _anomalies(events: Sequence[Event], lease_ns: int | None, *, is_drained: boo
 
 
 def _shortened(found: Anomaly, lease_ns: int | None, *, is_total: bool) -> Anomaly:
-    """Return the anomaly with no event, and no message within a receive, that its proof does not need."""
+    """Return the anomaly without the events, and the messages within receives, that its proof does not need."""
 
     def is_proof(events: Sequence[Event]) -> bool:
         again = _anomalies(events, lease_ns, is_drained=found.kind is AnomalyKind.LOST, is_total=is_total)

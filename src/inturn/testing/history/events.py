@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 OK: Final = "ok"
 """The outcome of a call that was answered."""
 UNKNOWN: Final = "unknown"
-"""No answer came: the call may have been carried out, now or later."""
+"""No answer was received: the call may have been carried out, now or later."""
 UNASKED: Final = "unasked"
-"""The call never reached anybody, such as a refused connection."""
+"""The call never reached a server, for example because the connection was refused."""
 NEVER: Final = 2**63 - 1
-"""The time of an answer that did not come."""
+"""The time of an answer that was not received."""
 
 
 class ClientCall(msgspec.Struct, kw_only=True):
-    """A call of a client. An outcome other than :data:`OK` and :data:`UNASKED` may have been carried out.
+    """A call of a client. If its outcome is neither :data:`OK` nor :data:`UNASKED` it may have been carried out.
 
     Attributes:
         client: the client, which makes one call after the other.
@@ -43,10 +43,10 @@ class SendCall(ClientCall, tag="send", kw_only=True):
     """The send of a message; each message of a batch is one event, in the order of the batch.
 
     Attributes:
-        dedup_id: the message's identity; sends with the same one are the same message.
+        dedup_id: the message's identity; sends with the same id are the same message.
         group: its group.
         body: its body, or a digest of it.
-        number: the answered sequence number.
+        number: the sequence number in the answer.
     """
 
     dedup_id: str
@@ -66,7 +66,7 @@ class ReceivedMessage(msgspec.Struct):
 
     @classmethod
     def of(cls, message: "QueueMessage") -> Self:
-        """Return a message that ``Queue.receive`` of inturn gave; messages without an id are known by their number."""
+        """Return a message from inturn's ``Queue.receive``; a message without an id is identified by its number."""
         number = message.sequence_number
         return cls(
             number,
@@ -78,13 +78,13 @@ class ReceivedMessage(msgspec.Struct):
 
 
 class ReceiveCall(ClientCall, tag="receive", kw_only=True):
-    """A receive, with the messages in the order in which they came."""
+    """A receive, with the messages in the order in which they were returned."""
 
     deliveries: list[ReceivedMessage] = []
 
 
 class SettleCall(ClientCall, tag="settle", kw_only=True):
-    """The acknowledgement of a message (``deletes``), or its return; each message of a batch is one event."""
+    """The acknowledgement of a message (``deletes``), or its nack; each message of a batch is one event."""
 
     number: int
     handle: str
@@ -92,7 +92,7 @@ class SettleCall(ClientCall, tag="settle", kw_only=True):
 
 
 class AppliedEffect(ClientCall, tag="apply", kw_only=True):
-    """The effect of a message, read from where effects are kept, such as a table.
+    """The effect of a message, read from the place where effects are stored, such as a table.
 
     Attributes:
         dedup_id: the identity of the message.
@@ -114,8 +114,7 @@ _decode = msgspec.json.Decoder(Event).decode
 def read(*paths: str | Path) -> list[Event]:
     """Return the events of history files, and of all ``*.jsonl`` in directories.
 
-    A call that its client began and did not survive is in the result with the outcome UNKNOWN. A torn last line is
-    left out.
+    A call whose client died before the answer has the outcome UNKNOWN. A torn last line is left out.
     """
     found: list[Event] = []
     for path in map(Path, paths):
@@ -143,14 +142,14 @@ def _calls(data: bytes) -> list[Event]:
 
 
 def figures(events: Iterable[Event]) -> Counter[str]:
-    """Return how many calls had each outcome, the number of messages, and of repeated sends and deliveries."""
+    """Return the number of calls by outcome, of messages, and of repeated sends and deliveries."""
     counts: Counter[str] = Counter()
     acknowledged: set[str] = set()
     received: set[int] = set()
     for each in events:
         verb = each.__struct_config__.tag
         if isinstance(each, SettleCall):
-            verb = "delete" if each.deletes else "give back"
+            verb = "delete" if each.deletes else "nack"
         counts[f"{verb} {each.outcome}"] += 1
         if isinstance(each, SendCall) and each.outcome == OK:
             counts["acknowledged again"] += each.dedup_id in acknowledged

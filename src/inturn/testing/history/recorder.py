@@ -28,7 +28,7 @@ class Recorder:
 
     Args:
         path: the file; it is continued if it exists.
-        client: the client's name, which no other has.
+        client: the client's name, unique among all clients.
         clock: returns the time in nanoseconds; the same clock for all clients.
     """
 
@@ -54,14 +54,14 @@ class Recorder:
 
     @contextmanager
     def receive(self) -> Iterator[ReceiveCall]:
-        """Record a receive; set ``deliveries`` of the event to what came."""
+        """Record a receive; set ``deliveries`` of the event to the received messages."""
         call = ReceiveCall(client=self._client, asked=self._clock())
         with self._call(call):
             yield call
 
     @contextmanager
     def settle(self, number: int, handle: str, *, deletes: bool = True) -> Iterator[SettleCall]:
-        """Record an acknowledgement or, with ``deletes=False``, a return."""
+        """Record an acknowledgement or, with ``deletes=False``, a nack."""
         call = SettleCall(client=self._client, asked=self._clock(), number=number, handle=handle, deletes=deletes)
         with self._call(call):
             yield call

@@ -1,7 +1,7 @@
 """The rules of an ordered queue, each as a search for anomalies in a history.
 
-Only what follows for sure is an anomaly: a call that was not answered may have been carried out or not. Each rule
-yields the events that prove the anomaly.
+Only a certain violation is an anomaly: a call that was not answered may have been carried out or not. Each rule yields
+the events that prove the anomaly.
 """
 
 from bisect import bisect_right
@@ -25,7 +25,7 @@ def one_message_for_each_id(sends: Sequence[SendCall], receives: Sequence[Receiv
             text = f"{send.dedup_id} was acknowledged without a sequence number"
             yield Anomaly(AnomalyKind.TOTAL_ORDER, text, (send,))
         elif first.number != send.number:
-            text = f"{send.dedup_id} was taken twice: as {first.number} and as {send.number}"
+            text = f"{send.dedup_id} was accepted twice: as {first.number} and as {send.number}"
             yield Anomaly(AnomalyKind.DEDUP, text, (first, send))
         elif (owner := owners.setdefault(send.number, send)).dedup_id != send.dedup_id:
             text = f"{send.number} is the number of both {owner.dedup_id} and {send.dedup_id}"
@@ -36,7 +36,7 @@ def one_message_for_each_id(sends: Sequence[SendCall], receives: Sequence[Receiv
             number, before = delivered.setdefault(each.dedup_id, (each.number, receive))
             sent = told.get(each.dedup_id)
             if sent is not None and sent.number != each.number:
-                text = f"{each.dedup_id} is {sent.number} and was delivered as {each.number}"
+                text = f"{each.dedup_id} was sent as {sent.number} but delivered as {each.number}"
                 yield Anomaly(AnomalyKind.DEDUP, text, (sent, receive))
             elif number != each.number:
                 text = f"{each.dedup_id} was delivered as {number} and as {each.number}"
@@ -65,7 +65,7 @@ def numbers_in_the_order_of_sends(sends: Sequence[SendCall], *, is_total: bool) 
         within = "" if is_total else send.group
         before = last.get((send.client, within))
         if before is not None and _number(told[before.dedup_id]) > _number(told[dedup_id]):
-            text = f"{dedup_id} was sent after {before.dedup_id}, by one client, and is before it"
+            text = f"{dedup_id} was sent after {before.dedup_id}, by the same client, but has a smaller number"
             proof = _distinct(before, told[before.dedup_id], send, told[dedup_id])
             yield Anomaly(AnomalyKind.TOTAL_ORDER, text, proof)
         last[send.client, within] = send
@@ -75,7 +75,7 @@ def numbers_in_the_order_of_sends(sends: Sequence[SendCall], *, is_total: bool) 
         behind: SendCall | None = None
         for send in group:
             if behind is not None and behind.answered < send.asked:
-                text = f"{send.dedup_id} was sent after {behind.dedup_id} was acknowledged, and is before it"
+                text = f"{send.dedup_id} was sent after {behind.dedup_id} was acknowledged, but has a smaller number"
                 yield Anomaly(AnomalyKind.TOTAL_ORDER, text, _distinct(behind, send, told[send.dedup_id]))
             end = ended[send.dedup_id]
             if behind is None or end.answered < behind.answered:
@@ -91,20 +91,20 @@ def _distinct(*sends: SendCall) -> tuple[SendCall, ...]:
 
 
 def delivered_as_sent(sends: Sequence[SendCall], receives: Sequence[ReceiveCall]) -> Iterator[Anomaly]:
-    """Search for deliveries that nobody sent or that differ from their send, and for receipt handles given twice."""
+    """Search for deliveries that were not sent or that differ from their send, and for repeated receipt handles."""
     sent = {send.dedup_id: send for send in sends}
     handles: dict[str, ReceiveCall] = {}
     for receive in receives:
         for each in receive.deliveries:
             send = sent.get(each.dedup_id)
             if send is None:
-                text = f"{each.dedup_id} was delivered, and nobody sent it"
+                text = f"{each.dedup_id} was delivered but never sent"
                 yield Anomaly(AnomalyKind.CHANGED, text, (receive,))
             elif (send.group, send.body) != (each.group, each.body):
-                text = f"{each.dedup_id} was delivered otherwise than it was sent"
+                text = f"{each.dedup_id} was delivered with another group or body than it was sent with"
                 yield Anomaly(AnomalyKind.CHANGED, text, (send, receive))
             if each.handle in handles:
-                text = f"{each.dedup_id} was delivered twice with one receipt handle"
+                text = f"{each.dedup_id} was delivered with a receipt handle that was already used"
                 yield Anomaly(AnomalyKind.TWO_HOLDERS, text, (handles[each.handle], receive))
             handles[each.handle] = receive
 
@@ -112,7 +112,7 @@ def delivered_as_sent(sends: Sequence[SendCall], receives: Sequence[ReceiveCall]
 def nothing_is_lost(
     sends: Sequence[SendCall], receives: Sequence[ReceiveCall], effects: Sequence[AppliedEffect]
 ) -> Iterator[Anomaly]:
-    """Search for acknowledged messages that never came or, in a history with effects, were never applied."""
+    """Search for acknowledged messages that were never delivered or, in a history with effects, never applied."""
     delivered = {each.dedup_id for receive in receives for each in receive.deliveries}
     applied = {each.dedup_id for each in effects}
     for dedup_id, send in acknowledged(sends).items():
@@ -121,14 +121,14 @@ def nothing_is_lost(
 
 
 def groups_in_order(receives: Sequence[ReceiveCall], settles: Sequence[SettleCall]) -> Iterator[Anomaly]:
-    """Search for deliveries before a predecessor in the group that nobody had begun to delete."""
+    """Search for deliveries before a predecessor in the group whose delete had not begun."""
     deleted = _first_deletes(settles)
     came: defaultdict[str, dict[int, ReceiveCall]] = defaultdict(dict)
     for receive in receives:
         for message in receive.deliveries:
             came[message.group].setdefault(message.number, receive)
     numbers = {group: sorted(each) for group, each in came.items()}
-    latest = {  # for each message: the latest first delete of it and of those before it, and whose that is
+    latest = {  # for each message: the latest first delete of it and of earlier messages, and the deleted message
         group: [*accumulate(((deleted[number], number) for number in each), max)] for group, each in numbers.items()
     }
     for receive in receives:
@@ -138,7 +138,7 @@ def groups_in_order(receives: Sequence[ReceiveCall], settles: Sequence[SettleCal
             given[message.group] = message.number
             place = bisect_right(group, message.number) - 1
             if before is not None and before >= message.number:
-                text = f"{message.dedup_id} was given after a later one of {message.group}, in one answer"
+                text = f"{message.dedup_id} was delivered after a later message of {message.group} in the same answer"
                 yield Anomaly(AnomalyKind.OVERTAKEN, text, (receive,))
                 continue
             if before is None:
@@ -147,7 +147,7 @@ def groups_in_order(receives: Sequence[ReceiveCall], settles: Sequence[SettleCal
                 ends = [(deleted[number], number) for number in group[bisect_right(group, before) : place]]
             for end, missing in ends:
                 if end > receive.answered:
-                    text = f"{message.dedup_id} was delivered before one that is before it in {message.group}"
+                    text = f"{message.dedup_id} was delivered before an earlier message of {message.group} was deleted"
                     first = came[message.group][missing]
                     yield Anomaly(AnomalyKind.OVERTAKEN, text, (receive,) if first is receive else (receive, first))
                     break
@@ -180,7 +180,7 @@ def deleted_is_gone(receives: Sequence[ReceiveCall], settles: Sequence[SettleCal
 def one_holder_of_a_group(
     receives: Sequence[ReceiveCall], settles: Sequence[SettleCall], lease_ns: int
 ) -> Iterator[Anomaly]:
-    """Search for receivers who were given messages of a group while somebody else had some of it for sure."""
+    """Search for receivers that got messages of a group while another receiver certainly had messages of it."""
     settled: dict[str, int] = {}
     for settle in settles:
         settled[settle.handle] = min(settle.asked, settled.get(settle.handle, settle.asked))
@@ -197,7 +197,7 @@ def one_holder_of_a_group(
         for group in {one.group for one in receive.deliveries}:
             place = bisect_right(begins[group], receive.asked) - 1
             if place >= 0 and latest[group][place][0] > receive.answered:
-                text = f"{receive.client} was given messages of {group} while somebody else had some"
+                text = f"{receive.client} received messages of {group} while another receive had messages of it"
                 yield Anomaly(AnomalyKind.TWO_HOLDERS, text, (receives[latest[group][place][1]], receive))
 
 
@@ -213,6 +213,6 @@ def effects_in_order_and_once(effects: Iterable[AppliedEffect]) -> Iterator[Anom
             continue
         before = last.get(each.group)
         if before is not None and before.number > each.number:
-            text = f"{each.dedup_id} was applied after {before.dedup_id}, which is behind it in {each.group}"
+            text = f"{each.dedup_id} was applied after {before.dedup_id}, which is later in {each.group}"
             yield Anomaly(AnomalyKind.OVERTAKEN, text, (before, each))
         last[each.group] = each if before is None or each.number > before.number else before
