@@ -161,7 +161,7 @@ def test_a_value_of_another_kind_is_refused_by_name(kind: str, text: str, told: 
 
 
 def test_a_text_that_utf_8_cannot_hold_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"the field 'x' is .* has half a surrogate pair at a\[0\]"):
+    with pytest.raises(InputError, match=r"the field 'x' is .* has an unpaired surrogate at a\[0\]"):
         edited({"kind.x": "json", "field.x": r'{"a": ["\ud800"]}'})
 
 

@@ -129,10 +129,10 @@ def test_a_source_that_is_down_at_the_start_is_waited_for(db: Database, monkeypa
 
 def test_a_source_that_can_never_work_ends_with_its_reason(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
-        raise SetupError("for Kafka confluent-kafka is needed")
+        raise SetupError("Kafka needs confluent-kafka")
 
     monkeypatch.setattr(Scripted, "partitions", refuse)
-    with pytest.raises(SetupError, match="confluent-kafka is needed"):
+    with pytest.raises(SetupError, match="needs confluent-kafka"):
         ingest(db, Scripted(Log(p=[]))).__enter__()
 
 

@@ -127,7 +127,7 @@ def test_without_an_order_the_columns_are_shown(spark: SparkSession, command: Co
 
 
 NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
-    "no such file": (["{here}/none.json", "--group", "g"], 1, "InputError: there is no file or folder"),
+    "no such file": (["{here}/none.json", "--group", "g"], 1, "InputError: no file or folder"),
     "empty": (["{here}/empty.jsonl", "--group", "g"], 1, "empty.jsonl has no messages: it is empty"),
     "no JSON": (["{here}/bad.jsonl", "--group", "g"], 1, "none of its lines can be read; JSON lines have one object"),
     "no Parquet": (["{here}/bad.parquet", "--group", "g"], 1, "cannot read {here}/bad.parquet as parquet"),

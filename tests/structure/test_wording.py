@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 PHRASES = {
-    r"(?<!there )\b(is|are|was|were) no (?!longer|more|less|fewer|later|earlier|greater|longer)\w": "is not a …",
+    r"(?<![Tt]here )\b(is|are|was|were) no (?!longer|more|less|fewer|later|earlier|greater)\w": "is not a …",
     r"\bany more\b": "no longer",
     r"\b(somebody|someone|whoever|whomever)\b": "another caller, process or user; the user who …",
     r"\bonce more\b": "again",

@@ -26,7 +26,7 @@ def json_value(what: str, text: str, expected: str = "JSON") -> Any:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is not {expected}: {error}; nothing was changed") from error
     if path is not None:
-        raise InputError(f"{what} has half a surrogate pair at {path or 'its root'}, which cannot be encoded as UTF-8")
+        raise InputError(f"{what} has an unpaired surrogate at {path or 'its root'}, which UTF-8 cannot encode")
     return found
 
 

@@ -48,7 +48,7 @@ class kafka:  # noqa: N801 - it is called as a function is
         try:
             import confluent_kafka
         except ImportError as error:
-            raise SetupError(f"for Kafka confluent-kafka is needed: pip install 'inturn[kafka]' ({error})") from error
+            raise SetupError(f"Kafka needs confluent-kafka: pip install 'inturn[kafka]' ({error})") from error
         self._library = confluent_kafka
         self._final = {getattr(confluent_kafka.KafkaError, name) for name in _FINAL}
         self._topic, self._key = topic, key

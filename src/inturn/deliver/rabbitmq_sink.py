@@ -34,7 +34,7 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
         try:
             import aio_pika
         except ImportError as error:
-            raise SetupError(f"for RabbitMQ aio-pika is needed: pip install 'inturn[rabbitmq]' ({error})") from error
+            raise SetupError(f"RabbitMQ needs aio-pika: pip install 'inturn[rabbitmq]' ({error})") from error
         self._library = aio_pika
         self._url, self._name, self._routing_key, self._key = url, exchange, routing_key, key
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -27,7 +27,7 @@ class sqs:  # noqa: N801 - it is called as a function is
         try:
             import boto3
         except ImportError as error:
-            raise SetupError(f"for SQS boto3 is needed: pip install 'inturn[sqs]' ({error})") from error
+            raise SetupError(f"SQS needs boto3: pip install 'inturn[sqs]' ({error})") from error
         self._is_fifo = queue_url.endswith(".fifo")
         if self._is_fifo and group is None:
             raise InputError(

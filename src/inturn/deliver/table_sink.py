@@ -48,7 +48,7 @@ class table:  # noqa: N801 - it is called as a function is
         if "effect_id" in self._columns:
             raise InputError("columns contains 'effect_id', which inturn fills itself; remove it")
         if is_address(database) and find_spec("psycopg") is None:
-            raise SetupError("for PostgreSQL psycopg is needed: pip install 'inturn[postgres]'")
+            raise SetupError("PostgreSQL needs psycopg: pip install 'inturn[postgres]'")
         names = ", ".join(map(_quoted, ("effect_id", *self._columns)))
         marks = ", ".join(["%s" if is_address(database) else "?"] * (1 + len(self._columns)))
         where = ".".join(map(_quoted, name.split(".")))

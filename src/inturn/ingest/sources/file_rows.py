@@ -193,5 +193,5 @@ def _pyarrow(what: str) -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise SetupError(f"for {what} pyarrow is needed: pip install 'inturn[arrow]' ({error})") from error
+        raise SetupError(f"{what} needs pyarrow: pip install 'inturn[arrow]' ({error})") from error
     return pyarrow

@@ -54,7 +54,7 @@ class KafkaSource(Source):
         try:
             import confluent_kafka
         except ImportError as error:
-            raise SetupError(f"for Kafka confluent-kafka is needed: pip install 'inturn[kafka]' ({error})") from error
+            raise SetupError(f"Kafka needs confluent-kafka: pip install 'inturn[kafka]' ({error})") from error
         if taken := sorted(_OURS & set(options or ())):
             raise InputError(f"inturn sets the option {taken[0]!r} itself; remove it")
         self._kafka = confluent_kafka

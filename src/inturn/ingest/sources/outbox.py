@@ -154,7 +154,7 @@ class _PostgresTable:
 
     def __init__(self, address: str, table: str) -> None:
         if find_spec("psycopg") is None:
-            raise SetupError("for PostgreSQL psycopg is needed: pip install 'inturn[postgres]'")
+            raise SetupError("PostgreSQL needs psycopg: pip install 'inturn[postgres]'")
         self._address, self._table = address, ".".join(map(_quoted, table.split("."))).replace("%", "%%")
         self._relation = self._table.replace("%%", "%")
         self._oid: int | None = None  # of the table when its incarnation was last asked for

@@ -75,7 +75,7 @@ class RabbitSource(Source):
         try:
             import aio_pika
         except ImportError as error:
-            raise SetupError(f"for RabbitMQ aio-pika is needed: pip install 'inturn[rabbitmq]' ({error})") from error
+            raise SetupError(f"RabbitMQ needs aio-pika: pip install 'inturn[rabbitmq]' ({error})") from error
         self._pika = aio_pika
         self._url, self._queue, self._prefetch = url, queue, prefetch
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -239,7 +239,7 @@ def _client(region: str | None, endpoint: str) -> Any:
         from botocore.config import Config
         from botocore.exceptions import NoRegionError
     except ImportError as error:
-        raise SetupError(f"for SQS boto3 is needed: pip install 'inturn[sqs]' ({error})") from error
+        raise SetupError(f"SQS needs boto3: pip install 'inturn[sqs]' ({error})") from error
     settings = Config(max_pool_connections=2 * source_limits.SQS_CALLS, retries={"mode": "standard"})
     try:
         return boto3.client("sqs", region_name=region, endpoint_url=endpoint, config=settings)

@@ -59,7 +59,7 @@ def dry_run(
         part = StoreSlice(at.store.files, *bucket_bounds(bucket, plan.buckets))
         found, writer = _run(pipeline, plan, part, at.last)
         for group in found.groups:
-            void = found.verdicts.get(names[group], "there is no such group")
+            void = found.verdicts.get(names[group], "the group does not exist")
             rejected = dict(writer.rejections.get(group, {}))
             after = writer.statuses.get(group)
             yield DryRun(group, void, before.get(group), after, writer.made.get(group, []), rejected)

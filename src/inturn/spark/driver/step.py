@@ -383,7 +383,7 @@ class Stepper:
             waiting_us=least("waiting_us"),
             batches=batches,
             plans=plans,
-            decisions=Taken.all_of({name: verdicts.get(name, "there is no such group") for name in plan.decisions}),
+            decisions=Taken.all_of({name: verdicts.get(name, "the group does not exist") for name in plan.decisions}),
             policy=self.pipeline.gap_policy.then if self.pipeline.wait_us is not None else "",
             wait_us=self.pipeline.wait_us,
             version=self.pipeline.version,

@@ -106,7 +106,7 @@ def form_of(source: str) -> str:
             raise InputError(f"the folder {source} has no files")
         path = files[0]
     elif "://" not in source and "*" not in source and not path.exists():
-        raise InputError(f"there is no file or folder {source}")
+        raise InputError(f"no file or folder {source}")
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".zst", ".snappy")]
     found = _ENDINGS.get(suffixes[-1] if suffixes else "")
     if found is None:

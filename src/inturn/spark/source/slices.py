@@ -45,7 +45,7 @@ def identity_of(path: str) -> Identity:
     try:
         found = Path(path).stat()
     except OSError as error:
-        raise NoSuchDatabase(f"there is no database {path!r}") from error
+        raise NoSuchDatabase(f"no database {path!r}") from error
     return Identity(machine(), found.st_dev, found.st_ino)
 
 
