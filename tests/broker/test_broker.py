@@ -357,7 +357,7 @@ async def test_the_deadline_of_put_counts_from_the_call() -> None:
 @pytest.mark.parametrize("name", ["max_active", "max_queued"])
 def test_bounds_are_whole_numbers_of_at_least_one(name: str, bad: Any) -> None:
     bounds = {name: bad}
-    with pytest.raises(InputError, match="must be at least 1"):
+    with pytest.raises(InputError, match="expected a whole number of at least 1"):
         QueueBroker(**bounds)
 
 

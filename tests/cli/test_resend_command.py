@@ -95,7 +95,7 @@ def test_a_full_queue_ends_it_with_an_error_and_the_same_command_goes_on() -> No
         db.queue("payments").configure(max_depth=1)
         first = run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all")
         assert first.exit_code == 1
-        assert "1 record sent before" in first.stderr
+        assert "1 record already sent" in first.stderr
         assert [each.revision for each in db.queue("payments").peek()] == [1]
         db.queue("payments").purge()
         assert run("ingest", "resend", "shop.db#bank", "ingest.toml", "--all").exit_code == 0

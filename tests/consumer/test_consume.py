@@ -275,7 +275,7 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest(db: Database) -> None
         go_on.set()
     assert consumer.counts.done == 2
     assert queue.depth()[:2] == (4, 0)
-    with pytest.raises(InputError, match="does not run"):
+    with pytest.raises(InputError, match="is not running"):
         consumer.check()
 
 
@@ -367,7 +367,7 @@ def test_whatever_a_handler_raises_parks_its_group_only(db: Database, raised: st
 WRONG: dict[str, tuple[Any, str]] = {
     "a bool": (lambda message: False, "returned False; expected None"),
     "a response": (lambda message: {"status": 500}, "returned dict with 1 key; expected None"),
-    "a generator": (lambda message: (each for each in [1]), "is a generator, whose code nobody runs"),
+    "a generator": (lambda message: (each for each in [1]), "is a generator, which would never run"),
     "a coroutine with a plain tx": (lambda message, tx: asyncio.sleep(0), "define it with `async def`"),
 }
 

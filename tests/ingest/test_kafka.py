@@ -97,7 +97,7 @@ def test_a_header_whose_name_is_no_text_rejects_its_record_where_headers_count(
         assert counts == (30, 11, 0, 0)
         assert [each.body for each in rejected] == [*(b'{"n": %d}' % n for n in range(4, 41, 4)), b"["]
         assert {each.reason for each in rejected[:-1]} == {
-            "the name of a header is not UTF-8; the client can read none of the record's headers then"
+            "a header name is not UTF-8, so the client can read none of the record's headers"
         }
     assert {(each.group, each.body["n"]) for each in db.queue("payments").peek(100)} == {  # type: ignore[call-overload, index]
         ("a", n) for n in range(1, 41) if group == "key" or n % 4

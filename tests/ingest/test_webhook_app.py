@@ -237,7 +237,7 @@ def test_what_is_wrong_is_refused_when_it_is_made(db: Database) -> None:
     for wrong, words in (
         ({"name": "a/b"}, "name 'a/b': 1 to"),
         ({"name": ""}, "name '': 1 to"),
-        ({"queue": ""}, "is no name"),
+        ({"queue": ""}, "invalid name"),
         ({"signature": "svix"}, "signature is 'svix'"),
         ({"secrets": []}, "has no secret"),
         ({"secrets": "text"}, "a list of texts"),

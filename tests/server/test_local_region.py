@@ -44,7 +44,7 @@ def test_a_request_that_is_not_signed() -> None:
 @pytest.mark.parametrize("name", ["EU", "a:b", "", "x" * 33])
 def test_what_is_no_region(name: str) -> None:
     sent = signed(region=name)
-    with pytest.raises(SqsError, match="should be scoped to a valid region, not "):
+    with pytest.raises(SqsError, match=r"scoped to a valid region .*, not "):
         region(sent.target, sent.headers)
 
 

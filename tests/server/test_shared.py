@@ -304,11 +304,11 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     assert [each.account for each in keys(databases[0])] == ["111122223333"]
     assert "111122223333" in ran("keys", "list", postgres_url)
     assert '"account": "111122223333"' in ran("keys", "list", postgres_url, "--json")
-    assert "the account is '1'; expected are twelve digits" in ran("keys", "add", postgres_url, "x", "--account", "1")
+    assert "account is '1'; expected 12 digits" in ran("keys", "add", postgres_url, "x", "--account", "1")
     assert "unknown action 'Fly'" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
     assert "letters, digits" in ran("keys", "add", postgres_url, "a b")
     assert "mailer was removed" in ran("keys", "remove", postgres_url, "mailer")
-    assert "there is no key 'mailer'" in ran("keys", "remove", postgres_url, "mailer")
+    assert "no key 'mailer'" in ran("keys", "remove", postgres_url, "mailer")
 
 
 def test_a_file_keeps_no_keys(tmp_path: Any) -> None:

@@ -36,7 +36,8 @@ def texts_of(source: str) -> Iterator[tuple[int, str]]:
     hidden = {
         id(node.value)
         for each in ast.walk(tree)
-        for node in getattr(each, "body", None) or []
+        if isinstance(each, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in each.body
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
