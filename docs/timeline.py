@@ -151,8 +151,8 @@ def render() -> str:
 
 {table()}
 
-A verdict of {", ".join(stays[:-1])} or {stays[-1]} leaves the group where it is; the others may move it.
-So may a decision: {", ".join(each for each in DecisionAction if each is not DecisionAction.UPGRADE)}.
+A verdict of {", ".join(stays[:-1])} or {stays[-1]} does not change the group's status; the others may,
+and so may a decision: {", ".join(each for each in DecisionAction if each is not DecisionAction.UPGRADE)}.
 
 ```mermaid
 {diagram()}

@@ -143,7 +143,7 @@ NOT_DONE: dict[str, tuple[list[Any], int, str]] = {
     "no name": (["{here}/orders.py"], 1, "expected ledger.py:ledger or package.module:name"),
     "no such module": (["no_such_module:orders"], 1, "no module 'no_such_module'"),
     "no pipeline": (["{here}/orders.py:not_one"], 1, "orders.py; existing pipelines: orders, plain"),
-    "no messages": (["{here}/orders.py:orders", "--from", "{here}/none.json"], 1, "InputError: there is no file or"),
+    "no messages": (["{here}/orders.py:orders", "--from", "{here}/none.json"], 1, "InputError: no file or folder"),
     "no known ending": (["{here}/orders.py:orders", "--from", "{here}/orders.py"], 1, "add --format parquet, json or"),
     "no known format": (["{here}/orders.py:orders", "--format", "xml"], 1, "--format 'xml' is not known"),
     "no Parquet": (["{here}/orders.py:orders", "--format", "parquet"], 1, "cannot read {here}/in.jsonl as parquet"),

@@ -164,7 +164,7 @@ def test_rows_of_sql_server_are_in_the_order_of_their_positions(spark: SparkSess
 @pytest.mark.parametrize(
     ("drop", "mapping", "says"),
     [
-        ("offset", BY_KEY, "no column 'offset': from_kafka"),
+        ("offset", BY_KEY, "no column 'offset'; from_kafka"),
         ("headers", MessageMapping(group="headers.account"), "includeHeaders"),
     ],
 )

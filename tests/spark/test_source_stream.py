@@ -162,8 +162,8 @@ def test_what_cannot_be_a_message_is_rejected_with_its_text(spark: SparkSession,
     assert (report.counts.applied, report.counts.rejected) == (2, {"invalid": 8})
     told = [json.loads(row.message) for row in read(spark, tmp_path / "store", "rejected").collect()]
     texts = [text for text in (each.get("__inturn_corrupt_record") for each in told) if text is not None]
-    assert {text for text in texts if "otherwise" not in text} == {*bad, "/w=="}
-    differ = [json.loads(text.partition("envelope: ")[2]) for text in texts if "otherwise" in text]
+    assert {text for text in texts if "envelope" not in text} == {*bad, "/w=="}
+    differ = [json.loads(text.partition("envelope: ")[2]) for text in texts if "envelope" in text]
     assert sorted((each["group"], each.get("revision")) for each in differ) == [("a", 4), ("b", None)]
 
 

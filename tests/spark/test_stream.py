@@ -296,7 +296,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, source: S
         take(source, tmp_path, replace(ledger, name="other"), store=tmp_path / "other")
     writer = source.df().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "theirs"))
     assert writer.trigger(availableNow=True).start().awaitTermination(LIMIT_S)
-    with pytest.raises(InputError, match="not inturn's"):
+    with pytest.raises(InputError, match="another library"):
         take(source, tmp_path, checkpoint=tmp_path / "theirs")
 
 

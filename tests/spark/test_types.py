@@ -249,7 +249,7 @@ def test_what_places_a_message(spark: SparkSession, tmp_path: Path, order: Any) 
     final = {"final": True} if isinstance(order, Timestamp) else {}
     report = batch(pipeline, df, store=tmp_path / "store", **final)
     assert (report.counts.applied, report.counts.rejected) == (1, {"invalid": 4})
-    found = {(row.group, row.detail.split(",")[0]) for row in read(spark, tmp_path / "store", "rejected").collect()}
+    found = {(row.group, row.detail.split(";")[0]) for row in read(spark, tmp_path / "store", "rejected").collect()}
     assert found == {
         ("+20260-01-01", "g is +20260-01-01"),
         ("2024-01-01", "i is -0001-01-01"),
