@@ -263,7 +263,7 @@ def columns_of(message: Any) -> Mapping[str, Any]:
 
 def ruled(detail: str) -> str:
     """Return a detail without the fields in which a conflict differs: whether they are known depends on the chunks."""
-    return re.sub(", which differs in .*(?=; name fields that)", "", detail)
+    return re.sub(r" \(in .*\)(?=; name fields that)", "", detail)
 
 
 def _builtin(value: Any) -> Any:

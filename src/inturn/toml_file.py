@@ -23,7 +23,7 @@ def read_toml(path: Path, kind: type[T]) -> T:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: invalid TOML: {error}") from None
+        raise InputError(f"{path}: not valid TOML: {error}") from None
     except msgspec.ValidationError as error:
         kinds = f"; expected one of {', '.join(sorted(_kinds(kind)))}" if str(error).endswith(".kind`") else ""
         raise InputError(f"{path}: {error}{kinds}") from None

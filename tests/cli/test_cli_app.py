@@ -67,6 +67,16 @@ def test_a_command_helps_with_both_options_and_says_what_it_does(name: str) -> N
 
 
 @each_command
+def test_help_is_printed_as_it_is_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich takes ``[console]`` for markup and ``:ledger:`` for an emoji."""
+    monkeypatch.setenv("COLUMNS", "400")
+    shown = " ".join(run(*name.split(), "--help").stdout.replace("│", " ").split())
+    for parameter in COMMANDS[name].params:
+        assert " ".join(parameter.help.split()) in shown
+    assert " ".join((COMMANDS[name].help or "").split()) in shown
+
+
+@each_command
 def test_a_command_reports_as_json_or_has_a_reason_not_to(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert ("--json" in options) != (name in NO_JSON)

@@ -193,7 +193,7 @@ def test_a_decision_about_many_is_about_the_list_that_was_shown(shop: Shop) -> N
             "new-1": "failed",
         }, "eu-2 alone was dropped: eu-1 went on, and new-1 was not on the list"
     answer = shop.decide(**fields, seen=shown)
-    assert (answer.status_code, "The group has changed since" in answer.text) == (409, True)
+    assert (answer.status_code, "The groups have changed since" in answer.text) == (409, True)
 
 
 def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_a_form_with_a_field_to_write_in_is_not_sent_by_enter() -> None:
         ({"group": "none", "action": "resume"}, "has no group"),
         ({"group": "eu-1", "action": "explode"}, "explode"),
         ({"action": "resume"}, "no group is selected"),
-        ({"group": "us-2", "action": "resume"}, "does not hold this message"),
+        ({"group": "us-2", "action": "resume"}, "holds no messages"),
     ],
 )
 def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: dict[str, str], told: str) -> None:

@@ -430,7 +430,7 @@ def test_outputs_may_be_a_list_or_a_tuple() -> None:
 
 @pytest.mark.parametrize("returned", [None, [], "text", 5, {"a": 1}.items()], ids=repr)
 def test_a_state_of_another_type_than_the_first_stops_the_run(returned: Any) -> None:
-    with pytest.raises(HandlerError, match=r"returned the state .*; expected a dict, the type of the first state"):
+    with pytest.raises(HandlerError, match=r"returned the state .*; expected dict, the type of the first state"):
         pipeline(state=dict, handler=lambda state, message: (returned, [])).replay(history("x"))
 
 

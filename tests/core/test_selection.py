@@ -34,7 +34,7 @@ def test_nothing_is_never_all() -> None:
     with pytest.raises(InputError, match="no group is selected; pass names of groups, a pattern"):
         Selection()
     for more in ({"groups": ("a*",)}, {"error": "a*"}, {"is_all": True}):
-        with pytest.raises(InputError, match="pass either names or patterns"):
+        with pytest.raises(InputError, match="pass either names or these"):
             Selection(("a",), **more)  # type: ignore[arg-type]
 
 

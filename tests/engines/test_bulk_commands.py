@@ -91,7 +91,7 @@ def test_nothing_is_selected_without_saying_so(store: StoredLedger) -> None:
     before = store.content()
     for verb in ("resume", "drop", "skip", "give-up"):
         assert "no group is selected" in run(verb, store.at, code=1)
-        assert "pass either names or patterns" in run(verb, store.at, "eu-1", "--all", code=1)
+        assert "pass either names or these" in run(verb, store.at, "eu-1", "--all", code=1)
     assert "--revision and --id select one message" in run("drop", store.at, "--all", "--revision", "1", code=1)
     assert "--pipeline ledger.py:ledger" in run("resume", store.at, "--all", "--dry-run", code=1)
     assert store.content() == before

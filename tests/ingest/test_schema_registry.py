@@ -366,8 +366,8 @@ def test_a_wrong_configuration_is_refused(schemas: Registry) -> None:
     for given, words in (
         ({}, "neither value nor key is set"),
         ({"value": "xml"}, "value is 'xml'; .* avro, protobuf, json"),
-        ({"value": "protobuf"}, "value is 'protobuf'; message, such as 'orders_pb2:Order'"),
-        ({"value": "avro", "message": "a:B"}, "value is 'avro'; message.* for protobuf only"),
+        ({"value": "protobuf"}, "value is 'protobuf', which needs message, such as 'orders_pb2:Order'"),
+        ({"value": "avro", "message": "a:B"}, "value is 'avro', which takes no message"),
         ({"value": "protobuf", "message": "nowhere_pb2:Order"}, "cannot be imported: No module named 'nowhere_pb2'"),
         ({"value": "protobuf", "message": "Order"}, "expected a module and a class"),
         ({"value": "protobuf", "message": "json:loads"}, "is not a Protobuf message"),

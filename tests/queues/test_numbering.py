@@ -63,7 +63,7 @@ def test_a_duplicate_answers_with_the_first_revision_and_uses_up_none(harness: S
 def test_an_expected_revision_is_checked_and_both_are_named(harness: StoreHarness) -> None:
     assert revisions(harness.send("m", group="a", numbering=Numbering(0))) == [1]
     refused = harness.offer("m", group="a", numbering=Numbering(0))
-    assert str(refused).startswith("expected_revision is 0, but the last revision of the group 'a' is 1")
+    assert str(refused).startswith("expected_revision is 0, but the last revision given to the group 'a' is 1")
     drafts = [Draft("m", group="a", numbering=Numbering(n)) for n in (1, 2, 4)]
     assert "expected_revision is 4" in str(harness.offer_each(*drafts))
     assert harness.last_revision("a") == 1, "all or none"

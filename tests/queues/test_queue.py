@@ -91,7 +91,7 @@ def test_the_verbs_of_several_messages(db: Database) -> None:
     again = queue.receive(3)
     queue.extend(again, 60)
     queue.ack(again[:2])
-    with pytest.raises(LeaseExpired, match=rf"message {again[0].sequence_number} was not changed.*and 1 more"):
+    with pytest.raises(LeaseExpired, match=rf"message {again[0].sequence_number} was not changed.*1 more"):
         queue.ack(again)  # each for itself: the third is done all the same
     assert queue.depth().messages == 0
 
@@ -107,7 +107,7 @@ def test_a_lease_that_is_over_is_told_for_every_verb(db: Database, clock: Clock)
             act()
     assert new.fencing_token > old.fencing_token
     new.ack()
-    with pytest.raises(LeaseExpired, match="no longer in the queue"):
+    with pytest.raises(LeaseExpired, match="not in the queue"):
         old.ack()
 
 

@@ -135,7 +135,7 @@ def test_no_secret_is_in_a_dump(databases: list[Database], postgres_url: str, fi
         until(lambda: code(client(one, "mailer", secret).list_queues) == "")
         assert code(client(one, "plain", "secret-0").list_queues) == ""
         assert "secret-0" in dump()
-        assert "1 secrets were sealed" in ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
+        assert ": 1 secret." in ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
         text = dump()
         assert "mailer" in text
         assert not any(each in text for each in ("secret-0", 's1"', secret, ONE))
@@ -178,7 +178,7 @@ def test_sealing_keys_are_rotated_under_load_and_no_request_is_refused(
             for old, new in [(ONE, TWO), (TWO, ONE)] * 3:
                 more()
                 replace(file, f"{new}\n{old}\n")
-                assert "1 secrets were sealed" in ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
+                assert ": 1 secret." in ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
                 replace(file, new)
         finally:
             more()
@@ -251,10 +251,10 @@ def test_a_row_that_was_changed_is_refused_and_the_others_stay(
         for secret in ("s1", "s2"):
             assert code(client(one, "other", secret).list_queues) == "SignatureDoesNotMatch"
         told = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
-        assert "0 secrets were sealed" in told
+        assert ": 0 secrets." in told
         file.write_text(f"{TWO} {ONE}")
         told = ran("keys", "reseal", postgres_url, "--sealing-key-file", str(file))
-        assert "1 secrets were sealed" in told
+        assert ": 1 secret." in told
         assert "the sealed secret of access key 'other' was changed" in told
 
     during(databases[:1], [sealed_config(file)], use)

@@ -235,7 +235,7 @@ def test_what_is_said_of_a_column_is_true(spark: SparkSession) -> None:
     assert said["same"] == "no order: has the same value in every message of a group"
     assert "repeat the greatest value" in said["mostly"]
     assert said["rare"] == "no order: 66.5% of the messages lack it"
-    assert said["n"] == "counts: every value is present, 100% of the messages are one above the value before"
+    assert said["n"].startswith("counts: every value is present, 100% of the messages are one above")
 
 
 def test_the_sample_tells_clocks_from_counts(spark: SparkSession) -> None:

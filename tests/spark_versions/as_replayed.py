@@ -42,7 +42,7 @@ def assert_as_replayed(spark: SparkSession, store: Path, pipeline: Pipeline, mes
 
 def _ruled(detail: str) -> str:
     """Return a detail without the fields in which a conflict differs: whether they are known depends on the steps."""
-    return re.sub(", which differs in .*(?=; name fields that)", "", detail)
+    return re.sub(r" \(in .*\)(?=; name fields that)", "", detail)
 
 
 def _all(spark: SparkSession, store: Path, table: str) -> list[Any]:

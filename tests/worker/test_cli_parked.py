@@ -86,7 +86,8 @@ def test_the_commands_list_and_show(db: Database, at: str) -> None:
     code, said = command("parked", "show", at, "a", "--json")
     assert [each["content"]["revision"] for each in json.loads(said)["messages"]] == [2, 3]
     code, said = command("explain", at, "a")
-    assert said.startswith("Group a is parked: the handler raised on revision 2")
+    assert said.startswith("Group a is parked since ")
+    assert ": the handler raised on revision 2" in said
     assert "It holds 2 messages: revision 2, revision 3." in said
     assert "1 output of the group is not delivered." in said
     assert re.search(r'Its state after turn \d: {"balance": 1}', said)

@@ -312,7 +312,7 @@ def test_a_conflict_names_the_fields_in_which_it_differs_from_a_held_message(sho
     shop.send([row(3, 5)])
     shop.work(line)
     ((_, rejected),) = shop.ask(lambda kept, number: kept.rejections(number, 0, 10))
-    assert "differs in 'amount'; " in rejected.detail
+    assert "(in 'amount'); " in rejected.detail
 
 
 @pytest.mark.parametrize("order", [Gapless("revision"), Monotone("revision"), Arrival()], ids=str)

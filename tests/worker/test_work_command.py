@@ -317,7 +317,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "there are no jobs; pass a pipeline and a queue"),
+        ([], "nothing to run; pass a pipeline and a queue"),
         (["app.py:ledger"], "--queue DATABASE#QUEUE"),
         (["app.py:ledger", "--queue", "shop.db"], "names no queue"),
         (["app.py:ledger", "--queue", "shop.db#none"], "no queue 'none'; existing queues: "),
@@ -329,7 +329,7 @@ def test_an_error_of_a_pipeline_ends_the_command_with_its_text(folder: Path, pro
         (["--concurrency", "3"], "need a pipeline"),
         ([*ONE, "--log-level", "loud"], "debug, info, warning, error"),
         (["--config", "none.toml"], "none.toml: No such file"),
-        (["--config", "app.py"], "app.py: invalid TOML"),
+        (["--config", "app.py"], "app.py: not valid TOML"),
     ],
 )
 def test_what_cannot_be_begun_is_refused_in_a_sentence(
@@ -441,7 +441,7 @@ def test_the_same_pipeline_over_two_databases_is_two_jobs(tmp_path: Path) -> Non
         assert [each["database"] for each in Service(jobs).status()["workers"]] == ["a", "b"]
         with pytest.raises(InputError, match="two jobs run the pipeline 'p'"):
             Service([jobs[0], jobs[0]])
-        with pytest.raises(InputError, match="there are no jobs; pass a pipeline and a queue"):
+        with pytest.raises(InputError, match="nothing to run; pass a pipeline and a queue"):
             Service([])
 
 

@@ -77,7 +77,7 @@ def audit(
         typer.Option(help="With --strict: kind of fault to accept, such as late (repeatable)."),
     ] = None,
 ) -> None:
-    """Report copies, conflicts, gaps and late messages of a log, and its grade of order."""
+    """Report duplicates, conflicts, gaps and late messages of a log, and its grade of order."""
     from inturn.cli.lab_study import MOST_READ, document, rendered, study_like
     from inturn.cli.lab_study import show as show_study
     from inturn.lab.page.audit_link import AuditLink

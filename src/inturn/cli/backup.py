@@ -42,7 +42,7 @@ def restore(
 ) -> None:
     """Restore a database from a copy, as a new incarnation; no process may have the database open.
 
-    Checkpoints and readers whose position is after the copy are refused from then on.
+    Afterwards, checkpoints and readers that had read past the time of the copy are refused.
     """
     if is_address(copy) or is_address(database):
         raise InputError(_SERVER)

@@ -113,7 +113,7 @@ def consume(
     handler: Annotated[
         str | None, typer.Argument(help="Location of the handler: app.py:handle or package.module:name.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue of its messages: DATABASE#QUEUE.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue to read: DATABASE#QUEUE.")] = None,
     transaction: Annotated[
         str | None, typer.Option(help="Function that opens your own transaction for each message: app.py:open_tx.")
     ] = None,

@@ -71,4 +71,4 @@ def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as
 
 
 def _confirm(group: str, place: str, *, yes: bool, as_json: bool) -> None:
-    confirm_loss(f"Remove all content of {group} from {shown(place)} permanently?", yes=yes, as_json=as_json)
+    confirm_loss(f"Remove all content of group {group} from {shown(place)} permanently?", yes=yes, as_json=as_json)

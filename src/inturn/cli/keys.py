@@ -13,6 +13,7 @@ from inturn.cli.options import AsJson
 from inturn.cli.places import opened
 from inturn.cli.texts import cell, plain_console, say, say_json
 from inturn.core.errors import InputError
+from inturn.core.words import counted
 
 keys = Commands(
     help="Add, list, remove and reseal the access keys of all servers of a PostgreSQL database.", no_args_is_help=True
@@ -115,9 +116,9 @@ def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -
     if as_json:
         say_json({"sealed": sealed, "unopened": unopened, "sealed_with": sealing.newest})
     else:
-        say(f"{len(sealed)} secrets were sealed with {sealing.newest}.")
+        say(f"Sealed with {sealing.newest}: {counted(len(sealed), 'secret')}.")
     if unopened:
-        raise InputError(f"{len(unopened)} secrets were not resealed: {'; '.join(unopened.values())}")
+        raise InputError(f"not resealed: {counted(len(unopened), 'secret')}: {'; '.join(unopened.values())}")
 
 
 @keys.command()

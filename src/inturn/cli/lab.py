@@ -45,7 +45,7 @@ def lab(
     ] = None,
     commutes: Annotated[
         str | None,
-        typer.Option(help="Function that returns whether the order of a body is irrelevant: app.py:is_deposit."),
+        typer.Option(help="Function of a body: true if its message may be handled in any order, app.py:is_deposit."),
     ] = None,
     split: Annotated[
         bool,
@@ -55,7 +55,7 @@ def lab(
         list[str] | None, typer.Option("--design", help="Only this design (repeatable; default: all).")
     ] = None,
     consumers: Annotated[
-        int | None, typer.Option(help="Number of consumers (the defaults of all knobs are those of the scenario).")
+        int | None, typer.Option(help="Number of consumers (this and the next options: as in the scenario by default).")
     ] = None,
     prefetch: Annotated[
         int | None, typer.Option(help="Number of messages that a broker sends ahead to a consumer.")
@@ -94,7 +94,7 @@ def lab(
         int, typer.Option(min=0, help="With --recommend: maximum number of groups with a wrong final state.")
     ] = 0,
     p99: Annotated[
-        str, typer.Option(help="With --recommend: maximum time within which 99% of the messages must be done.")
+        str, typer.Option(help="With --recommend: time within which 99% of the messages must be done.")
     ] = "5s",
     follow: Annotated[
         str | None, typer.Option(help="Message to trace: GROUP:REVISION (default: one that went wrong).")

@@ -175,7 +175,7 @@ def run(
     ] = None,
     trigger: Annotated[
         str | None,
-        typer.Option(help="With --stream: interval of the steps, '10 seconds', or 'available now' to end afterwards."),
+        typer.Option(help="With --stream: interval of the steps, '10 seconds', or 'available now' to stop at the end."),
     ] = None,
     files: Annotated[int | None, typer.Option(help="With --stream: maximum number of files per step.")] = None,
     rows: Annotated[
@@ -257,7 +257,7 @@ def vacuum(
     keep_steps: Annotated[int, typer.Option(help="Keep all files of the last N steps.")] = 100,
     older_than: Annotated[
         str,
-        typer.Option(help="Delete only files older than this; a running step has files that no manifest names yet."),
+        typer.Option(help="Delete only files older than this, so that those of a running step are kept."),
     ] = "1 day",
     as_json: AsDocument = False,
 ) -> None:

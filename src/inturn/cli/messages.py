@@ -355,7 +355,8 @@ def _lease(text: str) -> "Receipt":
 
     found = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     if found is None:
-        msg = f"{text!r} is not a valid receipt; expected NUMBER:TOKEN as printed by 'inturn receive --keep'"
+        such = "two numbers, such as 17592186044417:2"
+        msg = f"{text!r} is not a valid receipt; expected {such}, as printed by 'inturn receive --keep'"
         raise InputError(msg)
     return Receipt(int(found[1]), int(found[2]))
 

@@ -22,7 +22,7 @@ AsDocument = AsJson
 AsLines = Annotated[bool, typer.Option("--json", help="Print one JSON document per line.")]
 PipelineAt = Annotated[str, typer.Argument(help="Location of the pipeline: ledger.py:ledger or package.module:name.")]
 GroupName = Annotated[str, typer.Argument(help="Name of the group.")]
-Groups = Annotated[list[str] | None, typer.Argument(help="Names of groups; or select groups with options.")]
+Groups = Annotated[list[str] | None, typer.Argument(help="Names of groups; the options are another way to select.")]
 All = Annotated[bool, typer.Option("--all", help="Select all groups to which the command applies.")]
 ErrorLike = Annotated[
     str | None,
@@ -34,7 +34,7 @@ GroupLike = Annotated[
     list[str] | None,
     typer.Option("--group", help="Select groups by name: a shell pattern, such as 'eu-*' (repeatable)."),
 ]
-YesToMany = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+YesToMany = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Limit = Annotated[
     int | None,
     typer.Option(help=f"Maximum number of results (default: all; {TABLE_ROWS} in a table).", min=1, max=10**9),

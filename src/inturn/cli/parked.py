@@ -59,7 +59,8 @@ Id = Annotated[str | None, typer.Option("--id", help="Message with this deduplic
 Definition = Annotated[
     str | None,
     typer.Option(
-        "--pipeline", help="Pipeline, such as ledger.py:ledger: apply the decision here if no process applies it."
+        "--pipeline",
+        help="Location of the pipeline, such as ledger.py:ledger; applies the decision here if no process does.",
     ),
 ]
 DryRunOption = Annotated[
@@ -110,7 +111,7 @@ def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", coun
     for post in failing:
         why = f"{last_line(post.error)}; failed {counted(post.attempts, 'time')}"
         next_try = (
-            f"tried again {when(post.next_try, now)}"
+            f"next attempt {when(post.next_try, now)}"
             if post.next_try
             else "no further attempts: see inturn parked redeliver"
         )
@@ -130,7 +131,7 @@ def _books(counts: "Counts") -> str:
 
 @parked.command()
 def tidy(store: StoreAt, as_json: AsJson = False) -> None:
-    """Move files that are not decisions from the folder decisions to decisions/aside."""
+    """Move files that are not decisions out of the decisions folder, to decisions/aside."""
     with look_into(store) as look:
         moved = look.move_strays()
     if as_json:
@@ -139,12 +140,12 @@ def tidy(store: StoreAt, as_json: AsJson = False) -> None:
     for path, why in moved:
         say(f"moved {line(path)} to decisions/aside: {line(why)}.")
     if not moved:
-        say("Nothing to move: all files in the folder are decisions.")
+        say("Nothing to move: the store has no such files.")
 
 
 @parked.command()
 def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json: AsJson = False) -> None:
-    """Deliver permanently refused outputs again, of the named groups or with --all of every group."""
+    """Deliver permanently refused outputs again, of named groups or, with --all, of every group."""
     if every == bool(groups):
         raise InputError("expected names of groups, or --all alone")
     with look_into(store) as look:
@@ -152,7 +153,7 @@ def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json
     if as_json:
         say_json({"groups": count})
     else:
-        say(f"{counted(count, 'group')} will be delivered again by the next worker with deliver=.")
+        say(f"{counted(count, 'group')} will be delivered again by the next worker that runs with --deliver.")
 
 
 @parked.command()

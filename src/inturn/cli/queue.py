@@ -225,7 +225,9 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
         info = there.info()
         served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
         what = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
-        fails = f" It is the dead-letter queue of {', '.join(served)}." if served else ""
+        fails = ""
+        if served:
+            fails = f" It is the dead-letter queue of {', '.join(served)}, which then has none for messages that fail."
         confirm_loss(f"Remove {shown(at)} with {what} permanently?{fails}", yes=yes, as_json=as_json)
         there.delete()
     if as_json:

@@ -20,7 +20,8 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate for HTTPS (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
     console: Annotated[
-        bool, typer.Option("--console", help="Also serve the console, on port 9325 or as set by [console] in --config.")
+        bool,
+        typer.Option("--console", help="Also serve the console, on port 9325 or the port that --config sets for it."),
     ] = False,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Write log lines as JSON.")] = False,
 ) -> None:

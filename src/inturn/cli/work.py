@@ -87,7 +87,7 @@ def work(
     pipeline: Annotated[
         str | None, typer.Argument(help="Location of the pipeline: ledger.py:ledger or package.module:name.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue of its messages: DATABASE#QUEUE.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue to read: DATABASE#QUEUE.")] = None,
     deliver: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,7 @@ from inturn.console.json_texts import json_value
 from inturn.console.places import UnreadStore
 from inturn.core.errors import InturnError
 from inturn.core.source_shares import SourcePartition
+from inturn.core.words import counted
 from inturn.ingest import SourceControl, source_names
 
 _REJECTED: Final = 20
@@ -53,7 +54,7 @@ def seek(fields: RequestFields) -> dict[str, str]:
     position = None if text is None else json_value("the position", text)
     with database(fields).open() as db:
         count = SourceControl(db, fields.need("source")).seek(position, *_partitions(fields))
-    return {"done": f"position of {count} partitions set to {text or 'the start'}"}
+    return {"done": f"position of {counted(count, 'partition')} set to {text or 'the start'}"}
 
 
 def _changed(fields: RequestFields, how: str) -> dict[str, str]:

@@ -232,7 +232,7 @@ def _refusal(draft: DecisionDraft) -> InputError:
     told = [why if group in why else f"{shown(group)}: {why}" for group, why in [*draft.void.items()][:SAMPLE]]
     more = f"; and {len(draft.void) - SAMPLE:,} more groups" if len(draft.void) > SAMPLE else ""
     kind = GroupMoved if draft.moved else InputError
-    return kind("; ".join(told) + more or "no matching group is left: another operator has already decided")
+    return kind("; ".join(told) + more or "no matching group is left; see the stuck groups again")
 
 
 def _names(fields: RequestFields) -> list[str]:

@@ -31,7 +31,7 @@ class ConsumerService(LoopService):
 
     def __init__(self, jobs: Sequence[ConsumerJob]) -> None:
         if not jobs:
-            raise InputError("no consumers; specify a handler and a queue")
+            raise InputError("nothing to run; pass a handler and a queue, or --config with [[consumers]]")
         places = [(job.database, job.queue) for job in jobs]
         twice = next((job for job in jobs if places.count((job.database, job.queue)) > 1), None)
         if twice is not None:  # each would get some of the messages, by chance

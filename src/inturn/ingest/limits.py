@@ -54,7 +54,7 @@ INGEST_PAUSE_S: Final = 0.2
 
 INGEST_PAUSE_AT_MOST_S: Final = 30.0
 """The longest pause after errors of a source. It is reached after 51 s of pauses, more than the restart of a broker
-takes: then the error counts as lasting, and ends a run until caught up."""
+takes: then the error counts as lasting, and ends a run with ``until="caught up"``."""
 
 UNKNOWN_SCHEMA_S: Final = 10.0
 """Time after which an unknown schema is requested from the registry again."""

@@ -61,7 +61,7 @@ _FORMS: Final[dict[str, _Form]] = {
         f'expected the ids of a transaction and a row, such as ["742", "18"]; {_MEND}', _is_transaction
     ),
     "none": _Form(
-        "this source has none, since its broker redelivers unacknowledged messages; use start", lambda _: False
+        "this source has no positions, since its broker redelivers unacknowledged messages; use start", lambda _: False
     ),
     "": _Form(f"expected a JSON value; {_MEND}", lambda _: True),
 }

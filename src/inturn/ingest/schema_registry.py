@@ -161,7 +161,8 @@ def _decode(
         raise InputError(f"{what} is {encoding!r}; expected one of {', '.join(_ENCODINGS)}")
     if (encoding == "protobuf") != (message is not None):
         name = "message" if what == "value" else "key_message"
-        raise InputError(f"{what} is {encoding!r}; {name}, such as 'orders_pb2:Order', is required for protobuf only")
+        need = f"needs {name}, such as 'orders_pb2:Order'" if message is None else f"takes no {name}; remove it"
+        raise InputError(f"{what} is {encoding!r}, which {need}")
     conf = {"subject.name.strategy": _no_subject} if "subject.name.strategy.type" not in options else {}
     conf |= {name: each for name, each in options.items() if encoding == "json" or name != "validate"}
     try:

@@ -311,9 +311,8 @@ def _all_done(changes: Sequence[Settlement], verdicts: Sequence[SettleResult]) -
     ]
     if failed:
         change, verdict = failed[0]
-        why = "its lease has expired" if verdict is SettleResult.EXPIRED else "it is no longer in the queue"
-        more = f" (and {len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise LeaseExpired(
-            f"message {change.sequence_number} was not changed: {why}{more}; another consumer may hold it or have "
-            "processed it"
-        )
+        why = "it is not in the queue (acknowledged, moved or removed)"
+        if verdict is SettleResult.EXPIRED:
+            why = "its lease has expired, and another consumer may hold it or have processed it"
+        more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+        raise LeaseExpired(f"message {change.sequence_number} was not changed: {why}{more}")

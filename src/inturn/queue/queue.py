@@ -160,7 +160,7 @@ class Queue:
         def put(store: Store, now_ms: int) -> Sent:
             delay_ms = max(0, at_ms - now_ms)
             if delay_ms > limits.DELAY_S * 1000:
-                raise InputError(f"at is {at}; expected a time in at most {limits.DELAY_S // 86_400} days")
+                raise InputError(f"at is {at}; expected a time at most {limits.DELAY_S // 86_400} days from now")
             return store.send(queue_of(store, self.name), [one._replace(delay_ms=delay_ms)], now_ms)[0]
 
         return Ask(self.name, put).within(tx)

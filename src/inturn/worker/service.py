@@ -119,7 +119,7 @@ class Service(LoopService):
 
     def __init__(self, jobs: Sequence[Job], *, grace_s: float = limits.WORKER_GRACE_S, is_final: bool = False) -> None:
         if not jobs:
-            raise InputError("there are no jobs; pass a pipeline and a queue")
+            raise InputError("nothing to run; pass a pipeline and a queue, or --config with [[pipelines]]")
         names = [(job.pipeline.name, job.queue.name, job.database) for job in jobs]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

@@ -850,4 +850,4 @@ def test_a_conflict_within_a_step_names_the_fields_that_differ(before: int, othe
         last = bench.store.latest()
         assert last is not None
         (rejected,) = bench.rows(last.rejected)
-        assert "differs in 'amount'; " in rejected["detail"]
+        assert "(in 'amount'); " in rejected["detail"]

@@ -81,7 +81,7 @@ def rejected(replay: Replay) -> Counter[tuple[Any, ...]]:
 
 def _ruled(detail: str) -> str:
     """Return a detail without the fields in which a conflict differs: whether they are known depends on the steps."""
-    return re.sub(", which differs in .*(?=; name fields that)", "", detail)
+    return re.sub(r" \(in .*\)(?=; name fields that)", "", detail)
 
 
 def _told(row: Row) -> tuple[Any, ...]:

@@ -325,8 +325,8 @@ class Decider(Inspector):
             if revision in (None, each.turn) and message_id in (None, each.id):
                 break
         else:
-            msg = f"group {group.group!r} does not hold this message; held messages: "
-            raise InputError(msg + (", ".join(self.place(each) for each in held) or "none"))
+            holds = f"does not hold this message; held messages: {', '.join(self.place(each) for each in held)}"
+            raise InputError(f"group {group.group!r} {holds if held else 'holds no messages'}")
         about: dict[str, Any] = {"epoch": each.epoch, "turn": each.turn, "message_id": each.id, "digest": each.digest}
         if action is DecisionAction.RESUME:
             return about

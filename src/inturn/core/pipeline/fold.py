@@ -175,7 +175,7 @@ class Fold:
             raise self._misfit(message, TypeError(f"the outputs are {described(outputs)}"))
         if not isinstance(state, self._state_type):
             msg = f"the handler of pipeline {self.pipeline.name!r} returned the state {described(state)}; "
-            self.wrong = HandlerError(msg + f"expected a {self._state_type.__name__}, the type of the first state")
+            self.wrong = HandlerError(msg + f"expected {self._state_type.__name__}, the type of the first state")
             raise self.wrong
         return self._normal(state)
 

@@ -44,7 +44,7 @@ def check_state(state: Callable[..., Any]) -> None:
     Raises:
         PipelineError: if it is async, a generator, or needs arguments.
     """
-    mend = "expected a type or function that returns the first state when called"
+    mend = "expected a type or function that returns the first state when called without arguments"
     if not callable(state):
         kind = type(state).__name__
         msg = f"Pipeline(state={reprlib.repr(state)}); {mend}, not an instance: write state={kind}, or a function"

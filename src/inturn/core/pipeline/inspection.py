@@ -352,13 +352,13 @@ def _stands(store: Inspector, group: GroupStatus, held: list[HeldStatus], now: d
             return f"{name} waits for a later message{since}: its held messages are within the lateness{ends}."
         case Status.GAP:
             return (
-                f"{name} is parked: {missing} did not arrive{since}, and the wait has expired{reached}. "
+                f"{name} is parked: it waited for {missing}{since}, and the wait has expired{reached}. "
                 "It continues automatically if the message still arrives; or skip the gap, or resume to wait again."
             )
         case Status.FAILED:
             head = f" {store.place(held[0])}" if held else ""
             return (
-                f"{name} is parked: the handler raised on{head}{since}. It continues only after a decision: resume it "
+                f"{name} is parked{since}: the handler raised on{head}. It continues only after a decision: resume it "
                 "when the handler is fixed, replace or drop the message, or give the group up."
             )
     return f"{name} is given up: its further messages are rejected. {group.error or ''}".rstrip()

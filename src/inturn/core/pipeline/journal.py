@@ -101,4 +101,4 @@ def _named(fields: Sequence[str]) -> str:
     """Return which fields differ, in words."""
     names = ", ".join(map(repr, fields[: limits.NAMED_FIELDS]))
     more = f" and {len(fields) - limits.NAMED_FIELDS} more" if len(fields) > limits.NAMED_FIELDS else ""
-    return f", which differs in {names}{more}" if fields else ""
+    return f" (in {names}{more})" if fields else ""

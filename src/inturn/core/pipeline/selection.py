@@ -43,7 +43,7 @@ class Selection:
     def __post_init__(self) -> None:
         is_filtered = bool(self.groups) or self.error is not None or self.is_all
         if self.names and is_filtered:
-            raise InputError("both names and patterns of groups are given; pass either names or patterns")
+            raise InputError("names of groups exclude group, error and all; pass either names or these")
         if not self.names and not is_filtered:
             raise InputError("no group is selected; pass names of groups, a pattern (group, error) or all")
 

@@ -96,8 +96,8 @@ def with_revisions(new: Mapping[DedupKey, RememberedSend], sent: Iterable[Sent])
 def _refusal(expected: int | None, last: int, group: str) -> RevisionMismatch | InputError:
     if expected is not None and expected != last:
         return RevisionMismatch(
-            f"expected_revision is {expected}, but the last revision of the group {group!r} is {last}: another "
-            "producer has sent in the meantime; read the group again",
+            f"expected_revision is {expected}, but the last revision given to the group {group!r} is {last}, for "
+            "example since another producer has sent; read the group again",
             expected,
             last,
         )

@@ -212,7 +212,7 @@ class RouletteBroker:
         at_us = self.log.attempts[-1][1]
         for message, kind in enumerate(self.log.disposition):
             if kind == Disposition.HELD:
-                self.log.notes.append((at_us, message, f"still requeued at the end: {why}"))
+                self.log.notes.append((at_us, message, f"still being requeued at the end of the simulation: {why}"))
 
 
 class RequeueRoulette(Design):

@@ -78,10 +78,11 @@ def headline(result: LabResult) -> str:
     if not wrong and not stuck:
         only = "The design ends" if len(result.designs) == 1 else f"All {many} end"
         return f"{only} with the right states"
+    verb = "does" if stuck == 1 else "do"
     if not wrong:
-        return f"No design ends with wrong states, but {stuck} of {many} do not apply all messages"
+        return f"No design ends with wrong states, but {stuck} of {many} {verb} not apply all messages"
     told = f"{wrong} of {many} end{'s' if wrong == 1 else ''} with wrong states"
-    return told + (f", and {stuck} more do not apply all messages" if stuck else "")
+    return told + (f", and {stuck} more {verb} not apply all messages" if stuck else "")
 
 
 def input_words(result: LabResult) -> list[str]:

@@ -297,8 +297,8 @@ def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
         return f"by the column {keys.arrival}"
     if not files:
         return "by the order of the rows in the DataFrame"
-    rows, among = "by the order of the rows in", "sorted by name" if by_name else "in order of arrival"
-    return f"{rows} the file" if len(files) == 1 else f"{rows} {len(files):,} files, {among}"
+    rows, among = "by the order of the rows in", "in the order of their names" if by_name else "as they arrived"
+    return f"{rows} the file" if len(files) == 1 else f"{rows} {len(files):,} files, which are read {among}"
 
 
 def _files(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:

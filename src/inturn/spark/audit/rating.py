@@ -150,12 +150,13 @@ def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
     if column.kind == "number" and FULL[0] <= column.cover <= FULL[1] and settled:
         every = never and column.cover == 1 and not column.repeated
         share = "every value is present" if every else f"{column.cover:.2f} messages for each value"
-        return "Gapless", f"counts: {share}, {percent(column.by_one)} of the messages are one above the value before"
+        rise = f"{percent(column.by_one)} of the messages are one above the greatest value before them"
+        return "Gapless", f"counts: {share}, {rise}"
     if column.in_order < RISES:
         return None, f"no order: {falls}"
     if column.kind == "time":
         return "Timestamp", falls if never else f"{falls}, by up to {column.lateness_s:,.0f} seconds"
-    return "Monotone", f"rises with missing values; {falls}"
+    return "Monotone", f"rises, but with gaps; {falls}"
 
 
 def _useless(column: Column, seen: _Seen) -> str | None:

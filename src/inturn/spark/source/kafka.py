@@ -52,10 +52,8 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
     """
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
-        msg = (
-            f"the DataFrame has no column {absent[0]!r}; from_kafka() expects one of spark.read(Stream).format('kafka')"
-        )
-        raise InputError(msg)
+        msg = f"the DataFrame has no column {absent[0]!r}; from_kafka() expects a DataFrame of spark.read(Stream)"
+        raise InputError(f"{msg}.format('kafka')")
     if mapping.needs_headers and "headers" not in df.columns:
         raise InputError("the mapping reads headers: read Kafka with option('includeHeaders', 'true')")
     wanted = [*_NEEDED, "headers"] if mapping.needs_headers else _NEEDED

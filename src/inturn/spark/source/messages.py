@@ -69,10 +69,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
 
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
-        msg = (
-            f"the DataFrame has no column {absent[0]!r}; messages() expects one of spark.read(Stream).format('inturn')"
-        )
-        raise InputError(f"{msg}, inturn.spark.outputs or inturn.spark.from_kafka")
+        msg = f"the DataFrame has no column {absent[0]!r}; messages() expects a DataFrame of spark.read(Stream)"
+        raise InputError(f"{msg}.format('inturn'), inturn.spark.outputs or inturn.spark.from_kafka")
     kinds = _kinds(pipeline, schema, df)
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}

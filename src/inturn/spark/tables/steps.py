@@ -63,9 +63,9 @@ def lost_steps(found: Sequence[int]) -> list[int]:
 def lost_text(files: Storage, steps: Sequence[int]) -> str:
     """Return the text that reports what is lost with the manifests of earlier steps."""
     return (
-        f"{files.location} lacks {_named(steps)}: the outputs, rejected messages, decisions and counts of a committed "
-        "step are lost; the states and held messages are complete. Restore the missing file from a backup, and disable "
-        "rules that delete old files of a store"
+        f"{files.location} lacks {_named(steps)}: outputs, rejected messages, decisions and counts of committed steps "
+        "are lost; the states and held messages are complete. Restore what is missing from a backup, and disable rules "
+        "that delete old files of a store"
     )
 
 
@@ -131,8 +131,8 @@ def _listed(files: Storage) -> set[int]:
 
 def _missing(files: Storage, steps: Sequence[int]) -> StoreError:
     return StoreError(
-        f"{files.location} lacks {_named(steps)} of a committed step: restore the missing file from a backup. Nothing "
-        "was changed: a step after this gap would start a second, conflicting history"
+        f"{files.location} lacks {_named(steps)} of what was committed: restore it from a backup. Nothing was changed: "
+        "a step after this gap would start a second, conflicting history"
     )
 
 
