@@ -39,7 +39,7 @@ def test_the_aircraft_is_found_mended_and_goes_on_in_both_stores(
         page = browser.get("/").text
         links = [unescape(each) for each in re.findall(rf'href="(/group\?[^"]*group={tail})"', page)]
         assert len(links) == 2, "it is parked in the worker's store and in Spark's"
-        assert f"not {MISSPELT!r}" in unescape(page)
+        assert f"unknown type {MISSPELT!r}" in unescape(page)
         for link in links:
             page = browser.get(link).text
             found = re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', page)

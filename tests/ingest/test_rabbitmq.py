@@ -406,7 +406,7 @@ def test_the_commands_say_in_one_sentence_why_a_source_cannot_be_read(url: str, 
     for _ in range(4):
         assert said("check", url, "readable") == (
             0,
-            "bank readable: 1 message, not read, since the broker would count a delivery",
+            "bank readable: 1 message, not read, since the broker counts deliveries",
         )
     code, text = said("run", url, "readable")
     assert (code, text.endswith("bank: 1 received, 0 rejected, 0 ignored")) == (0, True), "no lease is left behind"

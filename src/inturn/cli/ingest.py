@@ -107,7 +107,7 @@ def check(
 ) -> None:
     """Show the messages that the first records of each source would become, without writing or consuming anything.
 
-    Messages of RabbitMQ and SQS are not read, since the broker would count a delivery; the login, the queue and the
+    Messages of RabbitMQ and SQS are not read, since the broker counts deliveries; the login, the queue and the
     settings are checked, and the number of messages is shown. For a configuration file of 'inturn serve', the settings
     and secrets of its webhooks are checked.
     """
