@@ -324,7 +324,7 @@ BAD_RUNS: dict[str, tuple[dict[str, Any], list[Any], type[InturnError], str]] = 
         {"handler": lambda state, message: (7, [])},
         ROWS,
         HandlerError,
-        "returned the state 7; expected a Account",
+        "returned the state 7; expected Account",
     ),
     "a message without a place where that is an error": (
         {"on_invalid": "fail"},
