@@ -239,7 +239,7 @@ def test_a_queue_in_postgresql_whose_password_nobody_sees(
         ran = CliRunner().invoke(app, [*command, at])
         assert ran.exit_code == 0, ran.stderr
         assert_tables(spark, tmp_path / "store", ledger.replay(MESSAGES))
-    for wrong, says in ((at + "x", "NoSuchQueue"), (at.partition("#")[0], "such as postgresql://")):
+    for wrong, says in ((at + "x", "NoSuchQueue"), (at.partition("#")[0], "#payments")):
         failed = CliRunner().invoke(app, [*command, wrong])
         assert failed.exit_code == 1
         assert says in " ".join(failed.stderr.split())
