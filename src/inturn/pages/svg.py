@@ -1,17 +1,19 @@
 """Pictures as plain SVG: shapes, text and axes, in points from the top left corner of a drawing.
 
 The reader's font is not known, so an upper bound of a text's width is used. Thus axes leave room for their labels, a
-label that would touch its neighbour is left out, and no text leaves its drawing.
+label that would touch another text can be left out, and no text leaves its drawing. Texts lie above all shapes.
 """
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 INK, GREY, FAINT, WHITE = "#1c2530", "#5f6975", "#c9d0d8", "#ffffff"
 Place = tuple[float, float]
 Tick = tuple[float, str]
+Icon = Callable[["Drawing", Place, Place], None]
+"""A shape of a legend, which is drawn between two corners."""
 _FONT: Final = "system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 _NARROW, _WIDE = frozenset(" .,:;'|!()[]-ijltfrI·"), frozenset("mwMWOQ%@→…")
 _EDGE: Final = 1.0
@@ -24,17 +26,19 @@ def width_of(text: str, size: float) -> float:
 
 
 class Drawing:
-    """An SVG element that grows with each shape, later ones above earlier ones."""
+    """An SVG element that grows with each shape, later ones above earlier ones, and texts above all."""
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
-        self._shapes: list[str] = []
+        self._shapes, self._texts = list[str](), list[str]()
+        self._taken: list[tuple[float, float, float, float]] = []
 
     def shape(self, tag: str, content: str = "", /, **attributes: float | str) -> None:
         """Add an element; underscores in attribute names become hyphens, and empty attributes are left out."""
         given = ((name.replace("_", "-"), value) for name, value in attributes.items() if value != "")
         texts = (f'{name}="{html.escape(_rounded(value))}"' for name, value in given)
-        self._shapes.append(f"<{tag} {' '.join(texts)}>{content}</{tag}>")
+        into = self._texts if tag == "text" else self._shapes
+        into.append(f"<{tag} {' '.join(texts)}>{content}</{tag}>")
 
     def line(self, places: Iterable[Place], colour: str, width: float = 1, dash: str = "") -> None:
         """Draw straight lines from place to place; ``dash`` has the lengths of dashes and of the spaces between."""
@@ -85,8 +89,8 @@ class Drawing:
             then: text, size, colour and weight of a second text on the same line.
         """
         width = width_of(words, size) * (1.1 if bold else 1)
-        before = {"start": 0.0, "middle": width / 2, "end": width}[anchor]
-        x = max(_EDGE + before, min(place[0], self.width - _EDGE - width + before))
+        before, left = self._fitted(place[0], width, anchor)
+        self._taken.append((left, left + width, place[1], size))
         after = ""
         if then is not None:
             look = f'dx="{_rounded(size * 0.4)}" font-size="{then[1]}" fill="{then[2]}" font-weight="{then[3]}"'
@@ -94,7 +98,7 @@ class Drawing:
         self.shape(
             "text",
             html.escape(words) + after,
-            x=x,
+            x=left + before,
             y=place[1] + 0.35 * size,
             font_size=size,
             fill=colour,
@@ -105,12 +109,46 @@ class Drawing:
             paint_order="stroke" if halo else "",
         )
 
+    def label(
+        self, place: Place, words: str, size: float, colour: str, anchor: str, *, apart: float = 0, halo: bool = False
+    ) -> bool:
+        """Write a text unless it touches an earlier one, or is nearer to its side than ``apart``; return whether."""
+        width, y = width_of(words, size), place[1]
+        left = self._fitted(place[0], width, anchor)[1] - apart
+        for low, high, other, height in self._taken:
+            if left < high and low < left + width + 2 * apart and abs(y - other) < 0.58 * (size + height):
+                return False
+        self.text(place, words, size, colour, anchor, halo=halo)
+        return True
+
+    def _fitted(self, x: float, width: float, anchor: str) -> Place:
+        """Return the part of a text before its place, and the left end at which it is inside of the drawing."""
+        before = {"start": 0.0, "middle": width / 2, "end": width}[anchor]
+        return before, max(_EDGE, min(x - before, self.width - _EDGE - width))
+
+    def legend(self, place: Place, entries: Iterable[tuple[str, Icon]]) -> None:
+        """Write the texts of a legend one below the other, each after its shape."""
+        x, y = place
+        for row, (words, draw) in enumerate(entries):
+            draw(self, (x, y + 13 * row - 4), (x + 24, y + 13 * row + 4))
+            self.text((x + 30, y + 13 * row), words)
+
     def element(self, words: str = "") -> str:
         """Return the element; ``words`` is its text alternative, without which screen readers ignore the drawing."""
         label = f'role="img" aria-label="{html.escape(words)}"' if words else 'aria-hidden="true"'
         size = f"0 0 {_rounded(self.width)} {_rounded(self.height)}"
         head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-family="{_FONT}" {label}>'
-        return "\n".join([head, *self._shapes, "</svg>"])
+        return "\n".join([head, *self._shapes, *self._texts, "</svg>"])
+
+
+def icons(entries: Iterable[tuple[str, Icon]]) -> list[tuple[str, str]]:
+    """Return a legend beside a picture: a small drawing of each shape, and its text."""
+    found = []
+    for words, draw in entries:
+        drawing = Drawing(30, 17)
+        draw(drawing, (1.5, 4), (28.5, 15))
+        found.append((drawing.element(), words))
+    return found
 
 
 @dataclass(frozen=True)
@@ -138,7 +176,10 @@ class Plot:
         top: float = 8,
         size: float = 9,
     ) -> "Plot":
-        """Draw the axes of a plot that fills the drawing below ``top``, except the room for its labels."""
+        """Draw the axes of a plot that fills the drawing below ``top``, except the room for its labels.
+
+        Of ticks whose names would touch, only the earlier one in ``x_ticks`` or ``y_ticks`` is named.
+        """
         bottom = drawing.height - 2.2 * size - (1.4 * size if names[0] else 0)
         left = max((width_of(name, size) for _, name in y_ticks), default=0) + (8 if y_ticks else 2)
         if names[1]:
@@ -148,24 +189,18 @@ class Plot:
             drawing.shape("text", html.escape(names[1]), x=x, y=y + 0.3 * size, font_size=size, fill=GREY, **turned)
         plot = cls(drawing, left, top, drawing.width - 4, bottom, xs, ys)
         drawing.line([(left, bottom), (plot.right, bottom)], FAINT)
-        taken = -size
-        for value, name in sorted(x_ticks):
-            x, half = plot.at(value, 0)[0], width_of(name, size) / 2
+        for value, name in x_ticks:
+            x = plot.at(value, 0)[0]
             drawing.line([(x, bottom), (x, bottom + 3)], FAINT)
-            if x - half >= taken + size / 2:
-                drawing.text((x, bottom + 1.2 * size), name, size, GREY, "middle")
-                taken = max(x, half) + half
+            drawing.label((x, bottom + 1.2 * size), name, size, GREY, "middle", apart=size / 2)
         if names[0]:
             drawing.text(((left + plot.right) / 2, drawing.height - 0.7 * size), names[0], size, GREY, "middle")
         if y_ticks:
             drawing.line([(left, top), (left, bottom)], FAINT)
-        above = drawing.height
-        for value, name in sorted(y_ticks):
+        for value, name in y_ticks:
             y = plot.at(0, value)[1]
             drawing.line([(left, y), (left - 3, y)], FAINT)
-            if above - y >= 1.2 * size:
-                drawing.text((left - 5, y), name, size, GREY, "end")
-                above = y
+            drawing.label((left - 5, y), name, size, GREY, "end")
         return plot
 
     def at(self, x: float, y: float) -> Place:

@@ -9,6 +9,7 @@ from inturn.lab.page.looks import line_looks
 from inturn.lab.page.words import knob_value, rate, share, span
 from inturn.lab.sweep import CurvePoint, DesignCurve, SeedInterval, SweepResult
 from inturn.pages.svg import Drawing, Plot, Tick, width_of
+from inturn.pages.ticks import SECONDS, round_step, spaced
 
 _SIZE: Final = (340, 236)
 _LABEL: Final = 8.5
@@ -22,14 +23,7 @@ _NEAR: Final = 0.012
 
 @dataclass(frozen=True)
 class CurveFigure:
-    """A figure that curves show.
-
-    Attributes:
-        title: displayed name.
-        of: the interval at a point.
-        text: function that formats a value.
-        is_log: whether the scale is logarithmic.
-    """
+    """A figure of curves: its name, its interval at a point, its values as text, and whether its scale is logarithmic."""
 
     title: str
     of: Callable[[CurvePoint], SeedInterval]
@@ -38,7 +32,7 @@ class CurveFigure:
 
 
 FIGURES: Final = (
-    CurveFigure("groups with a wrong state", lambda point: point.wrong_groups, lambda value: f"{value:,.3g}"),
+    CurveFigure("groups with a wrong state", lambda point: point.wrong_groups, rate),
     CurveFigure("time from arrival to done, 99th percentile", lambda point: point.p99_us, span, is_log=True),
     CurveFigure("messages per second", lambda point: point.throughput_per_s, rate),
     CurveFigure("wasted work", lambda point: point.wasted_share, share),
@@ -105,26 +99,18 @@ def _scale(sweep: SweepResult, figure: CurveFigure) -> tuple[Callable[[float], f
     points = [figure.of(point) for curve in sweep.curves for point in curve.points]
     top = max((point.high for point in points), default=0.0) or 1.0
     if not figure.is_log:
-        step = _nice(top / 4)
+        step = round_step(top * 1e9, 4) / 1e9  # a share has steps below 1
         count = math.ceil(top / step - 1e-9)
-        return (
-            (lambda value: value),
-            (0.0, step * count * 1.06),
-            [(step * each, figure.text(step * each)) for each in range(count + 1)],
-        )
+        ticks = [(step * each, figure.text(step * each)) for each in range(count + 1)]
+        return (lambda value: value), (0.0, step * count * 1.06), ticks
     low = max(1.0, min((point.low for point in points if point.low > 0), default=1.0))
 
     def log(value: float) -> float:
         return math.log10(max(value, low))
 
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(top) + 1e-9)
-    steps = range(first, last + 1, max(1, (last - first) // 5))
-    return log, (float(first), last + 0.06 * (last - first)), [(float(each), figure.text(10.0**each)) for each in steps]
-
-
-def _nice(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(unit * power for unit in (1, 2, 2.5, 5, 10) if unit * power >= value - 1e-12)
+    durations = ((seconds * 1e6, name) for seconds, name in SECONDS)
+    return log, (float(first), last + 0.06 * (last - first)), spaced(durations, math.log10, 10.0**first, 10.0**last, 7)
 
 
 def _together(

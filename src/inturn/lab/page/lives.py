@@ -8,13 +8,13 @@ from inturn.lab.page.looks import BACK, GREY, INK, LINE, OWN, WRONG
 from inturn.lab.page.words import span
 from inturn.lab.results import DesignResult, LifeEvent, MessageLife
 from inturn.pages.svg import Drawing
+from inturn.pages.ticks import SECONDS, spaced
 
 _SIZE = (600, 24)
 _MIDDLE: Final = _SIZE[1] / 2
 _APPLIED: Final = ("applied", "applied_unacked")
 _SAID: Final = 7
 """The maximum number of events described in words."""
-_TICKS_US: Final = (*(10**power for power in range(3, 8)), 60_000_000, 600_000_000, 3_600_000_000, 36_000_000_000)
 
 
 class LifeScale:
@@ -31,13 +31,9 @@ class LifeScale:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return round times with their positions, in percent."""
-        found, last = [(0.0, "arrived")], 0.0
-        for each in _TICKS_US:
-            place = 100 * self.at(each)
-            if place - last >= (13 if last else 22) and place <= 94:
-                found.append((round(place, 1), span(each)))
-                last = place
-        return found
+        named = [(0.0, "arrived"), *((seconds * 1e6, name) for seconds, name in SECONDS)]
+        places = spaced(named, lambda since_us: 100 * self.at(since_us), 0, self._most, 5)
+        return [(round(place, 1), name) for place, name in sorted(places) if place <= 94]
 
 
 def strip(life: MessageLife, scale: LifeScale) -> str:

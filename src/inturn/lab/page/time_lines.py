@@ -7,16 +7,16 @@ from typing import Final
 from inturn.lab.page.looks import BACK, GREY, GROUPS, LINE, OWN, WRONG
 from inturn.lab.page.words import span
 from inturn.lab.results import DesignResult, HandlingSpan, TimeLineWindow
-from inturn.pages.svg import Drawing, width_of
+from inturn.pages.svg import Drawing, Icon, Place, Plot, icons, width_of
+from inturn.pages.ticks import STEPS_US, rounds
 
-_WIDTH, _ROW, _TOP, _BOTTOM, _LEFT = 374, 17, 10, 24, 16
+_WIDTH, _ROW, _TOP, _BOTTOM = 374, 17, 10, 18
 _ROWS: Final = 8
 """The maximum number of consumers that are drawn."""
 _IN_A_ROW: Final = 16
 """The number of typical handlings that fit into a row."""
 _LABEL: Final = 8
 _NO_EFFECT: Final = ("failed", "crashed", "rejected", "duplicate")
-_STEPS_US: Final = tuple(unit * 10**power for power in range(12) for unit in (1, 2, 5))
 
 
 def group_colours(designs: Sequence[DesignResult], followed: str) -> dict[str, str]:
@@ -34,21 +34,21 @@ def time_lines(design: DesignResult, followed: tuple[str, int], colours: Mapping
     inside = [each for each in window.spans if each.end_us >= begin_us and each.begin_us <= end_us]
     rows = _rows(inside, followed[0])
     drawing = Drawing(_WIDTH, _TOP + _ROW * len(rows) + _BOTTOM)
-    right = _WIDTH - 4
-    scale = (right - _LEFT) / max(1, end_us - begin_us)
-
-    def at(time_us: int) -> float:
-        return max(_LEFT, min(right, _LEFT + (time_us - begin_us) * scale))
-
-    for row, consumer in enumerate(rows):
-        y = _TOP + _ROW * (row + 0.5)
-        drawing.line([(_LEFT, y), (right, y)], LINE)
-        drawing.text((_LEFT - 5, y), f"{consumer + 1}", 8, GREY, "end")
+    width = max(1, end_us - begin_us)
+    ticks = [(float(each), span(each)) for each in rounds(0, width, 5, STEPS_US)]
+    names = [(row + 0.5, f"{consumer + 1}") for row, consumer in enumerate(rows)]
+    plot = Plot.framed(drawing, (0, width), (len(rows), 0), ticks, names, top=_TOP, size=8)
+    for row, _ in names:
+        plot.line([(0, row), (width, row)], LINE)
     for each in sorted(inside, key=lambda each: (each.group == followed[0], each.begin_us)):
         if each.consumer in rows:
-            top = _TOP + _ROW * rows.index(each.consumer)
-            _box(drawing, each, (at(each.begin_us), top + 4, at(each.end_us), top + _ROW - 1), colours, followed[0])
-    _axis(drawing, begin_us, end_us, scale)
+            row = rows.index(each.consumer)
+            left, top = plot.at(max(0, each.begin_us - begin_us), row)
+            right, bottom = plot.at(min(width, each.end_us - begin_us), row + 1)
+            text = f"{each.revision}" if each.group == followed[0] else ""
+            has_effect = each.result not in _NO_EFFECT
+            draw = _handling(colours.get(each.group, GREY), text, has_effect=has_effect, out_of_turn=each.out_of_turn)
+            draw(drawing, (left, top + 4), (right, bottom - 1))
     return drawing.element(_words(design, inside, rows, followed))
 
 
@@ -71,46 +71,25 @@ def _rows(spans: Sequence[HandlingSpan], group: str) -> list[int]:
     return sorted(sorted(counts, key=lambda each: (-counts[each], each))[:_ROWS])
 
 
-def _box(
-    drawing: Drawing,
-    handling: HandlingSpan,
-    place: tuple[float, float, float, float],
-    colours: Mapping[str, str],
-    followed: str,
-) -> None:
-    left, top, right, bottom = place
-    right = max(right - 0.4, left + 0.8)
-    colour = colours.get(handling.group, GREY)
-    text = f"{handling.revision}"
-    named = handling.group == followed and width_of(text, _LABEL) * 1.1 + 1 <= right - left
-    if handling.result in _NO_EFFECT:
-        drawing.box((left, top), (right, bottom), BACK, stroke=colour, stroke_width=1, stroke_dasharray="2 1.2")
-        if not named:
+def _handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_turn: bool = False) -> Icon:
+    def draw(drawing: Drawing, start: Place, end: Place) -> None:
+        (left, top), bottom = start, end[1]
+        right = max(end[0] - 0.4, left + 0.8)
+        named = text and width_of(text, _LABEL) * 1.1 + 1 <= right - left
+        if has_effect:
+            drawing.box(start, (right, bottom), colour)
+        else:
+            drawing.box(start, (right, bottom), BACK, stroke=colour, stroke_width=1, stroke_dasharray="2 1.2")
+        if not (has_effect or named):
             drawing.line([(left, bottom), (right, top)], colour, 0.8)
-    else:
-        drawing.box((left, top), (right, bottom), colour)
-    if handling.out_of_turn:
-        drawing.box((left, top), (right, bottom), "none", stroke=WRONG, stroke_width=1.4)
-        middle = (left + right) / 2
-        drawing.shape("path", d=f"M{middle - 2.6:.2f} {top - 4:.2f}h5.2l-2.6 4z", fill=WRONG)
-    if named:
-        ink = colour if handling.result in _NO_EFFECT else BACK
-        drawing.text(((left + right) / 2, (top + bottom) / 2), text, _LABEL, ink, "middle", bold=True)
+        if out_of_turn:
+            drawing.box(start, (right, bottom), "none", stroke=WRONG, stroke_width=1.4)
+            drawing.shape("path", d=f"M{(left + right) / 2 - 2.6:.2f} {top - 4:.2f}h5.2l-2.6 4z", fill=WRONG)
+        if named:
+            ink = BACK if has_effect else colour
+            drawing.text(((left + right) / 2, (top + bottom) / 2), text, _LABEL, ink, "middle", bold=True)
 
-
-def _axis(drawing: Drawing, begin_us: int, end_us: int, scale: float) -> None:
-    y = drawing.height - _BOTTOM + 3
-    step = next(each for each in _STEPS_US if each * scale >= 62)
-    taken = 0.0
-    for at_us in range(0, end_us - begin_us + 1, step):
-        x = _LEFT + at_us * scale
-        drawing.line([(x, y), (x, y + 3)], GREY)
-        text = span(at_us)
-        half = width_of(text, 8) / 2
-        left = max(1, min(x - half, drawing.width - 1 - 2 * half))
-        if left > taken:
-            drawing.text((x, y + 10), text, 8, GREY, "middle")
-            taken = left + 2 * half + 4
+    return draw
 
 
 def _words(design: DesignResult, spans: Sequence[HandlingSpan], rows: Sequence[int], followed: tuple[str, int]) -> str:
@@ -127,27 +106,11 @@ def _words(design: DesignResult, spans: Sequence[HandlingSpan], rows: Sequence[i
 
 def legend() -> list[tuple[str, str]]:
     """Return the legend: pairs of a small picture and its text."""
-    size, place = (22, 17), (3.0, 4.0, 19.0, 16.0)
-
-    def drawn(group: str, result: str = "applied", *, out: bool = False, revision: int = 7) -> str:
-        drawing = Drawing(*size)
-        each = HandlingSpan(
-            consumer=0,
-            message=0,
-            group=group,
-            revision=revision,
-            begin_us=0,
-            end_us=0,
-            attempt=1,
-            result=result,
-            out_of_turn=out,
-        )
-        _box(drawing, each, place, {"": OWN, "b": GROUPS[0]}, "")
-        return drawing.element()
-
-    return [
-        (drawn(""), "the followed group, with revisions"),
-        (drawn("b"), "other groups, one colour each"),
-        (drawn("", out=True), "applied out of turn"),
-        (drawn("", "failed"), "no effect: failed, crashed, requeued, or recognised as a copy"),
-    ]
+    return icons(
+        [
+            ("the followed group, with revisions", _handling(OWN, "7")),
+            ("other groups, one colour each", _handling(GROUPS[0])),
+            ("applied out of turn", _handling(OWN, "7", out_of_turn=True)),
+            ("no effect: failed, crashed, requeued, or recognised as a copy", _handling(OWN, "7", has_effect=False)),
+        ]
+    )

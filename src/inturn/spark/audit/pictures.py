@@ -7,36 +7,21 @@ picture takes ``words``, its text alternative for readers who cannot see it.
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
-from inturn.pages.svg import FAINT, GREY, INK, WHITE, Drawing, Place, Plot, Tick, width_of
-from inturn.spark.audit.formatting import duration, instant
+from inturn.pages.svg import FAINT, GREY, INK, WHITE, Drawing, Icon, Place, Plot, Tick, icons
+from inturn.pages.ticks import COUNTS, SECONDS, rounds, spaced, times
+from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import Bar, FaultKind, Gap, Gaps, GroupTimeline, Point, Sizes, Spread
 
 PALE, QUIET, COPY, LATE, WRONG, OPEN = "#eef1f4", "#6f8fa8", "#7b8590", "#e07b1f", "#c8374d", "#a86a08"
 _LOST_BAND, _OPEN_BAND = "#f3c3ca", "#fbf1df"
-_HALF, _WIDE, _SMALL, _ICON = (374, 194), (605, 180), (266, 180), (30, 17)
+_HALF, _WIDE, _SMALL = (374, 194), (605, 180), (266, 180)
 """Sizes in points; the page stretches a picture to the available width."""
 _NAMED_BARS: Final = 7
 """The greatest number of bars with their range written below; more bars have an axis."""
-_SECONDS: Final = (
-    *((1, "1 s"), (60, "1 min"), (3_600, "1 h"), (86_400, "1 day"), (604_800, "1 week"), (31_536_000, "1 year")),
-    *((10, "10 s"), (600, "10 min"), (2_592_000, "30 days"), (315_360_000, "10 years"), (3_153_600_000, "100 years")),
-    *((30, "30 s"), (300, "5 min"), (1_800, "30 min"), (10_800, "3 h"), (36_000, "10 h"), (259_200, "3 days")),
-)
-"""Durations for an axis, the most useful first."""
-_COUNTS: Final = tuple((unit * 10**power, f"{unit * 10**power:,}") for unit in (1, 2, 5) for power in range(19))
-_STEPS: Final = tuple(unit * 10**power for power in range(20) for unit in (1, 2, 5))
-"""Distances between round numbers."""
-_STEPS_US: Final = (
-    *_STEPS[:18],
-    *(unit * 1_000_000 for unit in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800)),
-    *(unit * 3_600_000_000 for unit in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 2_160, 8_760, 17_520, 87_600)),
-)
-"""Distances between round times, in microseconds."""
 
 
 def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool = False, unit: str = "") -> str:
@@ -51,25 +36,19 @@ def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool
     ends = (left - room, right + room)
     plot = Plot.framed(drawing, ends, (0, 1.6), _ticks(bars, seconds=seconds), names=(unit, ""))
     top = max(bar.count for bar in bars) or 1
-    for bar in (bar for bar in bars if bar.count):
-        # A single value stays visible beside a million others; its number is written above it.
-        height, middle = max(bar.count / top, 0.012), (_log(bar.low) + _log(bar.high)) / 2
+    # A single value stays visible beside a million others; its number is written above it.
+    tops = [((_log(bar.low) + _log(bar.high)) / 2, max(bar.count / top, 0.012), bar.count) for bar in bars if bar.count]
+    for middle, height, _ in tops:
         plot.box((middle - 0.45, 0), (middle + 0.45, height), QUIET)
-    row = 1.5
-    for name, value in marks.items():
-        at = min(_log(value if seconds else value + 0.5), right)
+    for number, (name, value) in enumerate(marks.items()):
+        at, row = min(_log(value if seconds else value + 0.5), right), 1.5 - 0.14 * number
         plot.line([(at, 0), (at, row)], INK, 0.9, "2 2")
         told, rightwards = duration(value) if seconds else f"{value:,.0f}", at < (left + right) / 2
         (x, y), anchor = plot.at(at, row), "start" if rightwards else "end"
         drawing.text((x + (4 if rightwards else -4), y), f"{name} {told}", 8.5, INK, anchor, halo=True)
-        row -= 0.14
-    size, taken = 8 if len(bars) <= 12 else 6.5, list[tuple[float, float, float]]()
-    for bar in sorted((bar for bar in bars if bar.count), key=lambda bar: -bar.count):
-        x, y = plot.at((_log(bar.low) + _log(bar.high)) / 2, max(bar.count / top, 0.012))
-        half = width_of(_short(bar.count), size) / 2
-        if all(abs(x - other_x) > half + other or abs(y - other_y) > size for other_x, other_y, other in taken):
-            drawing.text((x, y - 7), _short(bar.count), size, GREY, "middle", halo=True)
-            taken.append((x, y, half))
+    for middle, height, count in sorted(tops, key=lambda bar: -bar[2]):
+        x, y = plot.at(middle, height)
+        drawing.label((x, y - 7), _short(count), 8 if len(bars) <= 12 else 6.5, GREY, "middle", halo=True)
     return drawing.element(words)
 
 
@@ -92,12 +71,8 @@ def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[Tick]:
         names = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ends]
         return [((_log(bar.low) + _log(bar.high)) / 2, name) for bar, name in zip(bars, names, strict=True)]
     low, high = bars[0].low, bars[-1].high
-    placed: list[Tick] = [(-1, "0")] if low == 0 else []
-    for value, name in _SECONDS if seconds else _COUNTS:
-        at = _log(value)
-        if low <= value <= high and all(abs(at - other) * 8 >= _log(high) - _log(low) for other, _ in placed):
-            placed.append((at, name))
-    return placed or [(_log(low), duration(low) if seconds else f"{low:,.0f}")]
+    named = [(0, "0"), *(SECONDS if seconds else COUNTS)]
+    return spaced(named, _log, low, high, 8) or [(_log(low), duration(low) if seconds else f"{low:,.0f}")]
 
 
 def consumers(sizes: Sizes, words: str) -> str:
@@ -105,15 +80,14 @@ def consumers(sizes: Sizes, words: str) -> str:
     many = [each.consumers for each in sizes.consumers]
     by_hash, free = [each.hashed for each in sizes.consumers], [each.free for each in sizes.consumers]
     most = max(*by_hash, *free, 2.0)
-    heights = [2**power for power in range(math.ceil(math.log2(most)) + 1)]
-    heights = heights[:: math.ceil(len(heights) / 6)]
+    costs = [(1, "equal"), *((2**power, f"{2**power:,} times") for power in range(1, 64))]
     drawing = Drawing(*_HALF)
     plot = Plot.framed(
         drawing,
         (math.log2(many[0] * 0.85), math.log2(many[-1] * 2.2)),
         (math.log2(0.88), math.log2(most * 1.3)),
         [(math.log2(each), f"{each:,}") for each in many],
-        [(math.log2(each), "equal" if each == 1 else f"{each:,} times") for each in heights],
+        spaced(costs, math.log2, 1, 1.3 * most, 6),
         ("consumers", ""),
         top=36,
     )
@@ -122,17 +96,15 @@ def consumers(sizes: Sizes, words: str) -> str:
         (by_hash, LATE, "", "groups assigned by hash", -6),
         (free, QUIET, "5 3", "each takes the next free group", 6),
     )
-    for at, (costs, colour, dash, name, aside) in enumerate(lines):
-        places = [plot.at(math.log2(each), math.log2(cost)) for each, cost in zip(many, costs, strict=True)]
+    for heights, colour, dash, _, aside in lines:
+        places = [plot.at(math.log2(each), math.log2(height)) for each, height in zip(many, heights, strict=True)]
         drawing.line(places, colour, 2, dash)
         for place in places:
             drawing.dot(place, 4, colour)
-        row = 8 + 13 * at
-        drawing.line([(plot.left + 4, row), (plot.left + 28, row)], colour, 2, dash)
-        drawing.text((plot.left + 34, row), name)
-        if costs is by_hash or by_hash[-1] > 1.15 * free[-1]:
+        if heights is by_hash or by_hash[-1] > 1.15 * free[-1]:
             x, y = places[-1]
-            drawing.text((x + 5, y + aside), f"{costs[-1]:,.1f} times", halo=True)
+            drawing.text((x + 5, y + aside), f"{heights[-1]:,.1f} times", halo=True)
+    drawing.legend((plot.left + 4, 8), [(name, _stroke(colour, 2, dash)) for _, colour, dash, name, _ in lines])
     return drawing.element(words)
 
 
@@ -142,16 +114,16 @@ def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
     low, high = (found.over[0][0].low, found.over[-1][0].high) if found.by_time else (0.0, 100.0)
     if found.by_time:
         low, high = min(low, *(ends_s or (low,))), max(high, *(ends_s or (high,)))
-        times, names, day = _times(round(low * 1e6), round(high * 1e6), 7)
-        ticks = [(each / 1e6 - low, name) for each, name in zip(times, names, strict=True)]
+        instants, names, day = times(round(low * 1e6), round(high * 1e6), 7)
+        ticks = [(each / 1e6 - low, name) for each, name in zip(instants, names, strict=True)]
         label = f"{day} UTC: when the first message beyond the gap arrived".strip()
     else:
         ticks = [(each, f"{each}%") for each in range(0, 101, 20)]
         label = "of the group's messages had arrived"
     top = max(gone.count + may_come.count for gone, may_come in found.over)
-    drawing, heights = Drawing(*_WIDE), [(each, f"{each:,}") for each in _rounds(0, top, 5)]
+    drawing, heights = Drawing(*_WIDE), [(each, f"{each:,}") for each in rounds(0, top, 5)]
     width = (high - low) or 1.0  # far from 1970 a float does not tell two microseconds apart
-    plot = Plot.framed(drawing, (0, width), (0, top * 1.05 or 1), ticks, heights, (label, "gaps"), top=24)
+    plot = Plot.framed(drawing, (0, width), (0, top * 1.05 or 1), ticks, heights, (label, "gaps"), top=34)
     for gone, may_come in found.over:
         middle, half = (gone.low + gone.high) / 2 - low, (gone.high - gone.low) * 0.45
         left, right = max(0, middle - half), min(width, middle + half)
@@ -159,39 +131,8 @@ def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
             plot.box((left, 0), (right, gone.count), WRONG)
         if may_come.count:
             drawing.hatched(plot.at(left, gone.count), plot.at(right, gone.count + may_come.count), _OPEN_BAND, OPEN)
-    x = plot.right - width_of("may still arrive", 9)
-    drawing.text((x, 9), "may still arrive")
-    drawing.hatched((x - 22, 5), (x - 6, 13), _OPEN_BAND, OPEN)
-    x -= 40 + width_of("lost", 9)
-    drawing.text((x, 9), "lost")
-    drawing.box((x - 22, 5), (x - 6, 13), WRONG)
+    drawing.legend((plot.left + 4, 8), [("lost", _box(WRONG)), ("may still arrive", _hatched)])
     return drawing.element(words)
-
-
-def _rounds(low: int, high: int, most: int, steps: Sequence[int] = _STEPS) -> list[int]:
-    """Return about ``most`` round numbers from low to high: multiples of the first step that is wide enough."""
-    step = next((each for each in steps if (high - low) / each <= most), steps[-1])
-    step *= max(1, math.ceil((high - low) / step / most))
-    return list(range(-(-low // step) * step, high + 1, step))
-
-
-def _times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], str]:
-    """Return round times from low to high, their labels, and the text that all of them share."""
-    ticks = _rounds(low_us, high_us, most, _STEPS_US) if low_us < high_us else []
-    if not ticks:
-        return [low_us], [f"{instant(low_us):%Y-%m-%d %H:%M}"], ""
-    if not any(each % 86_400_000_000 for each in ticks):
-        return ticks, [f"{instant(each):%Y-%m-%d}" for each in ticks], ""
-    cut = next(many for many in (10, 7, 3, 0) if not any(each % _UNIT_US[many] for each in ticks))
-    clocks = [f"{instant(each):%H:%M:%S.%f}"[: 15 - cut] for each in ticks]
-    day, last = f"{instant(low_us):%Y-%m-%d}", f"{instant(high_us):%Y-%m-%d}"
-    if day == last:
-        return ticks, clocks, day
-    return ticks, [f"{instant(each):%m-%d} {clock}" for each, clock in zip(ticks, clocks, strict=True)], day[:-6]
-
-
-_UNIT_US: Final = {10: 60_000_000, 7: 1_000_000, 3: 1_000, 0: 1}
-"""The remaining unit of a clock with microseconds, by the number of its characters that are cut off."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +185,7 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
         drawing,
         (first - 0.6, last + 0.6 + room),
         (-0.1, 1.1) if len(scale.places) > 1 else (-1, 1),
-        [(each, f"{each:,}") for each in _rounds(first, last, 5)],
+        [(each, f"{each:,}") for each in rounds(first, last, 5)],
         ticks,
         ("order of arrival →", "place in the order →"),
         top=14 if shared else 4,
@@ -252,14 +193,12 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
     )
     for below, above in scale.cuts:
         plot.box((plot.xs[0], scale.at(below)), (plot.xs[1], scale.at(above)), PALE)
-    labels = _bands(plot, bands, scale, room)
+    _bands(plot, bands, scale, room)
     _messages(plot, line.points, scale)
     for below, above in scale.cuts:
         away = duration((above - below) / 1e6) if is_time else f"{above - below:,}"
         x, y = plot.at(plot.xs[0], (scale.at(below) + scale.at(above)) / 2)
         drawing.text((x + 3, y), f"axis cut: {away}", 7, GREY, halo=True)
-    for place, text, colour in labels:
-        drawing.text(place, text, 7.5, colour, "end", halo=True)
     return drawing.element(words)
 
 
@@ -275,27 +214,40 @@ def _in_view(line: GroupTimeline) -> list[tuple[Gap, int, int]]:
     return found
 
 
-def _bands(
-    plot: Plot, bands: Sequence[tuple[Gap, int, int]], scale: _Scale, room: float
-) -> list[tuple[Place, str, str]]:
-    """Draw missing revisions from the time at which they were missed; return the labels of the largest bands."""
-    labels: list[tuple[Place, str, str]] = []
-    told: list[float] = []
+def _bands(plot: Plot, bands: Sequence[tuple[Gap, int, int]], scale: _Scale, room: float) -> None:
+    """Draw missing revisions from the time at which they were missed, and name the largest bands."""
+    named = 0
     for gap, begin, end in sorted(bands, key=lambda band: band[0].first - band[0].last):
         low, high = max(scale.at(gap.first - 0.5), plot.ys[0]), min(scale.at(gap.last + 0.5), plot.ys[1])
         middle, height = (low + high) / 2, max(high - low, 0.014)
-        left, right = begin - 0.5, end + 0.5 + room
-        corners = plot.at(left, middle - height / 2), plot.at(right, middle + height / 2)
-        if gap.open:
-            plot.drawing.hatched(*corners, _OPEN_BAND, OPEN)
-        else:
-            plot.drawing.box(*corners, _LOST_BAND)
-        if all(abs(middle - other) > 0.13 for other in told) and len(told) < 5:
-            told.append(middle)
+        right = end + 0.5 + room
+        corners = plot.at(begin - 0.5, middle - height / 2), plot.at(right, middle + height / 2)
+        (_hatched if gap.open else _box(_LOST_BAND))(plot.drawing, *corners)
+        if named < 5:
             text = f"{gap.last - gap.first + 1:,} {'may still arrive' if gap.open else 'missing'}"
             x, y = plot.at(right, middle if height > 0.09 else middle - height / 2)
-            labels.append(((x - 2, y if height > 0.09 else y + 7), text, OPEN if gap.open else WRONG))
-    return labels
+            place, colour = (x - 2, y if height > 0.09 else y + 7), OPEN if gap.open else WRONG
+            named += plot.drawing.label(place, text, 7.5, colour, "end", halo=True)
+
+
+def _hatched(drawing: Drawing, start: Place, end: Place) -> None:
+    drawing.hatched(start, end, _OPEN_BAND, OPEN)
+
+
+def _box(colour: str) -> Icon:
+    return lambda drawing, start, end: drawing.box(start, end, colour)
+
+
+def _stroke(colour: str, width: float, dash: str, *, upright: bool = False) -> Icon:
+    def draw(drawing: Drawing, start: Place, end: Place) -> None:
+        x, y = _middle(start, end)
+        drawing.line([(x, start[1]), (x, end[1])] if upright else [(start[0], y), (end[0], y)], colour, width, dash)
+
+    return draw
+
+
+def _middle(start: Place, end: Place) -> Place:
+    return (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
 
 
 @dataclass(frozen=True)
@@ -318,6 +270,9 @@ class _Mark:
         else:
             drawing.line([(x - half, y - half), (x + half, y + half)], self.edge, 1.6)
             drawing.line([(x - half, y + half), (x + half, y - half)], self.edge, 1.6)
+
+    def icon(self, drawing: Drawing, start: Place, end: Place) -> None:
+        self.draw(drawing, _middle(start, end), 6)
 
 
 _RIVALS = (FaultKind.CONFLICT, FaultKind.ID_CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE)
@@ -362,10 +317,10 @@ def _places(scale: _Scale, *, is_time: bool) -> tuple[list[Tick], str]:
     for low, high in zip(begins, [*ends, scale.places[-1]], strict=True):
         most = max(1, round(5 * (scale.at(high) - scale.at(low))))
         if is_time:
-            values, names, day = _times(low, high, most)
+            values, names, day = times(low, high, most)
             shared.add(day)
         else:
-            values = _rounds(low, high, most) or [low]
+            values = rounds(low, high, most) or [low]
             names = [f"{each:,}" for each in values]
         ticks |= dict(zip(values, names, strict=True))
     days = f"{', '.join(sorted(shared - {''}))} UTC".strip() if is_time else ""
@@ -374,26 +329,18 @@ def _places(scale: _Scale, *, is_time: bool) -> tuple[list[Tick], str]:
 
 def legend(lines: Sequence[GroupTimeline]) -> list[tuple[str, str]]:
     """Return the legend of the marks in some timelines: a small picture and its text each."""
-    found = []
-    for words, draw in _marks(lines):
-        drawing = Drawing(*_ICON)
-        draw(drawing)
-        found.append((drawing.element(), words))
-    return found
+    return icons(_marks(lines))
 
 
-def _marks(lines: Sequence[GroupTimeline]) -> Iterator[tuple[str, Callable[[Drawing], None]]]:
-    width, height = _ICON
-    middle, corners = (width / 2, height / 2), ((1.5, 2.5), (width - 1.5, height - 2.5))
+def _marks(lines: Sequence[GroupTimeline]) -> Iterator[tuple[str, Icon]]:
     seen = {point.kind for line in lines for point in line.points}
     for words, mark in _LOOKS.items():
         if seen.intersection(mark.kinds):
-            yield words, partial(mark.draw, place=middle, unit=6)
+            yield words, mark.icon
     if any(len({point.epoch for point in line.points}) > 1 for line in lines):
-        ends = [(width / 2, 0), (width / 2, height)]
-        yield "the numbers start again", lambda drawing: drawing.line(ends, INK, 1.2, _RESTART_DASH)
+        yield "the numbers start again", _stroke(INK, 1.2, _RESTART_DASH, upright=True)
     is_open = {gap.open for line in lines for gap, _, _ in _in_view(line)}
     if False in is_open:
-        yield "missing, drawn from the first message beyond the gap", lambda drawing: drawing.box(*corners, _LOST_BAND)
+        yield "missing, drawn from the first message beyond the gap", _box(_LOST_BAND)
     if True in is_open:
-        yield "missing, but may still arrive", lambda drawing: drawing.hatched(*corners, _OPEN_BAND, OPEN)
+        yield "missing, but may still arrive", _hatched

@@ -1,0 +1,78 @@
+"""Ticks of axes: round numbers, durations and times, on linear and on logarithmic scales."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from inturn.core.words import time_of
+from inturn.pages.svg import Tick
+
+STEPS: Final = tuple(unit * 10**power for power in range(20) for unit in (1, 2, 5))
+"""Distances between round numbers."""
+STEPS_US: Final = (
+    *STEPS[:18],
+    *(unit * 1_000_000 for unit in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800)),
+    *(unit * 3_600_000_000 for unit in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 2_160, 8_760, 17_520, 87_600)),
+)
+"""Distances between round times, in microseconds."""
+COUNTS: Final = tuple((unit * 10**power, f"{unit * 10**power:,}") for unit in (1, 2, 5) for power in range(19))
+"""Numbers for a logarithmic scale, the most useful first."""
+SECONDS: Final = (
+    *((1, "1 s"), (60, "1 min"), (3_600, "1 h"), (86_400, "1 day"), (604_800, "1 week"), (31_536_000, "1 year")),
+    *((10, "10 s"), (600, "10 min"), (2_592_000, "30 days"), (315_360_000, "10 years"), (3_153_600_000, "100 years")),
+    *((1e-3, "1 ms"), (1e-2, "10 ms"), (1e-1, "100 ms"), (1e-6, "1 µs"), (1e-5, "10 µs"), (1e-4, "100 µs")),
+    *((30, "30 s"), (300, "5 min"), (1_800, "30 min"), (10_800, "3 h"), (36_000, "10 h"), (259_200, "3 days")),
+)
+"""Durations for a logarithmic scale, the most useful first."""
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last microsecond of the calendar."""
+_UNIT_US: Final = {10: 60_000_000, 7: 1_000_000, 3: 1_000, 0: 1}
+"""The remaining unit of a clock with microseconds, by the number of its characters that are cut off."""
+
+
+def round_step(length: float, most: float, steps: Sequence[int] = STEPS) -> int:
+    """Return the first step, or multiple of the last one, that a length has at most ``most`` times."""
+    step = next((each for each in steps if length / each <= most), steps[-1])
+    return step * max(1, math.ceil(length / step / most))
+
+
+def rounds(low: int, high: int, most: float, steps: Sequence[int] = STEPS) -> list[int]:
+    """Return about ``most`` round numbers from low to high."""
+    step = round_step(high - low, most, steps)
+    return list(range(-(-low // step) * step, high + 1, step))
+
+
+def times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], str]:
+    """Return round times from low to high (microseconds since 1970), their names, and the text that all share."""
+    ticks = rounds(low_us, high_us, most, STEPS_US) if low_us < high_us else []
+    if not ticks:
+        return [low_us], [_clock(low_us, "%Y-%m-%d %H:%M")], ""
+    if not any(each % 86_400_000_000 for each in ticks):
+        return ticks, [_clock(each, "%Y-%m-%d") for each in ticks], ""
+    cut = next(many for many, unit in _UNIT_US.items() if not any(each % unit for each in ticks))
+    clocks = [_clock(each, "%H:%M:%S.%f")[: 15 - cut] for each in ticks]
+    day, last = _clock(low_us, "%Y-%m-%d"), _clock(high_us, "%Y-%m-%d")
+    if day == last:
+        return ticks, clocks, day
+    return ticks, [f"{_clock(each, '%m-%d')} {clock}" for each, clock in zip(ticks, clocks, strict=True)], day[:-6]
+
+
+def _clock(value_us: int, form: str) -> str:
+    return f"{time_of(min(max(value_us, _FIRST_US), _LAST_US)):{form}}"
+
+
+def spaced(values: Iterable[Tick], at: Callable[[float], float], low: float, high: float, most: float) -> list[Tick]:
+    """Return ticks from low to high at their place on a scale, at least a part of 1 / ``most`` apart.
+
+    Args:
+        values: numbers with their names; a number that is too near to an earlier one is left out.
+        at: the place of a number.
+        low: the least number.
+        high: the greatest number.
+        most: about the number of ticks.
+    """
+    placed: list[Tick] = []
+    for value, name in values:
+        if low <= value <= high and all(abs(at(value) - other) * most >= at(high) - at(low) for other, _ in placed):
+            placed.append((at(value), name))
+    return placed
