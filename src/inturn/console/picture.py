@@ -30,18 +30,14 @@ _LETTER = 7.3
 _LANE_H = 24
 _WIDEST, _ERROR, _DECISIONS, _STATE = 1080, 60, 3, 110
 _FILLED, _STRETCH = 1040, 1.9
+_Mark = tuple[int | None, str, str]
+"""The turn of a mark (None for the group's position), its kind and its text."""
 _BLOCKS: Final = {EventKind.FAILED, EventKind.MISSING}
 _WAITS: Final = {EventKind.HELD, EventKind.MORE}
 
 
 class PictureBox(NamedTuple):
-    """A box on the track.
-
-    Attributes:
-        event: the event that it shows.
-        x: its left edge.
-        width: its width.
-    """
+    """A box on the track: the event that it shows, its left edge and its width."""
 
     event: TimeLineEvent
     x: float
@@ -54,14 +50,7 @@ class PictureBox(NamedTuple):
 
 
 class PictureWait(NamedTuple):
-    """A bracket under waiting messages, with an arrow to the box for which they wait.
-
-    Attributes:
-        first: the middle of the first message.
-        last: the middle of the last message.
-        to: the middle of the box for which they wait.
-        text: the sentence below.
-    """
+    """A bracket under waiting messages: the middles of the first, the last and the box ``to`` come; the text below."""
 
     first: float
     last: float
@@ -70,15 +59,7 @@ class PictureWait(NamedTuple):
 
 
 class PicturePin(NamedTuple):
-    """A mark in a lane below the track.
-
-    Attributes:
-        x: its middle.
-        y: its middle.
-        kind: CSS class of its shape.
-        text: the text next to it.
-        is_left: whether the text is to the left of it.
-    """
+    """A mark in a lane below the track: its middle, the CSS class of its shape, and the text on one side of it."""
 
     x: float
     y: float
@@ -88,13 +69,7 @@ class PicturePin(NamedTuple):
 
 
 class PictureLane(NamedTuple):
-    """A lane below the track.
-
-    Attributes:
-        name: its name, in the gutter.
-        y: the middle of its first line.
-        pins: its marks.
-    """
+    """A lane below the track: its name in the gutter, the middle of its first line, and its marks."""
 
     name: str
     y: float
@@ -102,16 +77,7 @@ class PictureLane(NamedTuple):
 
 
 class TimeLinePicture(NamedTuple):
-    """A picture.
-
-    Attributes:
-        width: its width.
-        height: its height.
-        boxes: the track, from left to right.
-        waits: the brackets.
-        lanes: the lanes.
-        stop: the group's position: the right edge of the last applied or skipped box.
-    """
+    """A picture: the track from left to right, the brackets and lanes below it, and ``stop``, the group's position."""
 
     width: float
     height: float
@@ -140,9 +106,8 @@ def picture(
     waits = list(_waits(boxes))
     y = float(_TRACK_Y + _TRACK_H + (58 if waits else 28))
     lanes: list[PictureLane] = []
-    every: list[tuple[str, list[tuple[int | None, str, str]]]]
     now = visible(json.dumps(state, ensure_ascii=False, default=str), _STATE)
-    every = [
+    every: list[tuple[str, list[_Mark]]] = [
         ("State", [(None, "state", now)]),
         ("Decided", _decided(undecided, history)),
         ("Results", _made(history, unit)),
@@ -160,10 +125,9 @@ def picture(
     return TimeLinePicture(max(right, float(_FILLED), *ends) + _EDGE, y - 6, boxes, waits, lanes, stop)
 
 
-def _decided(undecided: Sequence[Decision], history: GroupHistory) -> list[tuple[int | None, str, str]]:
+def _decided(undecided: Sequence[Decision], history: GroupHistory) -> list[_Mark]:
     """Return the marks of decisions: the pending ones, then the last applied ones."""
-    marks: list[tuple[int | None, str, str]]
-    marks = [(each.turn, "pending", f"{_by(each)}: not applied yet") for each in undecided[:_DECISIONS]]
+    marks: list[_Mark] = [(each.turn, "pending", f"{_by(each)}: not applied yet") for each in undecided[:_DECISIONS]]
     for each in history.decisions[: _DECISIONS - len(marks)]:
         kind, became = ("void", "void, changed nothing") if each.void else ("done", "carried out")
         marks.append((each.decision.turn, kind, f"{_by(each.decision)}: {became}"))
@@ -174,9 +138,9 @@ def _by(decision: Decision) -> str:
     return f"{decision.action} by {shown(decision.by)}"
 
 
-def _made(history: GroupHistory, unit: str) -> list[tuple[int | None, str, str]]:
+def _made(history: GroupHistory, unit: str) -> list[_Mark]:
     """Return the marks of outputs and of rejected messages."""
-    marks: list[tuple[int | None, str, str]] = []
+    marks: list[_Mark] = []
     last = history.outputs[0].revision if history.outputs else None
     if history.delivery is not None:
         tries = counted(history.delivery.attempts, "try").replace("trys", "tries")
@@ -185,8 +149,7 @@ def _made(history: GroupHistory, unit: str) -> list[tuple[int | None, str, str]]
     elif history.undelivered:
         marks.append((last, "output", f"{counted(history.undelivered, 'output')} not delivered"))
     elif history.outputs and history.undelivered is None:
-        text = f"{counted(len(history.outputs), 'output')} of its last {unit}"
-        marks.append((last, "output", text))
+        marks.append((last, "output", f"{counted(len(history.outputs), 'output')} of its last {unit}"))
     if history.rejected:
         reasons = Counter(each.reason for each in history.rejected)
         text = ", ".join(f"{count} as {reason}" for reason, count in reasons.most_common(3))
