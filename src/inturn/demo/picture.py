@@ -6,6 +6,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.demo.event_log import EventLog
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoResult, Kill, Knot
 from inturn.pages.svg import GREY, INK, WHITE, Drawing, Place, Plot
+from inturn.pages.ticks import rounds
 
 WRONG, HALF, RIGHT, HELD = "#c8374d", "#dd8452", "#157a73", "#a86a08"
 RAMP = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58")
@@ -130,7 +131,7 @@ def _course(drawing: Drawing, course: EventLog, kill: Kill) -> None:
     plot.line([(died, base - 0.1), (died, base + 0.7)], WRONG, 2.5)
     said = f"kill -9 in step {kill.step}, before its commit"
     drawing.text(plot.at(died + 0.005 * end, base + 0.3), said, 10, WRONG)
-    for second in range(0, int(end) + 1, 5):
+    for second in rounds(0, int(end), 10):
         drawing.text(plot.at(second, base - 0.45), str(second), 9.5, GREY, "middle")
 
 

@@ -1,1 +1,1 @@
-"""Shared parts of pages: SVG pictures, display of names from data, templates, the style sheet."""
+"""Shared parts of pages: SVG pictures and their ticks, display of names from data, templates, the style sheet."""

@@ -16,6 +16,8 @@ Icon = Callable[["Drawing", Place, Place], None]
 """A shape of a legend, which is drawn between two corners."""
 _FONT: Final = "system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 _NARROW, _WIDE = frozenset(" .,:;'|!()[]-ijltfrI·"), frozenset("mwMWOQ%@→…")
+BESIDE: Final = 11
+"""The distance of a label from the end of its curve."""
 _EDGE: Final = 1.0
 """The minimum distance of a text from the edge of its drawing."""
 
@@ -213,6 +215,27 @@ class Plot:
     def line(self, values: Iterable[Place], colour: str, width: float = 1, dash: str = "") -> None:
         """Draw straight lines from value to value."""
         self.drawing.line([self.at(*each) for each in values], colour, width, dash)
+
+    def curve(self, values: Sequence[Place], colour: str, width: float, dash: str = "") -> Place:
+        """Draw a line with a dot at each value; return the place of its end."""
+        self.line(values, colour, width, dash)
+        for value in values:
+            self.drawing.dot(self.at(*value), 3.5, colour)
+        return self.at(*values[-1])
+
+    def name_ends(self, labels: Iterable[tuple[Place, str, str]], size: float = 9, *, halo: bool = False) -> None:
+        """Write texts beside the ends of curves, in their colour, one above the other, with a thin line to each."""
+        ordered, apart = sorted(labels, key=lambda label: (label[0][1], label)), 1.2 * size
+        rows: list[float] = []
+        for (_, y), _, _ in ordered:
+            rows.append(max(y, rows[-1] + apart if rows else self.top))
+        limit = self.bottom - 6
+        for at in reversed(range(len(rows))):
+            rows[at] = min(rows[at], limit)
+            limit = rows[at] - apart
+        for ((x, y), text, colour), row in zip(ordered, rows, strict=True):
+            self.drawing.line([(x + 3, y), (x + BESIDE - 2, row)], colour, 0.6)
+            self.drawing.text((x + BESIDE, row), text, size, colour, halo=halo)
 
     def box(self, start: Place, end: Place, colour: str) -> None:
         """Fill a rectangle between two corners, such as a bar."""

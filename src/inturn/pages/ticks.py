@@ -26,8 +26,8 @@ SECONDS: Final = (
 """Durations for a logarithmic scale, the most useful first."""
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The first and the last microsecond of the calendar."""
-_UNIT_US: Final = {10: 60_000_000, 7: 1_000_000, 3: 1_000, 0: 1}
-"""The remaining unit of a clock with microseconds, by the number of its characters that are cut off."""
+_CLOCKS: Final = {"minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+"""The unit in which a clock ends, in microseconds."""
 
 
 def round_step(length: float, most: float, steps: Sequence[int] = STEPS) -> int:
@@ -46,19 +46,16 @@ def times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], s
     """Return round times from low to high (microseconds since 1970), their names, and the text that all share."""
     ticks = rounds(low_us, high_us, most, STEPS_US) if low_us < high_us else []
     if not ticks:
-        return [low_us], [_clock(low_us, "%Y-%m-%d %H:%M")], ""
+        return [low_us], [_clock(low_us)], ""
     if not any(each % 86_400_000_000 for each in ticks):
-        return ticks, [_clock(each, "%Y-%m-%d") for each in ticks], ""
-    cut = next(many for many, unit in _UNIT_US.items() if not any(each % unit for each in ticks))
-    clocks = [_clock(each, "%H:%M:%S.%f")[: 15 - cut] for each in ticks]
-    day, last = _clock(low_us, "%Y-%m-%d"), _clock(high_us, "%Y-%m-%d")
-    if day == last:
-        return ticks, clocks, day
-    return ticks, [f"{_clock(each, '%m-%d')} {clock}" for each, clock in zip(ticks, clocks, strict=True)], day[:-6]
+        return ticks, [_clock(each)[:10] for each in ticks], ""
+    unit = next(unit for unit, size_us in _CLOCKS.items() if not any(each % size_us for each in ticks))
+    shared = 10 if _clock(low_us)[:10] == _clock(high_us)[:10] else 4  # the day, or the year
+    return ticks, [_clock(each, unit)[shared + 1 :] for each in ticks], _clock(low_us)[:shared]
 
 
-def _clock(value_us: int, form: str) -> str:
-    return f"{time_of(min(max(value_us, _FIRST_US), _LAST_US)):{form}}"
+def _clock(value_us: int, unit: str = "minutes") -> str:
+    return time_of(min(max(value_us, _FIRST_US), _LAST_US)).replace(tzinfo=None).isoformat(" ", unit)
 
 
 def spaced(values: Iterable[Tick], at: Callable[[float], float], low: float, high: float, most: float) -> list[Tick]:

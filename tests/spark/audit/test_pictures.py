@@ -81,6 +81,13 @@ def test_bars_are_as_high_as_their_counts() -> None:
     assert heights[2] > 1, "one beside a hundred is still seen"
 
 
+def test_no_name_of_an_axis_is_above_its_end() -> None:
+    svg = parse(pictures.consumers(sizes(1.5, 3, 4.9), "w"))
+    heights = [float(text.get("y", "")) for text in svg.iter(f"{SVG}text") if text.get("text-anchor") == "end"]
+    assert len(heights) > 2
+    assert min(heights) > 36, "the plot begins below the legend"
+
+
 def test_a_text_is_escaped_and_an_ornament_is_hidden() -> None:
     drawing = Drawing(50, 20)
     drawing.text((0, 10), "<a> & b", then=('"c"', 8.0, "#000", "bold"))

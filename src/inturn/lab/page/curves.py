@@ -8,22 +8,18 @@ from typing import Final
 from inturn.lab.page.looks import line_looks
 from inturn.lab.page.words import knob_value, rate, share, span
 from inturn.lab.sweep import CurvePoint, DesignCurve, SeedInterval, SweepResult
-from inturn.pages.svg import Drawing, Plot, Tick, width_of
+from inturn.pages.svg import BESIDE, Drawing, Plot, Tick, width_of
 from inturn.pages.ticks import SECONDS, round_step, spaced
 
 _SIZE: Final = (340, 236)
 _LABEL: Final = 8.5
-_APART: Final = 10.5
-"""The minimum distance of two labels at the end of their curves."""
-_BESIDE: Final = 11
-"""The distance of a label from the end of its curve."""
 _NEAR: Final = 0.012
 """Curves share a label if their distance is nowhere greater than this fraction of the height."""
 
 
 @dataclass(frozen=True)
 class CurveFigure:
-    """A figure of curves: its name, its interval at a point, its values as text, and whether its scale is logarithmic."""
+    """A figure of curves: its name, its interval at a point, its values as text, and whether it has a log scale."""
 
     title: str
     of: Callable[[CurvePoint], SeedInterval]
@@ -63,7 +59,7 @@ def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
     drawn = [
         (each, _label(each)) for each in _together(sweep.curves, lambda point: scale(figure.of(point).mean), height)
     ]
-    room = max(width_of(label, _LABEL) for _, label in drawn) + _BESIDE + 4
+    room = max(width_of(label, _LABEL) for _, label in drawn) + BESIDE + 4
     left = max(width_of(name, 9) for _, name in ticks) + 12
     beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, in units of the axis
     plot = Plot.framed(drawing, (-0.08 * last, last + beside), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
@@ -77,11 +73,9 @@ def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
             low, high = scale(figure.of(point).low), scale(figure.of(point).high)
             if high > low:
                 plot.line([(at, low), (at, high)], colour, 0.9)
-        plot.line(places, colour, 2.2 if curve.design == "inturn" else 1.5, dash)
-        for place in places:
-            drawing.dot(plot.at(*place), 3.4, colour)
-        labels.append((plot.at(*places[-1]), label, colour))
-    _write(plot, labels)
+        end = plot.curve(places, colour, 2.2 if curve.design == "inturn" else 1.5, dash)
+        labels.append((end, label, colour))
+    plot.name_ends(labels, _LABEL)
     return drawing.element(_words(sweep, figure))
 
 
@@ -128,22 +122,6 @@ def _together(
         else:
             found.append([curve])
     return found
-
-
-def _write(plot: Plot, labels: Sequence[tuple[tuple[float, float], str, str]]) -> None:
-    """Write the labels next to the ends of the curves without overlap, with a thin line to each."""
-    ordered = sorted(labels)
-    ordered.sort(key=lambda label: label[0][1])
-    rows: list[float] = []
-    for (_, y), _, _ in ordered:
-        rows.append(max(y, rows[-1] + _APART) if rows else max(y, plot.top))
-    limit = plot.bottom - 6
-    for at in reversed(range(len(rows))):
-        rows[at] = min(rows[at], limit)
-        limit = rows[at] - _APART
-    for ((x, y), text, colour), row in zip(ordered, rows, strict=True):
-        plot.drawing.line([(x + 3, y), (x + _BESIDE - 2, row)], colour, 0.6)
-        plot.drawing.text((x + _BESIDE, row), text, _LABEL, colour)
 
 
 def _words(sweep: SweepResult, figure: CurveFigure) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from inturn.lab.page.looks import BACK, GREY, INK, LINE, OWN, WRONG
+from inturn.lab.page.time_lines import handling
 from inturn.lab.page.words import span
-from inturn.lab.results import DesignResult, LifeEvent, MessageLife
+from inturn.lab.results import DesignResult, MessageLife
 from inturn.pages.svg import Drawing
 from inturn.pages.ticks import SECONDS, spaced
 
@@ -58,18 +59,11 @@ def strip(life: MessageLife, scale: LifeScale) -> str:
             drawing.line([(place, _MIDDLE - 5), (place, _MIDDLE + 5)], INK, 1.5)
         else:
             left = place if begun is None else x(begun)
-            _ending(drawing, each, left, place)
+            applied, late = each.kind in _APPLIED, each.text.endswith("out of turn")
+            draw = handling((WRONG if late else OWN) if applied else INK, has_effect=applied)
+            draw(drawing, (left, _MIDDLE - 6), (max(place, left + 3), _MIDDLE + 6))
             begun = None
     return drawing.element()
-
-
-def _ending(drawing: Drawing, event: LifeEvent, left: float, right: float) -> None:
-    top, bottom = _MIDDLE - 6, _MIDDLE + 6
-    right = max(right, left + 3)
-    if event.kind in _APPLIED:
-        drawing.box((left, top), (right, bottom), WRONG if event.text.endswith("out of turn") else OWN)
-    else:
-        drawing.box((left, top), (right, bottom), BACK, stroke=INK, stroke_width=1.2, stroke_dasharray="2.5 1.5")
 
 
 def told(life: MessageLife) -> list[tuple[str, str, bool]]:

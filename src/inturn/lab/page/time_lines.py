@@ -47,7 +47,7 @@ def time_lines(design: DesignResult, followed: tuple[str, int], colours: Mapping
             right, bottom = plot.at(min(width, each.end_us - begin_us), row + 1)
             text = f"{each.revision}" if each.group == followed[0] else ""
             has_effect = each.result not in _NO_EFFECT
-            draw = _handling(colours.get(each.group, GREY), text, has_effect=has_effect, out_of_turn=each.out_of_turn)
+            draw = handling(colours.get(each.group, GREY), text, has_effect=has_effect, out_of_turn=each.out_of_turn)
             draw(drawing, (left, top + 4), (right, bottom - 1))
     return drawing.element(_words(design, inside, rows, followed))
 
@@ -71,7 +71,9 @@ def _rows(spans: Sequence[HandlingSpan], group: str) -> list[int]:
     return sorted(sorted(counts, key=lambda each: (-counts[each], each))[:_ROWS])
 
 
-def _handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_turn: bool = False) -> Icon:
+def handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_turn: bool = False) -> Icon:
+    """Return a function that draws a handling between two corners, with its text if there is room for it."""
+
     def draw(drawing: Drawing, start: Place, end: Place) -> None:
         (left, top), bottom = start, end[1]
         right = max(end[0] - 0.4, left + 0.8)
@@ -80,7 +82,7 @@ def _handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_tu
             drawing.box(start, (right, bottom), colour)
         else:
             drawing.box(start, (right, bottom), BACK, stroke=colour, stroke_width=1, stroke_dasharray="2 1.2")
-        if not (has_effect or named):
+        if not (has_effect or named) and right - left > 4:
             drawing.line([(left, bottom), (right, top)], colour, 0.8)
         if out_of_turn:
             drawing.box(start, (right, bottom), "none", stroke=WRONG, stroke_width=1.4)
@@ -108,9 +110,9 @@ def legend() -> list[tuple[str, str]]:
     """Return the legend: pairs of a small picture and its text."""
     return icons(
         [
-            ("the followed group, with revisions", _handling(OWN, "7")),
-            ("other groups, one colour each", _handling(GROUPS[0])),
-            ("applied out of turn", _handling(OWN, "7", out_of_turn=True)),
-            ("no effect: failed, crashed, requeued, or recognised as a copy", _handling(OWN, "7", has_effect=False)),
+            ("the followed group, with revisions", handling(OWN, "7")),
+            ("other groups, one colour each", handling(GROUPS[0])),
+            ("applied out of turn", handling(OWN, "7", out_of_turn=True)),
+            ("no effect: failed, crashed, requeued, or recognised as a copy", handling(OWN, "7", has_effect=False)),
         ]
     )

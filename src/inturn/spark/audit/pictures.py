@@ -84,7 +84,7 @@ def consumers(sizes: Sizes, words: str) -> str:
     drawing = Drawing(*_HALF)
     plot = Plot.framed(
         drawing,
-        (math.log2(many[0] * 0.85), math.log2(many[-1] * 2.2)),
+        (math.log2(many[0] * 0.85), math.log2(many[-1]) + max(1.2, 0.34 * math.log2(many[-1] / many[0]))),
         (math.log2(0.88), math.log2(most * 1.3)),
         [(math.log2(each), f"{each:,}") for each in many],
         spaced(costs, math.log2, 1, 1.3 * most, 6),
@@ -93,18 +93,17 @@ def consumers(sizes: Sizes, words: str) -> str:
     )
     plot.line([(plot.xs[0], 0), (plot.xs[1], 0)], FAINT)
     lines = (
-        (by_hash, LATE, "", "groups assigned by hash", -6),
-        (free, QUIET, "5 3", "each takes the next free group", 6),
+        (by_hash, LATE, "", "groups assigned by hash"),
+        (free, QUIET, "5 3", "each takes the next free group"),
     )
-    for heights, colour, dash, _, aside in lines:
-        places = [plot.at(math.log2(each), math.log2(height)) for each, height in zip(many, heights, strict=True)]
-        drawing.line(places, colour, 2, dash)
-        for place in places:
-            drawing.dot(place, 4, colour)
+    ends = []
+    for heights, colour, dash, _ in lines:
+        points = [(math.log2(each), math.log2(height)) for each, height in zip(many, heights, strict=True)]
+        end = plot.curve(points, colour, 2, dash)
         if heights is by_hash or by_hash[-1] > 1.15 * free[-1]:
-            x, y = places[-1]
-            drawing.text((x + 5, y + aside), f"{heights[-1]:,.1f} times", halo=True)
-    drawing.legend((plot.left + 4, 8), [(name, _stroke(colour, 2, dash)) for _, colour, dash, name, _ in lines])
+            ends.append((end, f"{heights[-1]:,.1f} times", colour))
+    plot.name_ends(ends, halo=True)
+    drawing.legend((plot.left + 4, 8), [(name, _stroke(colour, 2, dash)) for _, colour, dash, name in lines])
     return drawing.element(words)
 
 
