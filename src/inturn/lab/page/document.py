@@ -116,16 +116,12 @@ def _lives(designs: Sequence[DesignResult]) -> list[tuple[DesignResult, Any, lis
     ]
 
 
-def _plain(value: float) -> str:
-    return f"{value:,.4g}"
-
-
 _UNITS: Final[dict[str, Callable[[float], str]]] = {"share": words.share, "us": words.span, "per_s": words.rate}
 
 
 def _check(row: ValidationRow, result: LabResult) -> dict[str, Any]:
     """Return a row of the comparison with the engines as text."""
-    show = _UNITS.get(row.unit, _plain)
+    show = _UNITS.get(row.unit, words.rate)
     off = row.model_median - row.engine_median
     relative = f" ({off / row.engine_median:+.0%})" if row.engine_median else ""
     titles = {each.design: each.title for each in result.designs}

@@ -3,15 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-OWN, WRONG, RIGHT, INK, GREY, LINE, BACK = (
-    "var(--own)",
-    "var(--wrong)",
-    "var(--right)",
-    "var(--ink)",
-    "var(--grey)",
-    "var(--line)",
-    "var(--back)",
-)
+OWN, WRONG, INK, GREY, LINE, BACK = (f"var(--{name})" for name in ("own", "wrong", "ink", "grey", "line", "back"))
 GROUPS: Final = tuple(f"var(--g{number})" for number in range(6))
 """Colours of all groups except the followed one."""
 _FAMILIES: Final = {

@@ -1,5 +1,6 @@
 """The consumers at work, as a picture: a row per consumer, a box per handling, the followed group in its own colour."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
@@ -65,9 +66,9 @@ def _range(window: TimeLineWindow, followed: tuple[str, int]) -> tuple[int, int]
 
 def _rows(spans: Sequence[HandlingSpan], group: str) -> list[int]:
     """Return the consumers to draw: all, or those with the most handlings of the followed group."""
-    counts: dict[int, int] = {}
+    counts = Counter[int]()
     for each in spans:
-        counts[each.consumer] = counts.get(each.consumer, 0) + (1000 if each.group == group else 1)
+        counts[each.consumer] += 1000 if each.group == group else 1
     return sorted(sorted(counts, key=lambda each: (-counts[each], each))[:_ROWS])
 
 
