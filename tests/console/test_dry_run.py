@@ -3,6 +3,7 @@
 import shutil
 import socket
 import subprocess
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -192,10 +193,10 @@ def test_a_request_cannot_name_code(shop: Shop, module: str) -> None:
 def test_differences_are_field_by_field() -> None:
     old = {"a": 1, "b": {"c": [1], "d": "x"}, "e": 1}
     new = {"a": 1, "b": {"c": [2], "d": "x"}, "f": True}
-    assert [tuple(each) for each in differences(old, new)] == [
+    assert [astuple(each) for each in differences(old, new)] == [
         ("b.c", [1], [2]),
         ("e", 1, ABSENT),
         ("f", ABSENT, True),
     ]
-    assert [tuple(each) for each in differences(1, True)] == [("", 1, True)]
+    assert [astuple(each) for each in differences(1, True)] == [("", 1, True)]
     assert differences(None, None) == []

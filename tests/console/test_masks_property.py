@@ -24,7 +24,7 @@ from inturn.console.searching import FoundMessage
 from inturn.console.time_line import EventKind, TimeLineEvent
 from inturn.console.views import plain
 from inturn.core.pipeline.inspection import GroupHistory
-from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.results import FailingRow, Output, Rejected
 
 NAMES = st.sampled_from(["card", "Card", "number", "iban", "customer", "items", "note", "a.b", "ключ", "é"])
 RULES = st.sampled_from(
@@ -120,8 +120,8 @@ def test_rows_that_quote_messages_are_masked_whoever_shows_them() -> None:
         FoundMessage("shop", "queue", "payments", "eu-1", "message 1", None, card),
         TimeLineEvent(EventKind.HELD, "revision 1", content=card),
         GroupHistory(
-            rejected=[RejectedRow("eu-1", "invalid", "ValueError: 4111", json.dumps(card), at)],
-            outputs=[OutputRow("eu-1", 0, 1, None, 0, "eu-1/1/0", card)],
+            rejected=[Rejected("eu-1", "invalid", "ValueError: 4111", json.dumps(card), at)],
+            outputs=[Output("eu-1", 0, 1, None, 0, "eu-1/1/0", card)],
             delivery=FailingRow("eu-1", 1, 1, "ValueError: 4111", None),
         ),
     ]

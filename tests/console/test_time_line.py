@@ -12,7 +12,7 @@ from inturn.console.time_line import RANGES, SHOWN, EventKind, TimeLineEvent, ti
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.inspection import GroupHistory, GroupStatus, HeldStatus, Inspector, TakenDecision
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.results import FailingRow, Output, Rejected
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -91,8 +91,8 @@ def test_a_picture_has_decisions_at_their_place_and_deliveries() -> None:
     decision = Decision(id="1", action=DecisionAction.DROP, group="g", by="ann", at_us=0, turn=5)
     history = GroupHistory(
         [TakenDecision(decision, ""), TakenDecision(decision, "overtaken")],
-        [RejectedRow("g", "dropped", "", "{}", AT)],
-        [OutputRow("g", None, 3, None, 0, "e", {})],
+        [Rejected("g", "dropped", "", "{}", AT)],
+        [Output("g", None, 3, None, 0, "e", {})],
         2,
         FailingRow("g", 2, 3, "ConnectionError: no\n", None),
     )

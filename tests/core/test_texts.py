@@ -11,7 +11,7 @@ from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn.core import limits, texts
 from inturn.core.errors import InputError, PipelineError
 from inturn.core.pipeline.decision import Decision, DecisionAction
-from inturn.core.pipeline.results import RejectedStatus
+from inturn.core.pipeline.results import Rejected, RejectedStatus
 
 
 @given(text=TEXTS)
@@ -98,10 +98,10 @@ def test_a_file_name_of_the_system_is_kept() -> None:
 
 def test_what_was_rejected_is_counted() -> None:
     rows = [
-        ("a", "late", "x", None),
-        ("b", "late", "x", None),
-        ("a", "invalid", "\x1b", None),
-        (None, "late", "", None),
+        Rejected("a", "late", "x", ""),
+        Rejected("b", "late", "x", ""),
+        Rejected("a", "invalid", "\x1b", ""),
+        Rejected(None, "late", "", ""),
     ]
     assert str(RejectedStatus.of("a", rows)) == (
         "Group a has no state: all of its 2 messages were rejected, 1 as invalid, 1 as late. The last rejection: \\x1b."

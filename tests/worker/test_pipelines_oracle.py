@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from shop import SHOPS
 
 from inturn.core.identity import Spot
+from inturn.core.pipeline.results import Rejected
 from inturn.store.records import (
     AppliedMark,
     Claim,
@@ -21,7 +22,6 @@ from inturn.store.records import (
     HeldMessage,
     MadeOutput,
     PipelineInfo,
-    RejectedMessage,
 )
 
 GROUPS = st.sampled_from(["a", "b", "c"])
@@ -85,7 +85,7 @@ class Stores(RuleBasedStateMachine):
             line = GroupRecord(group, version + is_late, status, b"\0t", b"s", len(turns), None, due)
             marks = [AppliedMark(b"%s%016d" % (group.encode(), version), b"\0digest\0", version)][: len(turns)]
             every.append(GroupUpdate(line, held, gone, made, marks))
-        rejected = [RejectedMessage(refused, "late", "too late\0", "{}")] if refused else []
+        rejected = [Rejected(refused, "late", "too late\0", "{}")] if refused else []
 
         def ask(kept: Any) -> Any:
             info = kept.info("p")

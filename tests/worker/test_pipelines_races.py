@@ -9,9 +9,10 @@ from itertools import permutations
 import psycopg
 import pytest
 
+from inturn.core.pipeline.results import Rejected
 from inturn.store.failures import RunAgain
 from inturn.store.postgres import PostgresStore
-from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo, RejectedMessage
+from inturn.store.records import Claim, GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
 from threads import Running, together
 from waiting import until
 
@@ -40,7 +41,7 @@ class Machines:
         assert info is not None
         return info
 
-    def keep(self, *kept: GroupUpdate, at: int = 0, rejected: tuple[RejectedMessage, ...] = ()) -> list[str]:
+    def keep(self, *kept: GroupUpdate, at: int = 0, rejected: tuple[Rejected, ...] = ()) -> list[str]:
         """What turns leave behind, with all statements done."""
         info = self.info(at)
         found = self.stores[at].pipelines.keep(info, kept, rejected, NOW)
@@ -192,7 +193,7 @@ def test_what_many_count_at_once_adds_up(machines: Machines) -> None:
                 rejected = info.counts.setdefault("rejected", {})
                 rejected["late"] = rejected.get("late", 0) + 1
                 each = kept(f"{at}-{number}", 0, "o")
-                machines.stores[at].pipelines.keep(info, [each], [RejectedMessage("g", "late", "", "{}")], NOW)
+                machines.stores[at].pipelines.keep(info, [each], [Rejected("g", "late", "", "{}")], NOW)
 
     together(*(partial(count, at) for at in range(3)))
     with machines.stores[0].transaction():
@@ -207,7 +208,7 @@ def test_any_text_comes_back_as_it_was(machines: Machines) -> None:
     with store.transaction():
         for text in texts:
             held = HeldMessage(0, 1, "", text, 5, b"\0", "{}")
-            gone = RejectedMessage(text, "invalid", text, text)
+            gone = Rejected(text, "invalid", text, text)
             assert machines.keep(kept(text, 0, "o", held=(held,)), rejected=(gone,)) == []
             assert store.pipelines.held(1, text, None, [text]) == store.pipelines.held(1, text) == [held]
         assert [line.group for line in store.pipelines.listed(1, "", 100)] == sorted(texts)

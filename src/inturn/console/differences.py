@@ -1,12 +1,14 @@
 """Differences of two JSON values, field by field."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 ABSENT: Final = "(absent)"
 
 
-class FieldChange(NamedTuple):
+@dataclass(frozen=True)
+class FieldChange:
     """A field that differs between two values.
 
     Attributes:

@@ -1,6 +1,7 @@
 """The documents that the JSON API returns, as types; their schemas are in the OpenAPI document.
 
-A document may have more fields than are named here: clients should ignore unknown fields.
+A record is returned with all its fields, so its own type is used. A document may have more fields than are named here:
+clients should ignore unknown fields.
 """
 
 import datetime as dt
@@ -8,45 +9,45 @@ from typing import Any, Final, NotRequired, TypedDict
 
 import msgspec
 
-from inturn.console.group_documents import (
-    DecisionDocument,
-    FieldChangeDocument,
-    FormFieldDocument,
-    GroupStatusDocument,
-    HeldDocument,
-    HistoryDocument,
-    StuckStoreDocument,
-    TimeLineDocument,
-    VoidGroupDocument,
-)
-
-
-class UnreadStoreDocument(TypedDict):
-    """A store that cannot be read, and the reason."""
-
-    title: str
-    why: str
+from inturn.console.differences import FieldChange
+from inturn.console.forms import FormField
+from inturn.console.places import UnreadStore
+from inturn.console.queues import QueuedMessage, QueueGroup
+from inturn.console.rates import QueueRate
+from inturn.console.searching import FoundMessage
+from inturn.console.stuck import StuckGroups
+from inturn.console.time_line import TimeLineEvent
+from inturn.core.pipeline.decision import Decision
+from inturn.core.pipeline.inspection import GroupHistory, GroupStatus
 
 
 class StuckDocument(TypedDict):
     """The stuck groups of all stores or of one."""
 
-    stores: list[StuckStoreDocument]
-    unread: list[UnreadStoreDocument]
+    stores: list[StuckGroups]
+    unread: list[UnreadStore]
     chosen: dict[str, str | None]
+
+
+class HeldDocument(TypedDict):
+    """A message that a group holds."""
+
+    place: str
+    since: dt.datetime
+    content: dict[str, Any]
 
 
 class GroupDocument(TypedDict):
     """One group: its status, time line, held messages, and decisions that are not applied yet."""
 
     store: str
-    group: GroupStatusDocument
+    group: GroupStatus
     held: list[HeldDocument]
-    events: list[TimeLineDocument]
+    events: list[TimeLineEvent]
     said: str
-    undecided: list[DecisionDocument]
-    history: HistoryDocument
-    form: list[FormFieldDocument]
+    undecided: list[Decision]
+    history: GroupHistory
+    form: list[FormField]
     can_try: bool
     actions: list[str]
     unit: str
@@ -74,7 +75,7 @@ class TrialDocument(TypedDict):
     void: str | None
     state_before: Any
     state: Any
-    changes: list[FieldChangeDocument]
+    changes: list[FieldChange]
     error: str | None
     held: int | None
     outputs: list[Any]
@@ -87,7 +88,7 @@ class TryDocument(TypedDict):
     store: str
     action: str
     group: str | None
-    changes: list[FieldChangeDocument]
+    changes: list[FieldChange]
     content: dict[str, Any] | None
     groups: int
     outcomes: dict[str, int]
@@ -96,6 +97,13 @@ class TryDocument(TypedDict):
     why: str | None
     by: str | None
     chosen: dict[str, str | None]
+
+
+class VoidGroupDocument(TypedDict):
+    """A group whose decision changed nothing, and the reason."""
+
+    group: str
+    why: str
 
 
 class DecidedDocument(TypedDict):
@@ -114,15 +122,6 @@ class DecidedDocument(TypedDict):
     takes: str
 
 
-class QueueRateDocument(TypedDict):
-    """The rates of a queue between two readings, in messages per second."""
-
-    at_s: float
-    sent: float
-    done: float
-    messages: int
-
-
 class QueueRowDocument(TypedDict):
     """The figures of a queue."""
 
@@ -134,7 +133,7 @@ class QueueRowDocument(TypedDict):
     blocked: int
     parked: int
     dead_letter: str | None
-    rates: list[QueueRateDocument]
+    rates: list[QueueRate]
 
 
 class DatabaseDocument(TypedDict):
@@ -148,34 +147,7 @@ class QueuesDocument(TypedDict):
     """The figures of all queues."""
 
     databases: list[DatabaseDocument]
-    unread: list[UnreadStoreDocument]
-
-
-class QueueGroupDocument(TypedDict):
-    """A group of a queue, and what blocks it."""
-
-    group: str | None
-    messages: int
-    oldest: dt.datetime
-    why: str
-    until: dt.datetime | None
-    token: int | None
-    attempts: int
-    note: str | None
-
-
-class QueuedMessageDocument(TypedDict):
-    """A message of a queue."""
-
-    number: int
-    group: str | None
-    revision: int | None
-    dedup_id: str | None
-    sent: dt.datetime
-    body: Any
-    attributes: dict[str, Any]
-    came_from: str | None
-    note: str | None
+    unread: list[UnreadStore]
 
 
 class QueueDocument(TypedDict):
@@ -187,8 +159,8 @@ class QueueDocument(TypedDict):
     last: int
     dead_letter: str | None
     dead_letters_of: list[str]
-    groups: list[QueueGroupDocument]
-    messages: list[QueuedMessageDocument]
+    groups: list[QueueGroup]
+    messages: list[QueuedMessage]
     next: int | None
     chosen: dict[str, str | None]
 
@@ -212,14 +184,14 @@ class DeadQueueDocument(TypedDict):
     looked_at: int
     matching: int
     reasons: list[DeadReasonDocument]
-    messages: list[QueuedMessageDocument]
+    messages: list[QueuedMessage]
 
 
 class DeadDocument(TypedDict):
     """The dead letters of all databases."""
 
     queues: list[DeadQueueDocument]
-    unread: list[UnreadStoreDocument]
+    unread: list[UnreadStore]
     chosen: dict[str, str | None]
 
 
@@ -259,7 +231,7 @@ class SourcesDocument(TypedDict):
     """All sources."""
 
     sources: list[SourceDocument]
-    unread: list[UnreadStoreDocument]
+    unread: list[UnreadStore]
 
 
 class StepDocument(TypedDict):
@@ -285,7 +257,7 @@ class StepsDocument(TypedDict):
     """The latest steps of the stores on Spark."""
 
     stores: list[StepsStoreDocument]
-    unread: list[UnreadStoreDocument]
+    unread: list[UnreadStore]
 
 
 class FoundGroupDocument(TypedDict):
@@ -302,19 +274,7 @@ class FoundWaitingDocument(TypedDict):
 
     database: str
     queue: str
-    group: QueueGroupDocument
-
-
-class FoundMessageDocument(TypedDict):
-    """A message or an output that was found."""
-
-    store: str
-    where: str
-    queue: str | None
-    group: str | None
-    place: str
-    id: str | None
-    content: Any
+    group: QueueGroup
 
 
 class SearchDocument(TypedDict):
@@ -323,9 +283,9 @@ class SearchDocument(TypedDict):
     q: str | None
     groups: list[FoundGroupDocument]
     waiting: list[FoundWaitingDocument]
-    unread: list[UnreadStoreDocument]
+    unread: list[UnreadStore]
     within: bool
-    messages: list[FoundMessageDocument]
+    messages: list[FoundMessage]
     most: int
     cut: list[str]
 
@@ -388,4 +348,9 @@ def schemas() -> tuple[dict[type, dict[str, Any]], dict[str, Any]]:
     """Return a reference to the schema of each document, and all schemas by name."""
     types = [*OF_PAGES.values(), ActionsDocument, DecideDocument, DoneDocument, ErrorDocument]
     references, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    for each in components.values():
+        each["description"] = each["description"].split("\n", 1)[0]  # of a record, without its attributes
+        if each.get("type") == "object":  # which is returned with the fields that have their defaults too
+            fields = each["properties"].items()
+            each["required"] = [name for name, field in fields if name in each["required"] or "default" in field]
     return dict(zip(types, references, strict=True)), components

@@ -4,8 +4,9 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -27,7 +28,8 @@ _FITS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-class FormField(NamedTuple):
+@dataclass(frozen=True)
+class FormField:
     """An input of the form.
 
     Attributes:

@@ -58,9 +58,10 @@ class MaskRules:
     def _within(self, value: Any, name: str | None) -> Any:
         """Mask below a field of the console's own structure."""
         if isinstance(value, FormField):
-            return value._replace(text=HIDDEN, choices=[])
+            return dataclasses.replace(value, text=HIDDEN, choices=[])
         if isinstance(value, FieldChange):
-            return value._replace(old=self._at(value.path, value.old), new=self._at(value.path, value.new))
+            old, new = (self._at(value.path, each) for each in (value.old, value.new))
+            return dataclasses.replace(value, old=old, new=new)
         if name == "outputs" and isinstance(value, int):
             return value  # their number
         if name in _PAYLOADS and not _is_own(value):

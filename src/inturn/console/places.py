@@ -6,6 +6,7 @@ the write lock. A request to a database that does not answer ends after :data:`l
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -57,7 +58,8 @@ class StorePlace(NamedTuple):
         return SparkInspector(self.at)
 
 
-class UnreadStore(NamedTuple):
+@dataclass(frozen=True)
+class UnreadStore:
     """A store that cannot be read, and the reason."""
 
     title: str

@@ -2,7 +2,8 @@
 
 import datetime as dt
 import time
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from inturn.console.databases import database, databases
 from inturn.console.fields import RequestFields
@@ -22,7 +23,8 @@ _GREATEST: Final = 2**63 - 1
 """The greatest sequence number."""
 
 
-class QueueGroup(NamedTuple):
+@dataclass(frozen=True)
+class QueueGroup:
     """A group of a queue, as its page shows it.
 
     Attributes:
@@ -46,7 +48,8 @@ class QueueGroup(NamedTuple):
     note: str | None
 
 
-class QueuedMessage(NamedTuple):
+@dataclass(frozen=True)
+class QueuedMessage:
     """A message of a queue, as its page shows it.
 
     Attributes:

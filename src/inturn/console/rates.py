@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -12,7 +13,8 @@ _FOR_S: Final = 600.0
 _MOST_QUEUES: Final = 1000
 
 
-class QueueRate(NamedTuple):
+@dataclass(frozen=True)
+class QueueRate:
     """The rates of a queue between two readings.
 
     Attributes:

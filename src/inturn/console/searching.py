@@ -7,8 +7,9 @@ a search reads as many rows as it can in two seconds, and lists the places that 
 import json
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from inturn.console import finding
 from inturn.console.databases import DatabasePlace, databases
@@ -25,7 +26,8 @@ _MOST: Final = 50
 _EVERY: Final = 256
 
 
-class FoundMessage(NamedTuple):
+@dataclass(frozen=True)
+class FoundMessage:
     """A message or an output found by a search.
 
     Attributes:

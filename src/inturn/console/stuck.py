@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from inturn.core.pipeline.inspection import GroupBrief, GroupStatus, Inspector
 from inturn.core.pipeline.selection import Selection
@@ -40,7 +40,8 @@ class StuckReason:
         return self.status in {Status.FAILED, Status.GAP}
 
 
-class FailingOutput(NamedTuple):
+@dataclass(frozen=True)
+class FailingOutput:
     """A group whose outputs cannot be delivered, and the last line of the error."""
 
     group: str

@@ -2,8 +2,9 @@
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from inturn.core.pipeline.inspection import GroupStatus, HeldStatus, Inspector
 from inturn.core.pipeline.timeline import Status
@@ -27,7 +28,8 @@ class EventKind(StrEnum):
     NEXT = "next"
 
 
-class TimeLineEvent(NamedTuple):
+@dataclass(frozen=True)
+class TimeLineEvent:
     """One position on a group's time line.
 
     Attributes:

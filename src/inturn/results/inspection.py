@@ -16,7 +16,7 @@ from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.results import FailingRow, Output, Rejected
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, last_line
 from inturn.core.words import counted, time_of, when
@@ -32,7 +32,6 @@ from inturn.store.records import (
     Outgoing,
     PipelineInfo,
     PipelineSummary,
-    RejectedMessage,
 )
 from inturn.store.writer.group_commit import Writer
 
@@ -127,7 +126,7 @@ class DatabaseInspector(Decider):
         )
 
     @override
-    def outputs(self) -> Iterator[OutputRow]:
+    def outputs(self) -> Iterator[Output]:
         """Yield undelivered outputs, in the order in which they were produced."""
         made = self._pages(
             lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
@@ -135,11 +134,11 @@ class DatabaseInspector(Decider):
         return map(_output, made)
 
     @override
-    def rejected(self) -> Iterator[RejectedRow]:
+    def rejected(self) -> Iterator[Rejected]:
         pages = self._pages(
             lambda kept, number, after: kept.rejections(number, after, limits.RESULT_ROWS), lambda each: each[0], 0
         )
-        return (_rejected(each) for _, each in pages)
+        return (each for _, each in pages)
 
     @override
     def failing(self) -> Iterator[FailingRow]:
@@ -187,7 +186,7 @@ class DatabaseInspector(Decider):
             out = kept.outgoing(number, [name], 1)
             return GroupHistory(
                 [TakenDecision(msgspec.json.decode(each[2], type=Decision), each.verdict or "") for each in decided],
-                [_rejected(each) for each in kept.rejections_of(number, name, limit)],
+                kept.rejections_of(number, name, limit),
                 [_output(each) for each in kept.outputs_of(number, name, limit)],
                 sum(each.depth for each in out),
                 next((_failing(each) for each in out if each.attempts), None),
@@ -289,12 +288,8 @@ def _waiting(held: HeldMessage) -> HeldStatus:
     return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
 
 
-def _output(made: MadeOutput) -> OutputRow:
-    return OutputRow(*(*made[1:7], msgspec.json.decode(made.output)))
-
-
-def _rejected(rejected: RejectedMessage) -> RejectedRow:
-    return RejectedRow(*(*rejected[:-1], time_of(rejected.at_ms * 1000)))
+def _output(made: MadeOutput) -> Output:
+    return Output(*(*made[1:7], msgspec.json.decode(made.output)))
 
 
 def _failing(out: Outgoing) -> FailingRow:

@@ -10,11 +10,11 @@ from inturn.core.errors import StateError
 from inturn.core.pipeline.deciding import Decider, GroupDecisions
 from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.pipeline.journal import Counts
-from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow
+from inturn.core.pipeline.results import FailingRow, Output, Rejected
 from inturn.core.values.states import restored
 from inturn.results.tables import Json, ResultColumn, ResultTable, columns_of
 
-R = TypeVar("R", OutputRow, RejectedRow)
+R = TypeVar("R", Output, Rejected)
 S = TypeVar("S")
 _OUTPUTS = columns_of(group=str, epoch=int, revision=int, id=str, index=int, effect_id=str, output=Json)
 _REJECTED = columns_of(group=str, reason=str, detail=str, message=str, at=dt.datetime)
@@ -98,7 +98,7 @@ class PipelineResults(GroupDecisions):
             msg = f"the state of group {group!r} is not a valid {type.__name__}: {error}; omit type= to get JSON values"
             raise StateError(msg) from error
 
-    def outputs(self, group: str | None = None) -> ResultTable[OutputRow]:
+    def outputs(self, group: str | None = None) -> ResultTable[Output]:
         """Return outputs, of all groups or of one; the outputs of a group are in order.
 
         In a database, an output is removed once ``deliver`` has delivered it. A pipeline without ``deliver=`` keeps all
@@ -106,7 +106,7 @@ class PipelineResults(GroupDecisions):
         """
         return ResultTable(_OUTPUTS, _of(group, self.inspector.outputs))
 
-    def rejected(self, group: str | None = None) -> ResultTable[RejectedRow]:
+    def rejected(self, group: str | None = None) -> ResultTable[Rejected]:
         """Return the messages that will not be applied, of all groups or of one, each with the reason."""
         return ResultTable(_REJECTED, _of(group, self.inspector.rejected))
 

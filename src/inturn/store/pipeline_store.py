@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from inturn.core.identity import Spot
+from inturn.core.pipeline.results import Rejected
 from inturn.store.records import (
     AppliedMark,
     Claim,
@@ -15,7 +16,6 @@ from inturn.store.records import (
     Outgoing,
     PipelineInfo,
     PipelineSummary,
-    RejectedMessage,
 )
 
 
@@ -104,7 +104,7 @@ class GroupStore(Protocol):
         ...
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
     ) -> list[str]:
         """Write the results of turns, and the counts; nothing if another worker has changed one of the groups.
 
@@ -112,11 +112,11 @@ class GroupStore(Protocol):
         """
         ...
 
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, Rejected]]:
         """Return rejected messages after a number, with their numbers, in order."""
         ...
 
-    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
         """Return the rejected messages of a group among the pipeline's last ``limits.HISTORY_ROWS``, the last first."""
         ...
 

@@ -108,24 +108,6 @@ class MadeOutput(NamedTuple):
     trace: str | None = None
 
 
-class RejectedMessage(NamedTuple):
-    """A message that will not be applied.
-
-    Attributes:
-        group: text form of the group; None if unknown.
-        reason: reason in one word.
-        detail: description of the reason.
-        message: the message as JSON, or its text if it is not JSON.
-        at_ms: time of the rejection; 0 before it is stored.
-    """
-
-    group: str | None
-    reason: str
-    detail: str
-    message: str
-    at_ms: int = 0
-
-
 class AppliedMark(NamedTuple):
     """The permanent record of an applied message.
 

@@ -17,6 +17,7 @@ from inturn.core.pipeline.decision import Decision, decide
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.journal import Journal
+from inturn.core.pipeline.results import Rejected
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.core.pipeline.versions import OldState
 from inturn.core.queue.lapsed import why_spent
@@ -29,7 +30,6 @@ from inturn.store.records import (
     GroupUpdate,
     HeldMessage,
     MadeOutput,
-    RejectedMessage,
 )
 from inturn.worker import codec
 from inturn.worker.codec import MessageDecoder
@@ -51,7 +51,7 @@ class GroupResult:
 
     kept: GroupUpdate | None
     journal: Journal
-    rejected: list[RejectedMessage]
+    rejected: list[Rejected]
     verdicts: dict[str, str]
     cause: BaseException | None = None
 
@@ -158,7 +158,7 @@ class GroupRunner:
             GapError: if the wait for a gap has expired under ``then="fail"``.
             StateError: if a state cannot be stored.
         """
-        journal, rejected, verdicts = Journal(), list[RejectedMessage](), dict[str, str]()
+        journal, rejected, verdicts = Journal(), list[Rejected](), dict[str, str]()
         entries = self._entries(turn, journal, rejected)
         if turn.group is None or (turn.line is None and not entries):
             for each in turn.decisions:
@@ -191,7 +191,7 @@ class GroupRunner:
             group.offer(entry)
         group.finish(final=turn.is_final, is_quiet=turn.is_quiet)
         for name, entry, reason, detail in journal.rejected:
-            rejected.append(RejectedMessage(name, reason, detail, self.reader.text(entry)))
+            rejected.append(Rejected(name, reason, detail, self.reader.text(entry)))
         now = {key: (entry, entry.since_us) for key, entry in line.held.items()}
         held = [_held(self.reader, each[0]) for key, each in now.items() if stored.get(key) != each]
         gone = [stored[key][0].spot for key in stored.keys() - now.keys()]
@@ -206,7 +206,7 @@ class GroupRunner:
         kept = GroupUpdate(self._line(turn, group, oldest_us, due_us), held, gone, made, marks, state)
         return GroupResult(kept, journal, rejected, verdicts, fold.cause if fold.error else None)
 
-    def _entries(self, turn: GroupTask, journal: Journal, rejected: list[RejectedMessage]) -> list[TimelineEntry]:
+    def _entries(self, turn: GroupTask, journal: Journal, rejected: list[Rejected]) -> list[TimelineEntry]:
         """Return the valid messages, in the order of the queue."""
         entries = []
         journal.counts.received = len(turn.deliveries)
@@ -219,7 +219,7 @@ class GroupRunner:
             body = delivery.entry.body
             text = body if isinstance(body, str) else body.decode(errors="replace")
             why = reading.why or f"its group is {reading.group!r}, not {turn.group!r}"
-            rejected.append(RejectedMessage(reading.group, "invalid", why, text))
+            rejected.append(Rejected(reading.group, "invalid", why, text))
         return entries
 
     def _restore(self, turn: GroupTask, line: Timeline, entries: Sequence[TimelineEntry]) -> bool:

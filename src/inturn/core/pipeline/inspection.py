@@ -18,7 +18,7 @@ from inturn.core.errors import InputError, NoSuchGroup
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import FailingRow, OutputRow, RejectedRow, RejectedStatus
+from inturn.core.pipeline.results import FailingRow, Output, Rejected, RejectedStatus
 from inturn.core.pipeline.selection import Selection, patterns
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, shown, visible
@@ -129,8 +129,8 @@ class GroupHistory:
     """
 
     decisions: Sequence[TakenDecision] = ()
-    rejected: Sequence[RejectedRow] = ()
-    outputs: Sequence[OutputRow] = ()
+    rejected: Sequence[Rejected] = ()
+    outputs: Sequence[Output] = ()
     undelivered: int | None = None
     delivery: FailingRow | None = None
 
@@ -224,11 +224,11 @@ class Inspector(ABC):
         """Return all groups."""
 
     @abstractmethod
-    def outputs(self) -> Iterator[OutputRow]:
+    def outputs(self) -> Iterator[Output]:
         """Return the stored outputs, those of each group in the order in which they were emitted."""
 
     @abstractmethod
-    def rejected(self) -> Iterator[RejectedRow]:
+    def rejected(self) -> Iterator[Rejected]:
         """Return the rejected messages, in the order of their rejection."""
 
     def failing(self) -> Iterator[FailingRow]:
@@ -241,7 +241,7 @@ class Inspector(ABC):
 
     def refused(self, name: str) -> RejectedStatus | None:
         """Return the rejected messages of a group; None if it has none. Reads the rejected messages of all groups."""
-        return RejectedStatus.of(name, ((each.group, each.reason, each.detail, each.at) for each in self.rejected()))
+        return RejectedStatus.of(name, self.rejected())
 
     @abstractmethod
     def held(self, name: str) -> list[HeldStatus]:

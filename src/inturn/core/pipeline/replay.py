@@ -19,44 +19,12 @@ from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts, Journal
 from inturn.core.pipeline.reading import message_of, read
+from inturn.core.pipeline.results import Output, Rejected
 from inturn.core.pipeline.timeline import Timeline
 from inturn.core.pipeline.type_variables import OutputT, StateT
 from inturn.core.values.construct import Unmade
 from inturn.core.values.instant import instant_us
 from inturn.core.values.path import put, value_at
-
-
-@dataclass(frozen=True, slots=True)
-class Output(Generic[OutputT]):
-    """One output with its message and its effect id.
-
-    Attributes:
-        group: text form of the group.
-        epoch: epoch of the message; None where the order has none.
-        revision: revision of the message; None where the order has none.
-        id: id of the message, where the pipeline names one.
-        index: index among the message's outputs, from 0.
-        effect_id: the same in every run; the idempotency key of an external effect.
-        output: value from the handler.
-    """
-
-    group: str
-    epoch: int | None
-    revision: int | None
-    id: str | None
-    index: int
-    effect_id: str
-    output: OutputT
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """One message that will not be applied, with the reason."""
-
-    group: str | None
-    reason: str
-    detail: str
-    message: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,27 @@
-"""The rows of a pipeline's results, the same over every store; the rows of groups are in inspection.py."""
+"""The rows of a pipeline's results, the same in a replay and over every store; those of groups are in inspection.py."""
 
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
+from inturn.core.pipeline.type_variables import OutputT
 from inturn.core.texts import kept_name, shown, visible
 
 
 @dataclass(frozen=True, slots=True)
-class OutputRow:
-    """An output.
+class Output(Generic[OutputT]):
+    """One output with its message and its effect id.
 
     Attributes:
-        group: text form of its group.
-        epoch: epoch of the message that caused it; None where the order has none.
-        revision: revision of that message; None where the order has none.
-        id: deduplication id of that message; None where the pipeline names none.
-        index: its index among the outputs of that message, from 0.
-        effect_id: its idempotency key.
-        output: the value that the handler emitted, as JSON values.
+        group: text form of the group.
+        epoch: epoch of the message; None where the order has none.
+        revision: revision of the message; None where the order has none.
+        id: id of the message; None where the pipeline names none.
+        index: index among the message's outputs, from 0.
+        effect_id: the same in every run; the idempotency key of an external effect.
+        output: value from the handler; read from a store, as JSON values.
     """
 
     group: str
@@ -29,26 +30,26 @@ class OutputRow:
     id: str | None
     index: int
     effect_id: str
-    output: Any
+    output: OutputT
 
 
 @dataclass(frozen=True, slots=True)
-class RejectedRow:
-    """A message that will not be applied.
+class Rejected:
+    """One message that will not be applied, with the reason.
 
     Attributes:
         group: text form of its group; None if unknown.
         reason: reason in one word.
         detail: description of the reason.
-        message: the message as JSON, or its text if it is not JSON.
-        at: when it was rejected.
+        message: the message; in a store, as JSON, or its text if it is not JSON.
+        at: when it was rejected; None in a replay, and until it is stored.
     """
 
     group: str | None
     reason: str
     detail: str
-    message: str
-    at: dt.datetime
+    message: Any
+    at: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +92,14 @@ class RejectedStatus:
     at: dt.datetime | None
 
     @classmethod
-    def of(
-        cls, group: str, rejected: Iterable[tuple[str | None, str, str, dt.datetime | None]]
-    ) -> "RejectedStatus | None":
-        """Count the rejected messages of a group, out of (group, reason, detail, time) of all of them, in order."""
-        wanted, found = kept_name(group), [each for each in rejected if each[0] == kept_name(group)]
-        if not found:
-            return None
-        reasons = dict(sorted(Counter(reason for _, reason, _, _ in found).items()))
-        return cls(wanted, reasons, *found[-1][1:])
+    def of(cls, group: str, rejected: Iterable[Rejected]) -> "RejectedStatus | None":
+        """Count the rejected messages of a group, out of all of them, in order."""
+        wanted, reasons, last = kept_name(group), Counter[str](), None
+        for each in rejected:
+            if each.group == wanted:
+                reasons[each.reason] += 1
+                last = each
+        return None if last is None else cls(wanted, dict(sorted(reasons.items())), last.reason, last.detail, last.at)
 
     def __str__(self) -> str:
         """Return the summary in plain words."""

@@ -23,7 +23,7 @@ from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupBrief, GroupHistory, GroupStatus, HeldStatus, TakenDecision
 from inturn.core.pipeline.order import StoredOrder
-from inturn.core.pipeline.results import OutputRow, RejectedRow
+from inturn.core.pipeline.results import Output, Rejected
 from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import last_line
 from inturn.core.words import time_of
@@ -125,16 +125,16 @@ class SparkInspector(Decider):
                         yield each["group"], spot, HeldStatus(*place, each["digest"].hex(), each["message"])
 
     @override
-    def outputs(self) -> Iterator[OutputRow]:
+    def outputs(self) -> Iterator[Output]:
         """Yield all outputs of the steps; within a step, those of a group are in the order of its messages."""
         columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
         for _, row in self._parquet("outputs", columns):
-            yield OutputRow(*(*row[:-1], msgspec.json.decode(row[-1])))
+            yield Output(*(*row[:-1], msgspec.json.decode(row[-1])))
 
     @override
-    def rejected(self) -> Iterator[RejectedRow]:
+    def rejected(self) -> Iterator[Rejected]:
         for manifest, row in self._parquet("rejected", ("group", "reason", "detail", "message")):
-            yield RejectedRow(*(*row, time_of(manifest.now_us)))
+            yield Rejected(*(*row, time_of(manifest.now_us)))
 
     def _parquet(
         self, table: str, columns: Sequence[str], steps: Sequence[int] | None = None
@@ -173,7 +173,7 @@ class SparkInspector(Decider):
             return GroupHistory(decisions)
         columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
         made = (each for _, each in self._parquet("outputs", columns, [row["step"]]) if each[0] == name)
-        outputs = deque((OutputRow(*(*each[:-1], msgspec.json.decode(each[-1]))) for each in made), limit)
+        outputs = deque((Output(*(*each[:-1], msgspec.json.decode(each[-1]))) for each in made), limit)
         return GroupHistory(decisions, outputs=list(reversed(outputs)))
 
     @override

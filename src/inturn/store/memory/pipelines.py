@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inturn.core import limits
 from inturn.core.identity import Spot
+from inturn.core.pipeline.results import Rejected
 from inturn.core.pipeline.timeline import Status
+from inturn.core.words import time_of
 from inturn.store.records import (
     AppliedMark,
     Claim,
@@ -19,7 +21,6 @@ from inturn.store.records import (
     Outgoing,
     PipelineInfo,
     PipelineSummary,
-    RejectedMessage,
 )
 
 
@@ -46,7 +47,7 @@ class _Pipeline:
     marks: dict[tuple[str, bytes], AppliedMark] = field(default_factory=dict)
     outputs: list[MadeOutput] = field(default_factory=list)
     posts: dict[str, _Post] = field(default_factory=dict)
-    rejected: list[RejectedMessage] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
     decisions: dict[str, Decided] = field(default_factory=dict)
 
 
@@ -169,7 +170,7 @@ class MemoryPipelines:
         return [there[group, mark] for mark in sorted(marks) if (group, mark) in there]
 
     def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
     ) -> list[str]:
         """Write the results of turns."""
         mine = self._of(info.number)
@@ -189,15 +190,15 @@ class MemoryPipelines:
                 mine.outputs.append(output._replace(number=info.outputs))
             if outputs:
                 mine.posts.setdefault(line.group, _Post(now_ms))
-        mine.rejected += [each._replace(at_ms=now_ms) for each in rejected]
+        mine.rejected += [replace(each, at=time_of(now_ms * 1000)) for each in rejected]
         self.save(info)
         return []
 
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, Rejected]]:
         """Return rejected messages with their numbers."""
         return list(enumerate(self._of(pipeline).rejected, 1))[after : after + limit]
 
-    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
         """Return the last rejected messages of a group, the last first."""
         latest = self._of(pipeline).rejected[-limits.HISTORY_ROWS :]
         return [each for each in reversed(latest) if each.group == group][:limit]

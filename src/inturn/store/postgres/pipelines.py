@@ -20,6 +20,7 @@ import msgspec
 
 from inturn.core import limits
 from inturn.core.override import override
+from inturn.core.pipeline.results import Rejected
 from inturn.store.failures import RunAgain
 from inturn.store.postgres.names import LongNames, short
 from inturn.store.postgres.statements import Wire
@@ -31,7 +32,6 @@ from inturn.store.records import (
     HeldMessage,
     MadeOutput,
     PipelineInfo,
-    RejectedMessage,
 )
 from inturn.store.sql.pipelines import Row, SqlPipelines
 
@@ -195,7 +195,7 @@ class PostgresPipelines(SqlPipelines):
 
     @override
     def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
     ) -> list[str]:
         self._wire.note_transaction()
         return super().keep(info, kept, rejected, now_ms)

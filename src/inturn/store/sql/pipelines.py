@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from inturn.core import limits
 from inturn.core.identity import Spot
 from inturn.core.override import override
+from inturn.core.pipeline.results import Rejected
+from inturn.core.words import time_of
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
     Claim,
@@ -22,7 +24,6 @@ from inturn.store.records import (
     Outgoing,
     PipelineInfo,
     PipelineSummary,
-    RejectedMessage,
 )
 
 Row: TypeAlias = tuple[Any, ...]
@@ -157,7 +158,7 @@ class SqlPipelines(PipelineStore):
 
     @override
     def keep(
-        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[RejectedMessage], now_ms: int
+        self, info: PipelineInfo, kept: Sequence[GroupUpdate], rejected: Sequence[Rejected], now_ms: int
     ) -> list[str]:
         number = info.number
         names = {each.line.group: self._kept(each.line.group) for each in kept}
@@ -187,18 +188,19 @@ class SqlPipelines(PipelineStore):
         self._write("add_marks", marks)
         self._save_outputs(info, outputs)
         self._write("post", posts)
-        refused = [[None if text is None else self._text(text) for text in each[:4]] for each in rejected]
-        self._write("reject_messages", [(number, *texts, now_ms) for texts in refused])
+        refused = [(each.group, each.reason, each.detail, each.message) for each in rejected]
+        texts = [[None if text is None else self._text(text) for text in each] for each in refused]
+        self._write("reject_messages", [(number, *each, now_ms) for each in texts])
         return []
 
     @override
-    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, RejectedMessage]]:
-        return [(at, RejectedMessage._make(row)) for at, *row in self._read("rejections", pipeline, after, limit)]
+    def rejections(self, pipeline: int, after: int, limit: int) -> list[tuple[int, Rejected]]:
+        return [(number, _rejected(row)) for number, *row in self._read("rejections", pipeline, after, limit)]
 
     @override
-    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[RejectedMessage]:
+    def rejections_of(self, pipeline: int, group: str, limit: int) -> list[Rejected]:
         rows = self._read("rejections_of", pipeline, self._text(group), limits.HISTORY_ROWS, limit)
-        return [*map(RejectedMessage._make, rows)]
+        return [*map(_rejected, rows)]
 
     # --- outputs ---
 
@@ -261,3 +263,7 @@ class SqlPipelines(PipelineStore):
     @override
     def decided_groups(self, pipeline: int, names: Sequence[str]) -> dict[str, str]:
         return dict(self._read("decided_groups", pipeline, self._list(names)))
+
+
+def _rejected(row: Sequence[Any]) -> Rejected:
+    return Rejected(*(*row[:-1], time_of(row[-1] * 1000)))
