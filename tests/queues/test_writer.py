@@ -21,7 +21,7 @@ from inturn.database import Database, wall_clock_ms
 from inturn.queue import Queue
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
-from inturn.store.threads import started
+from inturn.threads import started
 from threads import Running, together
 from waiting import DEADLINE_S, until, until_async
 

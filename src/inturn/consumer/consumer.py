@@ -146,7 +146,7 @@ class Consumer(BackgroundLoop):
         self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
         self._is_limited = any(rates)
         self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
-        self._ended: deque[Handling] = deque()  # from the threads
+        self._done: deque[Handling] = deque()  # from the threads
         self._back: list[Handling] = []  # to be returned to the queue
         self._pace = Pace()
         self._is_running = False
@@ -162,10 +162,7 @@ class Consumer(BackgroundLoop):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop, and wait for running handlers."""
         self.stop_soon()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
-        if kind is None:
-            self._tell()
+        await asyncio.to_thread(self.__exit__, kind)
 
     @property
     def is_taking(self) -> bool:
@@ -185,11 +182,8 @@ class Consumer(BackgroundLoop):
             handling.error, handling.error_type = kept_error(traceback_of(error)), type(error).__name__
             if isinstance(error, HandlerError):
                 handling.wrong = error
-        self._ended.append(handling)
-        if not self._news.is_set():
-            self._news.set()
-        if not self._pool.backlog:
-            self._drained.set()
+        self._done.append(handling)
+        self._ended()
 
     def _result(self, handling: Handling) -> HandlingResult:
         """Call the handler, unless the lease has expired: another receiver may have the message."""
@@ -210,18 +204,10 @@ class Consumer(BackgroundLoop):
         return self._in_hand
 
     @override
-    def _loop(self) -> None:
+    def _round(self) -> bool:
         self._is_running = True
-        while not self._stopping.is_set():
-            drains = len(self._drains)
-            self._news.clear()
-            self._drained.clear()
-            found = self._do(is_taking=True)
-            if found.is_empty and not self._in_hand:
-                for _ in range(drains):
-                    self._drains.popleft().set()
-            else:
-                self._rest(found)
+        self._found = self._do(is_taking=True)
+        return self._found.is_empty and not self._in_hand
 
     def _do(self, *, is_taking: bool) -> RoundResult:
         """Run one transaction: settle ended attempts, and receive new messages."""
@@ -256,21 +242,19 @@ class Consumer(BackgroundLoop):
         message that causes it does not end every consumer that begins with it.
         """
         ended = []
-        for _ in range(len(self._ended)):
-            handling = self._ended.popleft()
+        for _ in range(len(self._done)):
+            handling = self._done.popleft()
             if self._in_hand.get(handling.place) is handling:
                 del self._in_hand[handling.place]
             if handling.fault is None:
                 ended.append(handling)
             else:
                 self._back.append(handling)
-                self._error = self._error or handling.fault
-                self._stopping.set()
+                self._fail(handling.fault)
         self._is_proved = self._is_proved or any(each.result in _HANDLED for each in ended)
         wrong = next((each.wrong for each in ended if each.wrong is not None), None)
         if wrong is not None and not self._is_proved:
-            self._error = self._error or wrong
-            self._stopping.set()
+            self._fail(wrong)
         return ended
 
     def _most(self) -> int:
@@ -295,23 +279,22 @@ class Consumer(BackgroundLoop):
             elif why := self._rounds.why_spent(delivery):
                 handling.result, handling.error = HandlingResult.FAILED, why
                 handling.error_type = "ProcessEnded"
-                self._ended.append(handling)
+                self._done.append(handling)
                 self._news.set()
             else:
                 self._in_hand[handling.place] = handling
                 self._pool.put(handling)
 
-    def _rest(self, found: RoundResult) -> None:
-        """Wait until there is something to do."""
+    @override
+    def _rest(self) -> None:
+        found = self._found
         if (found.is_more and self._most()) or self._news.is_set() or self._stopping.is_set():
             return
         if self._in_hand or self._back or self._drains:
             wait_s = min(limits.POLL_S, self._rounds.lease_ms / 4000)
             if found.due_ms is not None and self._most():
                 wait_s = min(wait_s, max(found.due_ms - self._queue.writer.clock(), 1) / 1000)
-            self._news.wait(wait_s)
-            if self._pool.backlog:  # handlers are short: gather more into the same transaction
-                self._drained.wait(limits.WORKER_GATHER_S)
+            self._gather(wait_s)
             return
         began_ns = time.time_ns()
         self._take_up(self._in_store(lambda: self._rounds.wait(limits.WORKER_IDLE_S)), began_ns)
@@ -323,11 +306,11 @@ class Consumer(BackgroundLoop):
             del self._in_hand[handling.place]
             self._back.append(handling)
         self._begin_grace()
-        while self._in_hand or self._back or self._ended:
+        while self._in_hand or self._back or self._done:
             self._news.clear()
             self._do(is_taking=False)
             if not self._is_in_grace():
                 break
-            if self._in_hand and not self._ended:
+            if self._in_hand and not self._done:
                 self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))
         self._call.loop.close()

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Self, cast
 
 from inturn.core.errors import InputError, NoSuchQueue, PositionGone, QueueFull, RejectedFull, SetupError
+from inturn.core.override import override
 from inturn.core.queue.messages import Draft, checked_name
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
@@ -31,6 +32,7 @@ from inturn.ingest.source import Decoder, Source, SourceRecord
 from inturn.queue import Queue
 from inturn.store.commands import Ask
 from inturn.store.protocols import SqlStore
+from inturn.threads import ThreadLoop
 
 _log = logging.getLogger("inturn.ingest")
 
@@ -51,7 +53,7 @@ class IngestCounts(NamedTuple):
     moved: int = 0
 
 
-class Ingest:
+class Ingest(ThreadLoop):
     """A source whose records become messages of a queue.
 
     Any number of instances may run the same source, in any process; they share its partitions, and take over those of
@@ -104,6 +106,7 @@ class Ingest:
         max_rejected_bytes: int = source_limits.REJECTED_BYTES,
     ) -> None:
         check_pace(batch, batch_bytes, lease_s)
+        super().__init__(f"inturn-ingest-{name}")
         self.counts = IngestCounts()
         self._source, self._queue, self._name = source, queue, checked_name(name)
         source.batch_bytes = batch_bytes
@@ -119,35 +122,20 @@ class Ingest:
         self.report = IngestReport(name, queue.name)
         self._leases = PartitionLeases(source, name, self._me, lease_s, self._ask, lambda: self.trouble)
         self._fits = batch  # number of records that the queue is tried with; fewer after it was full
-        self._begun, self._stopping = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._begun = threading.Event()  # the first attempt has been made
 
+    @override
     def __enter__(self) -> Self:
         """Start reading, in a thread of its own.
 
         Raises:
             NoSuchQueue, InputError, SetupError: as :meth:`run`, if the first attempt fails so.
         """
-        self._thread = threading.Thread(target=self._guarded, name=f"inturn-ingest-{self._name}", daemon=True)
-        self._thread.start()
+        super().__enter__()
         self._begun.wait()
         if self._error is not None:
-            self._thread.join()
-            raise self._error
+            self.__exit__(None)
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Stop, and commit what was read."""
-        self.stop_soon()
-        if self._thread is not None:
-            self._thread.join()
-        if kind is None and self._error is not None:
-            raise self._error
-
-    def stop_soon(self) -> None:
-        """Stop reading; ``run`` returns once the current batch is committed."""
-        self._stopping.set()
 
     def run(self, *, until: Literal["stopped", "caught up"] = "stopped") -> IngestCounts:
         """Read until stopped, or until the source has no more records.
@@ -207,7 +195,8 @@ class Ingest:
         """The current error of the source or database, or a full queue, or a standstill; empty: none."""
         return self.report.trouble
 
-    def _guarded(self) -> None:
+    @override
+    def _run_alone(self) -> None:
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for this

@@ -5,16 +5,19 @@ While the database is unavailable, the loop waits: nothing is lost, and no resta
 
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sized
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreUnavailable
+from inturn.core.override import override
 from inturn.core.texts import text_of
 from inturn.telemetry.events import EventLogger
 from inturn.telemetry.measures import LoopMeasures, begun
+from inturn.threads import ThreadLoop
+from inturn.worker.thread_pool import ThreadPool
 
 T = TypeVar("T")
 M = TypeVar("M", bound=LoopMeasures)
@@ -42,8 +45,8 @@ class LoopReport(Generic[M]):
         self._measures.up = is_up
 
 
-class BackgroundLoop(ABC):
-    """A loop that takes messages until it is stopped, for ``with``.
+class BackgroundLoop(ThreadLoop):
+    """A loop that takes messages until it is stopped, for ``with``, and passes them to a pool of threads.
 
     Args:
         what: kind of loop, such as ``worker``, for its logger, its thread and error texts.
@@ -59,24 +62,27 @@ class BackgroundLoop(ABC):
     """
 
     _report: LoopReport[Any]
+    _pool: ThreadPool[Any]
 
     def __init__(self, what: str, queue: str, grace_s: float, on_error: OnError | None = None) -> None:
         if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
             raise InputError(f"grace_s is {grace_s!r}; expected a number of seconds, 0 or more")
+        super().__init__(f"inturn-{what}-loop")
         self.is_available = True
         self._what, self._queue_name, self._grace_s, self._on_error = what, queue, grace_s, on_error
         self._log = EventLogger(what)
         self._until: float | None = None  # the end of the grace, by the monotonic clock
         self._news = threading.Event()
         self._drained = threading.Event()  # all received work has begun
-        self._stopping = threading.Event()
         self._drains: deque[threading.Event] = deque()
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
 
     @abstractmethod
-    def _loop(self) -> None:
-        """Take messages until stopped; an error ends it."""
+    def _round(self) -> bool:
+        """Run one transaction, and pass new work to the threads; return whether no work is left."""
+
+    @abstractmethod
+    def _rest(self) -> None:
+        """Wait until there is something to do."""
 
     @abstractmethod
     def _taken(self) -> Sized:
@@ -86,20 +92,6 @@ class BackgroundLoop(ABC):
     def _wind_up(self) -> None:
         """Nack messages whose work has not begun, and finish the work that has."""
 
-    def __enter__(self) -> Self:
-        """Start the thread."""
-        self._thread = threading.Thread(target=self._run_alone, name=f"inturn-{self._what}-loop", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Stop, and wait for running handlers."""
-        self.stop_soon()
-        if self._thread is not None:
-            self._thread.join()
-        if kind is None:
-            self._tell()
-
     def run(self, *, until_empty: bool = False) -> None:
         """Run in this thread until stopped, or until the queue is empty."""
         if until_empty:
@@ -107,9 +99,10 @@ class BackgroundLoop(ABC):
         self._run()
         self._tell()
 
+    @override
     def stop_soon(self) -> None:
         """Receive no more messages; running handlers finish, and messages whose work has not begun are nacked."""
-        self._stopping.set()
+        super().stop_soon()
         self._news.set()
 
     def drain(self, timeout_s: float | None = None) -> None:
@@ -142,9 +135,18 @@ class BackgroundLoop(ABC):
             self._tell()
             raise InputError(f"the {self._what} is not running: it was not started, or it was stopped")
 
-    def _tell(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def _ended(self) -> None:
+        """Note, in a thread of the pool, that some work has ended."""
+        if not self._news.is_set():
+            self._news.set()
+        if not self._pool.backlog:
+            self._drained.set()
+
+    def _gather(self, wait_s: float) -> None:
+        """Wait until some work has ended; if it is short, wait for more, which the same transaction then settles."""
+        self._news.wait(wait_s)
+        if self._pool.backlog:
+            self._drained.wait(limits.WORKER_GATHER_S)
 
     def _begin_grace(self) -> None:
         """Begin the time for which a stop waits, unless it has begun."""
@@ -191,8 +193,8 @@ class BackgroundLoop(ABC):
             self._log.warning("unavailable", self._queue_name, text, queue=self._queue_name, why=str(error))
         self._report.up(is_up=self.is_available)
 
+    @override
     def _run_alone(self) -> None:
-        """Run in its own thread, and log an error that ends it: no caller sees it."""
         self._run()
         if self._error is None:
             return
@@ -205,12 +207,20 @@ class BackgroundLoop(ABC):
 
     def _run(self) -> None:
         self._report.begins(self._taken())
-        try:
-            self._loop()
-        except BaseException as error:  # noqa: BLE001 - raised for the caller that waits
-            self._error = self._error or error
-        try:
-            self._wind_up()
-        except BaseException as error:  # noqa: BLE001 - as above
-            self._error = self._error or error
+        for part in (self._loop, self._wind_up):
+            try:
+                part()
+            except BaseException as error:  # noqa: BLE001 - raised for the caller that waits
+                self._fail(error)
         self._report.up(is_up=False)
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            drains = len(self._drains)
+            self._news.clear()
+            self._drained.clear()
+            if self._round() and drains:
+                for _ in range(drains):
+                    self._drains.popleft().set()
+            else:
+                self._rest()

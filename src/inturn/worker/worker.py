@@ -109,10 +109,7 @@ class Worker(BackgroundLoop):
         except BaseException as error:  # noqa: BLE001 - it ends the worker, which reports it
             turn.error = error
         self._done.append(turn)
-        if not self._news.is_set():
-            self._news.set()
-        if not self._pool.backlog:
-            self._drained.set()
+        self._ended()
 
     def _over(self, sending: Sending) -> None:
         self._sent.append(sending)
@@ -125,20 +122,12 @@ class Worker(BackgroundLoop):
         return self._busy
 
     @override
-    def _loop(self) -> None:
-        while not self._stopping.is_set():
-            drains = len(self._drains)
-            self._news.clear()
-            self._drained.clear()
-            found = self._do(is_taking=True)
-            self._take_up(found)
-            if self._threads.waiting:
-                self._threads.begin(self._company(self._behind.values()))
-            if drains and not (self._turns or self._sendings or found.depth or found.is_unsent or found.is_unfinished):
-                for _ in range(drains):
-                    self._drains.popleft().set()
-            else:
-                self._rest()
+    def _round(self) -> bool:
+        found = self._do(is_taking=True)
+        self._take_up(found)
+        if self._threads.waiting:
+            self._threads.begin(self._company(self._behind.values()))
+        return not (self._turns or self._sendings or found.depth or found.is_unsent or found.is_unfinished)
 
     def _do(self, *, is_taking: bool, back: Sequence[GroupTask] = ()) -> Work:
         """Run one transaction: store finished turns and receive new work."""
@@ -216,8 +205,7 @@ class Worker(BackgroundLoop):
                 self._unsent.append(turn)
                 self._unsent_until = time.monotonic() + limits.POLL_S
         if isinstance(why, Unsent) and not isinstance(why.why, QueueFull):
-            self._error = self._error or why.why
-            self._stopping.set()
+            self._fail(why.why)
         return [turn for turn in done if turn not in turns], given_up
 
     def _collect(self) -> tuple[list[GroupTask], list[GroupTask]]:
@@ -235,8 +223,7 @@ class Worker(BackgroundLoop):
             else:
                 given_up.append(turn)
                 if turn.error is not None:
-                    self._error = self._error or turn.error
-                    self._stopping.set()
+                    self._fail(turn.error)
         if not self._unit.is_proved:
             done = self._without_doubtful(done, given_up)
         return done, given_up
@@ -260,8 +247,8 @@ class Worker(BackgroundLoop):
             if is_new or self._turns.difference(done, given_up, self._unsent, self._behind.values()):
                 self._doubtful = doubtful
                 return kept
-            self._error = self._error or next(turn.result.journal.wrong for turn in doubtful if turn.result)
-            self._stopping.set()
+            wrongs = (turn.result.journal.wrong for turn in doubtful if turn.result)
+            self._fail(next(wrong for wrong in wrongs if wrong))
         for turn in doubtful:
             turn.result = None
         given_up += doubtful
@@ -349,14 +336,12 @@ class Worker(BackgroundLoop):
         self._behind[turn.group] = turn
         self._turns.add(turn)
 
+    @override
     def _rest(self) -> None:
-        """Wait until there is work."""
         if self._was_full or self._news.is_set():
             return
         if self._turns or self._sendings or self._drains:
-            self._news.wait(min(limits.POLL_S, self._unit.lease_ms / 4000))
-            if self._pool.backlog:  # turns are short: gather more into the same transaction
-                self._drained.wait(limits.WORKER_GATHER_S)
+            self._gather(min(limits.POLL_S, self._unit.lease_ms / 4000))
             return
         want = ReceiveRequest(self._concurrency, self._unit.lease_ms, lapsed=LapsedRule.ALONE)
         wait = Receive[list[Delivery]](self._queue.name, lambda given: given, want, wait_s=limits.WORKER_IDLE_S)

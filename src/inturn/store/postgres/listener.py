@@ -18,7 +18,7 @@ import psycopg
 from inturn.core.errors import StoreError
 from inturn.store import limits as store_limits
 from inturn.store.postgres.connection import plainly
-from inturn.store.threads import started
+from inturn.threads import started
 
 
 class Listener:

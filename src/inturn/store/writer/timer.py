@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from inturn.store.threads import started
+from inturn.threads import started
 
 
 class Timer:
