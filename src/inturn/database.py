@@ -19,7 +19,8 @@ from typing import Any, Self, TypeVar, cast
 
 from inturn.core import limits
 from inturn.core.address import checked_target, is_address, shown
-from inturn.core.errors import InputError, QueueExists, SetupError, TransactionOver
+from inturn.core.arguments import check_type
+from inturn.core.errors import InputError, QueueExists, SetupError, StoreError, TransactionOver
 from inturn.core.queue.messages import QueueInfo, QueueSettings, checked_name
 from inturn.core.texts import checked_text
 from inturn.idempotency.keys import DatabaseKeys
@@ -70,9 +71,11 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
         StoreError: if the database is read-only, corrupt, unreachable or not a database, the disk is full or, with
             ``create=False``, the database does not exist.
         StoreMismatch: if a newer version of inturn wrote it.
-        InputError: if the kind of the target is unknown.
+        InputError: if the kind of the target is unknown, or an argument is invalid.
         SetupError: if psycopg is not installed, for PostgreSQL.
     """
+    check_type("busy_s", busy_s, int | float, "a number of seconds")
+    check_type("clock", clock, Callable | None, "a function that returns milliseconds since 1970")
     text = str(target) if isinstance(target, Path) else checked_target(target)
     if is_address(text):
         if mode is not None:
@@ -81,22 +84,18 @@ def open(  # noqa: A001 - inturn.open, as sqlite and shelve have it
         return _open_postgres(text, create=create, durable=durable, clock=clock, busy_s=busy_s)
     if "://" in text:
         scheme = text.split("://", maxsplit=1)[0]
-        msg = f"unknown scheme {scheme!r}; expected an SQLite file, such as shop.db, or a postgresql:// address"
-        raise InputError(msg)
+        raise InputError(f"unknown scheme {scheme!r}; expected an SQLite file, such as shop.db, or postgresql://…")
     if not create:
         check_there(text)
+    elif Path(text).is_dir():
+        raise StoreError(f"target is {text!r}, a directory; expected a file in it, such as shop.db")
     new = OWNER_ONLY if mode is None else checked_mode(mode)
     store = SqliteStore(text, durable=durable, mode=new, busy_s=busy_s)
     clock = clock or wall_clock_ms
     adopt = partial(adopted, adopt=partial(store.adopt, clock=clock))
     reading = None if text in {"", ":memory:"} else store.reads.begin
     settings = WriterSettings(
-        store.is_identity,
-        lambda: store.identity,
-        adopt,
-        busy_s=busy_s,
-        single=store.lasting,
-        reading=reading,
+        store.is_identity, lambda: store.identity, adopt, busy_s=busy_s, single=store.lasting, reading=reading
     )
     return Database(store, clock, settings, text, text)
 
@@ -192,6 +191,7 @@ class Database:
             NoSuchQueue: if its dead_letter queue does not exist.
         """
         checked_name(name)
+        check_type("settings", settings, QueueSettings | None, "a QueueSettings(…), or None")
 
         def make(store: Store, now_ms: int) -> QueueInfo:
             info = store.queues.get(name)

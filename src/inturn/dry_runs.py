@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from inturn.core.arguments import check_type
 from inturn.core.pipeline.deciding import Decider, GroupDecisions
 from inturn.core.pipeline.decision import DecisionAction
-from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.pipeline.dry_run import DryRun
 from inturn.core.pipeline.selection import DecisionDraft
 from inturn.results.inspection import DatabaseInspector
@@ -39,6 +40,8 @@ def dry_run(
         StateError: if the state type no longer fits, or a state cannot be stored.
         HandlerError: if the handler is not pure, so that a state cannot be reproduced.
     """
+    check_pipeline(pipeline)
+    check_type("stored", stored, GroupDecisions, "db.pipeline(…) or inturn.spark.store(…)")
     at = stored.inspector
     chosen = DecisionAction.of(action)
     draft = at.draft(chosen, *names, content=content, by="dry run", group=group, error=error, all=all)

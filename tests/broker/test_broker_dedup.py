@@ -152,9 +152,9 @@ async def test_a_posted_task_has_no_result_to_share() -> None:
             broker.submit(count, dedup_id="a")
         with pytest.raises(InputError, match="hold=True and dedup_id exclude each other"):
             broker.submit(count, dedup_id="b", hold=True)
-        with pytest.raises(TypeError):
+        with pytest.raises(InputError, match="expected a hashable value"):
             broker.submit(count, dedup_id=[])
-        with pytest.raises(TypeError):
+        with pytest.raises(InputError, match="expected a hashable value"):
             broker.submit(count, group=[], dedup_id="c")
         assert await broker.submit(count, dedup_id="c") == 2, "a call that raised is not remembered"
 

@@ -15,6 +15,7 @@ from inturn.broker.deadlines import Deadlines, StuckCheck, seconds_to_wait
 from inturn.broker.deduplication import POSTED, FirstTasks
 from inturn.broker.task import BrokerWorker, HeldTask, Place, Posted, SlotWaiter, Task, Turn, complain, needs_worker
 from inturn.core import limits
+from inturn.core.arguments import refusal
 from inturn.core.errors import BrokerStopped
 from inturn.core.scheduler import Fairness, Scheduler, scheduler
 
@@ -262,6 +263,8 @@ class QueueBroker:
     def _task(
         self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...], group: Hashable, *, hold: bool
     ) -> Task[T]:
+        if not callable(function):
+            raise refusal("function", function, "an async function")
         loop = self._open()
         task: Task[T] = HeldTask(loop=loop) if hold else Task(loop=loop)
         task._broker, task.group, task.place, task.deadline = self, group, None, None
@@ -340,8 +343,7 @@ class QueueBroker:
             one[1].set_result(None)
             return
         nobodys = contextvars.Context()  # otherwise it would keep the context of its first task alive
-        # Not create_task: a task factory could start it at once.
-        worker = BrokerWorker(self._work(), loop=self._loop, context=nobodys)
+        worker = BrokerWorker(self._work(), loop=self._loop, context=nobodys)  # create_task might start it at once
         self._workers[worker] = one
         worker.add_done_callback(self._worker_ended, context=nobodys)
 
@@ -350,9 +352,8 @@ class QueueBroker:
         worker = asyncio.current_task()
         if not isinstance(worker, BrokerWorker):
             return
-        turns, one, run, args = self._turns, self._workers[worker], None, None
+        turns, one, run, args, until = self._turns, self._workers[worker], None, None, 0.0
         self._workers[worker] = None  # do not keep a finished task alive
-        until = 0.0
         try:
             while one is not None:
                 group, run, args = one
@@ -382,8 +383,7 @@ class QueueBroker:
     def _hand_on(self, worker: BrokerWorker, one: Place | Posted | None) -> Place | Posted | None:
         """Return the task that this worker runs next; start others that get the slot elsewhere."""
         one = self._look_at(one)
-        # A pending cancellation must not reach another task.
-        if one is not None and (worker.was_cancelled or not needs_worker(one)):
+        if one is not None and (worker.was_cancelled or not needs_worker(one)):  # it may cancel no other task
             self._grant(one)
             return None
         return one

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from inturn.broker.task import Task
 from inturn.core import limits
+from inturn.core.arguments import refusal
 from inturn.core.errors import InputError
 
 POSTED: Final = object()
@@ -44,7 +45,10 @@ class FirstTasks:
     def find(self, dedup_id: Hashable) -> Any:
         """Return the first task with an id, ``POSTED`` if that has no result, or None if there is none."""
         now = self._opened().time()
-        first, until = self._first.get(dedup_id, (None, now))
+        try:
+            first, until = self._first.get(dedup_id, (None, now))
+        except TypeError as error:
+            raise refusal("dedup_id", dedup_id, "a hashable value, such as a text or a number") from error
         if until <= now or (isinstance(first, Task) and first.is_lost()):
             return None
         return first

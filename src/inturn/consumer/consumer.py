@@ -7,7 +7,7 @@ handler; see handling.py.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Literal, Self
 
 from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
@@ -23,6 +23,7 @@ from inturn.consumer.rounds import (
 )
 from inturn.consumer.transaction import AckRefused
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import HandlerError, InputError
 from inturn.core.override import override
 from inturn.core.pipeline.policies import Retry
@@ -31,8 +32,8 @@ from inturn.core.rate import Rate, RateLimits
 from inturn.core.source_lines import keep_source_lines
 from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
-from inturn.queue import Queue
 from inturn.queue.message import Message
+from inturn.queue.queue import Queue, check_queue
 from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.signals import stopped_by
 from inturn.worker.thread_pool import Pace, ThreadPool
@@ -135,6 +136,12 @@ class Consumer(BackgroundLoop):
     ) -> None:
         if not isinstance(concurrency, int) or not 1 <= concurrency <= limits.RECEIVE_MESSAGES:
             raise InputError(f"concurrency is {concurrency!r}; expected a number from 1 to {limits.RECEIVE_MESSAGES}")
+        check_queue(queue)
+        check_type("handler", handler, Callable, "a function, called as handler(message)")
+        check_type("transaction", transaction, Callable | None, "a function that opens a transaction")
+        check_type("retry", retry, Retry, "a Retry(…)")
+        check_type("rate_limit", rate_limit, Rate | None, "a Rate(…), such as Rate(10, '1 second')")
+        check_type("group_rate_limit", group_rate_limit, Rate | None, "a Rate(…), such as Rate(10, '1 second')")
         super().__init__("consumer", queue.name, grace_s, on_error)
         self.counts = ConsumedCounts()
         self._queue, self._concurrency = queue, concurrency

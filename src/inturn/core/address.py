@@ -4,6 +4,7 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 
 # Match up to the last @ that can belong to the password: an unescaped @ within a password is a common mistake.
@@ -31,8 +32,10 @@ def checked_target(target: str) -> str:
     """Return a database target, after checking that it is not a malformed address that would be read as a file name.
 
     Raises:
-        InputError: if it is such an address; the text does not quote it, since a password may be anywhere in it.
+        InputError: if it is not a text, or is such an address; the error does not quote an address, since a password
+            may be anywhere in it.
     """
+    check_type("target", target, str, "an SQLite file, such as 'shop.db', or a postgresql:// address")
     if is_address(target):
         return target
     kind = (

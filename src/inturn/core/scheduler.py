@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from inturn.core import limits
+from inturn.core.arguments import refusal
 from inturn.core.errors import InputError, QueueFull
 from inturn.core.override import override
 
@@ -57,9 +58,13 @@ class Scheduler(Generic[W]):
         if group is None:
             if self.active >= self._max_active:
                 return False
-        elif group in self._busy or self.active >= self._max_active:  # without a hash it raises here in any case
-            return False
         else:
+            try:
+                is_busy = group in self._busy
+            except TypeError as error:
+                raise _without_hash(group) from error
+            if is_busy or self.active >= self._max_active:
+                return False
             self._busy[group] = None
         self.active += 1
         return True
@@ -104,7 +109,10 @@ class Scheduler(Generic[W]):
                 return True
             self.wait(one)
         else:
-            hash(one[0])  # raises here if it has none, not when its turn comes
+            try:
+                hash(one[0])  # here, not when its turn comes
+            except TypeError as error:
+                raise _without_hash(one[0]) from error
             self._arrivals.append(one)
         return False
 
@@ -279,6 +287,10 @@ def scheduler(fairness: Fairness, max_active: int, max_queued: int) -> Scheduler
     for name, bound in (("max_active", max_active), ("max_queued", max_queued)):
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
             raise InputError(f"{name} is {bound!r}; expected a whole number of at least 1")
-    if fairness not in {"oldest", "ungrouped-first"}:
+    if fairness not in ("oldest", "ungrouped-first"):
         raise InputError(f"fairness is {fairness!r}; expected 'oldest' or 'ungrouped-first'")
     return (UngroupedFirst if fairness == "ungrouped-first" else Scheduler)(max_active, max_queued)
+
+
+def _without_hash(group: object) -> InputError:
+    return refusal("group", group, "a hashable value, such as a text or a number")

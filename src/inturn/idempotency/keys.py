@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, InturnError, KeyConflict, LockLost
 from inturn.core.idempotency_keys import AcceptKey, ExtendKey, KeyAnswer, KeyRequest, KeyResult, LockKey, ReleaseKey
 from inturn.core.identity import digest
@@ -158,9 +159,7 @@ class IdempotencyKeys:
             InputError: if the result or the time is invalid.
         """
         keep_ms = None if keep_s is None else _milliseconds("keep_s", keep_s, limits.KEPT_S)
-        return self._settle(
-            lock, AcceptKey(lock.fencing_token, keep_ms, None if result is None else encoded(result)), tx
-        )
+        return self._settle(lock, AcceptKey(_token(lock), keep_ms, None if result is None else encoded(result)), tx)
 
     @operation
     def release(self, lock: Locked, *, tx: Transaction | None = None) -> Command[None]:
@@ -169,7 +168,7 @@ class IdempotencyKeys:
         Raises:
             LockLost: if the lock has ended; nothing is changed then.
         """
-        return self._settle(lock, ReleaseKey(lock.fencing_token), tx)
+        return self._settle(lock, ReleaseKey(_token(lock)), tx)
 
     @operation
     def extend(self, lock: Locked, timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
@@ -180,7 +179,7 @@ class IdempotencyKeys:
             InputError: if the time is invalid.
         """
         timeout_ms = _milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S)
-        return self._settle(lock, ExtendKey(lock.fencing_token, timeout_ms), tx)
+        return self._settle(lock, ExtendKey(_token(lock), timeout_ms), tx)
 
     def _settle(self, lock: Locked, request: KeyRequest, tx: Transaction | None) -> Command[None]:
         return self._command(lock.key, request, lambda answer: _check_not_lost(lock, answer), tx)
@@ -237,6 +236,12 @@ def _milliseconds(what: str, seconds: float, most_s: int) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= most_s:
         raise InputError(f"{what} is {seconds!r}; expected a number of seconds greater than 0, at most {most_s}")
     return math.ceil(seconds * 1000)
+
+
+def _token(lock: Locked) -> int:
+    """Return the fencing token of a lock, after checking that it is one."""
+    check_type("lock", lock, Locked, "the Locked that try_lock() returned")
+    return lock.fencing_token
 
 
 def _attempt(key: str, answer: KeyAnswer) -> Attempt:

@@ -13,6 +13,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 import msgspec
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, KeyInProgress
 from inturn.core.values.construct import decoded
 from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, encoded, noted
@@ -98,6 +99,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
     """
 
     def wrap(handler: Callable[..., Any]) -> Callable[..., Any]:
+        check_type("handler", handler, Callable, "a plain or an async function")
         if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InputError(f"{handler!r} is a generator, which has no result; expected a plain or an async function")
         once = _Once(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)

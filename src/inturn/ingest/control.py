@@ -71,11 +71,17 @@ class SourceControl:
         Args:
             numbers: only records with these numbers; empty: all. Unknown numbers are ignored.
             partitions: only records of these partitions; empty: all.
+
+        Raises:
+            InputError: if it names partitions of a source of which nothing is stored.
         """
         # In one statement: between two, a record may commit that has a lower number than one already read.
+        places = self._ask(lambda store, _now_ms: store.sources.rejected_places(self._name))
+        if partitions and not places:
+            self._ask(lambda store, _now_ms: _check_exists(self._name, store))
         return [
             each
-            for each in self._ask(lambda store, _now_ms: store.sources.rejected_places(self._name))
+            for each in places
             if (not numbers or each.number in numbers) and (not partitions or each.partition in partitions)
         ]
 
@@ -296,10 +302,10 @@ class SourceControl:
         def run(store: SqlStore, now_ms: int) -> int:
             known = store.sources.locked_partitions(self._name)
             missing = sorted(set(names) - {each.name for each in known})
-            if missing or not known:
+            _check_exists(self._name, store)
+            if missing:
                 there = ", ".join(each.name for each in known) or "none"
-                what = f"partition {missing[0]!r}" if missing else "partition"
-                raise InputError(f"source {self._name!r} has no {what}; existing partitions: {there}")
+                raise InputError(f"source {self._name!r} has no partition {missing[0]!r}; existing partitions: {there}")
             count = 0
             for each in known:
                 changed = change(each)
@@ -315,3 +321,10 @@ class SourceControl:
 
     def _do(self, function: Callable[[SqlStore, int], T]) -> T:
         return self._db.writer.run(Ask("", lambda store, now_ms: function(cast("SqlStore", store), now_ms)))
+
+
+def _check_exists(name: str, store: SqlStore) -> None:
+    """Check that something is stored of a source, or raise InputError."""
+    known = sorted({*store.sources.names(), *store.sources.rejecting_names()})
+    if name not in known:
+        raise InputError(f"no source {name!r}; existing sources: {', '.join(known) or 'none'}")

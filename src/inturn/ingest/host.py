@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self, cast
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, NoSuchQueue, PositionGone, QueueFull, RejectedFull, SetupError
 from inturn.core.override import override
 from inturn.core.queue.messages import Draft, checked_name
@@ -29,7 +30,7 @@ from inturn.ingest.positions import position_json
 from inturn.ingest.rejections import RejectedBound
 from inturn.ingest.report import IngestReport
 from inturn.ingest.source import Decoder, Source, SourceRecord
-from inturn.queue import Queue
+from inturn.queue.queue import Queue, check_queue
 from inturn.store.commands import Ask
 from inturn.store.protocols import SqlStore
 from inturn.threads import ThreadLoop
@@ -105,6 +106,9 @@ class Ingest(ThreadLoop):
         max_rejected: int = source_limits.REJECTED_RECORDS,
         max_rejected_bytes: int = source_limits.REJECTED_BYTES,
     ) -> None:
+        check_type("source", source, Source, "a source, such as KafkaSource(…)")
+        check_queue(queue)
+        check_type("mapping", mapping, MessageMapping, "a mapping of records, such as MessageMapping(…)")
         check_pace(batch, batch_bytes, lease_s)
         super().__init__(f"inturn-ingest-{name}")
         self.counts = IngestCounts()

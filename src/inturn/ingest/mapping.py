@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
 from inturn.core.queue.messages import Content, Draft
@@ -125,6 +126,7 @@ def check_attributes(paths: Mapping[str, str] | None) -> None:
     Raises:
         InputError: if one is not valid.
     """
+    check_type("attributes", paths, Mapping | None, "a dict of the paths of attributes by their names")
     for name, path in (paths or {}).items():
         if not isinstance(name, str) or not isinstance(path, str) or parts(path)[0] not in _ROOTS:
             raise InputError(

@@ -45,7 +45,8 @@ def messages_of(
     for number, row in enumerate(rows):
         whose, place, came, lasted = read(row)
         if whose is None:
-            raise InputError(f"row {number}: {group} is {whose!r}; expected the group of a message")
+            there = ", ".join(map(str, row))
+            raise InputError(f"row {number}: {group} is {whose!r}; expected a group; existing fields: {there}")
         at_us = number * _GAP_US if arrival is None else _instant(came, arrival, unit, number)
         is_number = isinstance(place, int) and not isinstance(place, bool)
         found.append(

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 
 
@@ -82,6 +83,7 @@ class Workload:
         Raises:
             InputError: if there are no messages, or one has a revision below ``start``.
         """
+        check_type("messages", messages, Iterable, "a list of messages, such as messages_of(rows, …)")
         given = sorted(messages, key=lambda message: message.at_us)
         if not given:
             raise InputError("there are no messages; expected at least one")

@@ -1,12 +1,13 @@
 """Messages to be sent: validation and encoding of the caller's arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Literal
 
 import msgspec
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
 from inturn.core.queue.messages import Content, Draft, Numbering
@@ -82,6 +83,20 @@ def traced(one: Draft) -> Draft:
         return one
     size = len(one.body if isinstance(one.body, bytes) else one.body.encode()) + len((one.attributes or "").encode())
     return one._replace(attributes=observer.active.carried(one.attributes, limits.BODY_BYTES - size))
+
+
+def drafts_of(drafts: Iterable[Draft]) -> list[Draft]:
+    """Return drafts to be sent, each with the current trace context, after checking them.
+
+    Raises:
+        InputError: if one was not made by :func:`draft`.
+    """
+    check_type("drafts", drafts, Iterable, "a list of messages made by draft(…)")
+    found = [*drafts]
+    for one in found:
+        if one.__class__ is not Draft:
+            check_type("a message to send", one, Draft, "a message made by draft(…)")
+    return found if observer.active is None else [*map(traced, found)]
 
 
 def _encoded(body: Any) -> tuple[Content, bytes]:

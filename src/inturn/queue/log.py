@@ -4,7 +4,7 @@ import datetime as dt
 
 from inturn.core.errors import InputError
 from inturn.core.queue.kept_log import LogEntry, LogSpan
-from inturn.queue.message import MessageProperties, NamedQueue, check_limit, group_name
+from inturn.queue.message import MessageProperties, NamedQueue, check_limit, check_number, group_name
 from inturn.queue.operation import operation
 from inturn.store.commands import Command, Read, Transaction, queue_of
 from inturn.store.protocols import Store
@@ -62,6 +62,9 @@ def log(  # noqa: PLR0913 - each is a bound of the part that is read
         NoSuchQueue: if the queue was deleted.
     """
     check_limit(limit)
+    check_number("after", after)
+    if up_to is not None:
+        check_number("up_to", up_to)
     named = None if group is None else group_name(group)
     if named is None and (first_revision is not None or last_revision is not None):
         raise InputError("first_revision and last_revision need a group; pass group=")

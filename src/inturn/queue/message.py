@@ -1,13 +1,14 @@
 """Received and peeked messages, and the verbs that settle a lease."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from inturn.core import limits
+from inturn.core.arguments import check_type, refusal
 from inturn.core.errors import InputError, LeaseExpired
 from inturn.core.identity import group_text
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
@@ -239,23 +240,37 @@ class Message(MessageProperties):
         return Ask(self.queue, move).within(tx)
 
 
-def check_own(messages: Sequence[LeaseNumbers], writer: Writer) -> None:
-    """Refuse messages from another database: here their numbers and tokens name other messages."""
-    for each in messages:
-        if isinstance(each, Message) and each.writer is not writer and not writer.is_own(each.writer.identity()):
+def own_leases(messages: Iterable[LeaseNumbers], writer: Writer) -> list[LeaseNumbers]:
+    """Return the leases of messages, after checking them.
+
+    Raises:
+        InputError: if one is of another database: here its numbers name another message; or if it is not a lease.
+    """
+    expected = "a list of messages or receipts, such as [message]"
+    check_type("messages", messages, Iterable, expected)
+    leases = list(messages)
+    for each in leases:
+        if not isinstance(each, Message):
+            if not (hasattr(each, "sequence_number") and hasattr(each, "fencing_token")):
+                raise refusal("messages", messages, expected)
+        elif each.writer is not writer and not writer.is_own(each.writer.identity()):
             raise InputError(f"{each!r} was received from queue {each.queue!r} of another database; settle it there")
+    return leases
 
 
 def settling(
     queue: str, messages: Sequence[LeaseNumbers], act: SettleAction, seconds: float | None = 0
 ) -> Command[None]:
     """Return a command that applies one act to messages of a queue; ``seconds=None``: after the queue's own delay."""
-    ms = None if seconds is None else milliseconds("timeout_s" if act is SettleAction.EXTEND else "delay_s", seconds)
+    if act is SettleAction.EXTEND:
+        ms: int | None = milliseconds("timeout_s", seconds)
+    else:
+        ms = None if seconds is None else milliseconds("delay_s", seconds)
     changes = [Settlement(each.sequence_number, each.fencing_token, act, ms) for each in messages]
     return Settle(queue, lambda verdicts: _all_done(changes, verdicts), changes)
 
 
-def milliseconds(what: str, seconds: float) -> int:
+def milliseconds(what: str, seconds: float | None) -> int:
     """Return a time-out in milliseconds, after checking it."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= limits.VISIBILITY_S:
         raise InputError(f"{what} is {seconds!r}; expected a number of seconds from 0 to {limits.VISIBILITY_S}")
@@ -279,6 +294,17 @@ def check_messages(number: int) -> None:
         raise InputError(f"max_messages is {number!r}; expected a whole number from 1 to {limits.RECEIVE_MESSAGES}")
 
 
+def check_number(name: str, number: int) -> None:
+    """Check a sequence number."""
+    check_type(name, number, int, "the sequence number of a message")
+
+
+def check_wait(wait_s: float) -> None:
+    """Check the time to wait, in seconds."""
+    if wait_s:
+        check_type("wait_s", wait_s, (int, float), "a number of seconds")
+
+
 def visibility(timeout_s: float | None) -> int | None:
     """Return a visibility timeout in milliseconds, after checking it; None: the queue's default."""
     return None if timeout_s is None else milliseconds("visibility_timeout_s", timeout_s)
@@ -296,6 +322,7 @@ def fetching(writer: Writer, queue: str, want: ReceiveRequest, tx: Transaction |
 def peeking(queue: str, limit: int, after: int, group: str | None, *, deferred: bool = False) -> Command[list[Peeked]]:
     """Return a command that reads unacknowledged messages without leasing them."""
     check_limit(limit)
+    check_number("after", after)
     named = None if group is None else group_name(group)
 
     def look(store: Store, _now_ms: int) -> list[Peeked]:

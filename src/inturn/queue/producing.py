@@ -21,7 +21,7 @@ from inturn.core.errors import InputError
 from inturn.core.queue import writers
 from inturn.core.queue.messages import Draft, Sent, checked_name
 from inturn.core.queue.writers import WriterAnswer, WriterLease, WriterRequest, WriterVerb
-from inturn.queue.drafts import draft, traced
+from inturn.queue.drafts import draft, drafts_of
 from inturn.queue.message import NamedQueue, group_name, milliseconds, time_of
 from inturn.queue.operation import operation
 from inturn.store.commands import Ask, Command, Read, Send, Transaction, queue_of
@@ -99,7 +99,7 @@ class GroupWriter:
             WriterHeld: if another producer has taken over; the error names it.
             InputError: if one is of another group.
         """
-        own = [traced(each)._replace(group=self.group, epoch=self.epoch) for each in map(self._of_group, drafts)]
+        own = [each._replace(group=self.group, epoch=self.epoch) for each in map(self._of_group, drafts_of(drafts))]
         return Send(self.queue, list, own).within(tx)
 
     def _of_group(self, one: Draft) -> Draft:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, NoSuchQueue
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import (
@@ -23,7 +24,7 @@ from inturn.core.queue.messages import (
     Sent,
     checked_name,
 )
-from inturn.queue.drafts import draft, traced
+from inturn.queue.drafts import draft, drafts_of
 from inturn.queue.log import log
 from inturn.queue.message import (
     LeaseNumbers,
@@ -31,9 +32,11 @@ from inturn.queue.message import (
     Peeked,
     check_limit,
     check_messages,
-    check_own,
+    check_number,
+    check_wait,
     fetching,
     group_name,
+    own_leases,
     peeking,
     settling,
     visibility,
@@ -128,7 +131,7 @@ class Queue:
             QueueFull: if they would take the queue beyond its ``max_depth``.
             InputError: if they are more than ``max_depth``, so that they never fit.
         """
-        return _sending(self.name, list, [*map(traced, drafts)], wait_s).within(tx)
+        return _sending(self.name, list, drafts_of(drafts), wait_s).within(tx)
 
     @operation
     def schedule(
@@ -174,6 +177,7 @@ class Queue:
         Returns:
             Whether it was removed; False if its time has come, or it does not exist.
         """
+        check_number("sequence_number", sequence_number)
         change = Settlement(sequence_number, None, SettleAction.CANCEL)
         return Settle(self.name, lambda verdicts: verdicts[0] is SettleResult.DONE, [change]).within(tx)
 
@@ -197,6 +201,7 @@ class Queue:
             tx: the caller's transaction; in one, the receive does not wait.
         """
         check_messages(max_messages)
+        check_wait(wait_s)
         return Receive(
             self.name,
             lambda deliveries: [Message(each, self.writer, self.name) for each in deliveries],
@@ -215,6 +220,7 @@ class Queue:
         Returns:
             The message; None if there is no such deferred message, it is leased, or its group is locked or parked.
         """
+        check_number("sequence_number", sequence_number)
         return fetching(
             self.writer, self.name, ReceiveRequest(1, visibility(visibility_timeout_s), number=sequence_number), tx
         )
@@ -226,24 +232,21 @@ class Queue:
         Raises:
             LeaseExpired: if a lease has expired; the other messages are acknowledged.
         """
-        check_own(messages, self.writer)
-        return settling(self.name, messages, SettleAction.ACK).within(tx)
+        return settling(self.name, own_leases(messages, self.writer), SettleAction.ACK).within(tx)
 
     @operation
     def nack(
         self, messages: Sequence[LeaseNumbers], *, delay_s: float | None = None, tx: Transaction | None = None
     ) -> Command[None]:
         """Return several messages to their places; see :meth:`Message.nack`."""
-        check_own(messages, self.writer)
-        return settling(self.name, messages, SettleAction.NACK, delay_s).within(tx)
+        return settling(self.name, own_leases(messages, self.writer), SettleAction.NACK, delay_s).within(tx)
 
     @operation
     def extend(
         self, messages: Sequence[LeaseNumbers], timeout_s: float, *, tx: Transaction | None = None
     ) -> Command[None]:
         """Extend several leases."""
-        check_own(messages, self.writer)
-        return settling(self.name, messages, SettleAction.EXTEND, timeout_s).within(tx)
+        return settling(self.name, own_leases(messages, self.writer), SettleAction.EXTEND, timeout_s).within(tx)
 
     # --- inspecting ---
 
@@ -337,6 +340,11 @@ class Queue:
         return Reader(self.writer, self.name, checked_name(name))
 
 
+def check_queue(queue: object) -> None:
+    """Check that an argument is a queue, or raise InputError."""
+    check_type("queue", queue, Queue, "a queue, such as db.queue('payments')")
+
+
 def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
     """Check that the dead-letter queue exists: with a misspelt name, failing messages would never leave the queue."""
     if settings.dead_letter is None or settings.dead_letter == name:
@@ -350,7 +358,10 @@ def check_dead_letter(store: Store, name: str, settings: QueueSettings) -> None:
 
 
 def _sending(queue: str, answer: Callable[[list[Sent]], T], drafts: Sequence[Draft], wait_s: float) -> Send[T]:
-    return WaitingSend(queue, answer, drafts, wait_s=wait_s) if wait_s else Send(queue, answer, drafts)
+    if not wait_s:
+        return Send(queue, answer, drafts)
+    check_wait(wait_s)
+    return WaitingSend(queue, answer, drafts, wait_s=wait_s)
 
 
 def _first(sent: list[Sent]) -> Sent:

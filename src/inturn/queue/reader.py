@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, StoreMismatch
 from inturn.core.queue.incarnation import QueuePosition, is_valid
 from inturn.core.queue.kept_log import LogSpan
@@ -151,6 +152,7 @@ class Reader:
 def _number(store: Store, info: QueueInfo, given: int | QueuePosition) -> int:
     """Return the sequence number of a place, after checking that it is in the queue's history."""
     if not isinstance(given, tuple):
+        check_type("sequence_number", given, int, "the sequence number of a message, or a place of place()")
         return given
     number, incarnation = given
     if not is_valid(QueuePosition(number, incarnation), store.incarnation(info, number), info.last):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import StoredMessage
@@ -42,6 +43,7 @@ def redrive(
         NoSuchQueue: if the target does not exist.
     """
     check_limit(limit)
+    check_type("to", to, str | None, "the name of a queue")
     if to == queue.name:
         msg = f"to is {to!r}, the queue itself; name another queue, or omit it to return each message to its own queue"
         raise InputError(msg)

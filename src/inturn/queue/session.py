@@ -13,11 +13,12 @@ no messages of the group; a receiver that already has a lease keeps it.
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, LeaseExpired, QueueError
 from inturn.core.queue.delivery import SettleResult
 from inturn.core.queue.messages import Delivery, ReceiveRequest
@@ -29,6 +30,8 @@ from inturn.queue.message import (
     Peeked,
     check_limit,
     check_messages,
+    check_number,
+    check_wait,
     group_name,
     milliseconds,
     peeking,
@@ -104,6 +107,7 @@ class Session:
             tx: the caller's transaction; in one, the call does not wait.
         """
         check_messages(max_messages)
+        check_wait(wait_s)
 
         def given(deliveries: list[Delivery] | None) -> list[Message]:
             return [Message(each, self.writer, self.queue) for each in self._unless_lost(deliveries)]
@@ -113,6 +117,7 @@ class Session:
     @operation
     def fetch(self, sequence_number: int, tx: Transaction | None = None) -> Command[Message | None]:
         """Lease a deferred message of the group; None if there is no such deferred message."""
+        check_number("sequence_number", sequence_number)
 
         def given(deliveries: list[Delivery] | None) -> Message | None:
             there = self._unless_lost(deliveries)
@@ -227,6 +232,7 @@ def session(
         NoSuchQueue: if the queue was deleted.
     """
     lock_ms = _lock_ms(lock_s)
+    check_wait(wait_s)
 
     def begun(answers: list[SessionAnswer]) -> Session | None:
         return Session(queue.writer, queue.name, answers[0], lock_ms) if answers else None
@@ -274,7 +280,10 @@ def resume_many(queue: NamedQueue, groups: Sequence[ParkedGroup], tx: Transactio
 
     A group that was resumed, or parked again, since it was listed is not changed.
     """
+    check_type("groups", groups, Iterable, "a list of the groups that parked() returned")
     seen = list(groups)
+    for each in seen:
+        check_type("a group to resume", each, ParkedGroup, "a group that parked() returned")
 
     def change(store: Any, now_ms: int) -> list[str]:
         info, resumed = queue_of(store, queue.name), []
@@ -298,6 +307,7 @@ def parked(
 ) -> Command[list[ParkedGroup]]:
     """Return parked groups with their reasons, in the order of parking, beginning after ``after``."""
     check_limit(limit)
+    check_type("after", after, ParkedGroup | None, "a group that parked() returned")
     behind = FIRST_PARKED if after is None else (after.parked_ms, after.group)
 
     def look(store: Any, _now_ms: int) -> list[ParkedGroup]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import StoreError
+from inturn.core.errors import NoSuchGroup, StoreError
 from inturn.core.override import override
 from inturn.core.pipeline.deciding import Decider
 from inturn.core.pipeline.decision import Decision
@@ -107,6 +107,16 @@ class DatabaseInspector(Decider):
             for name, status, timeline, held, oldest_us in found:
                 yield GroupBrief(name, status, last_line(PLACES.decode(timeline).error), held, oldest_us)
             after = found[-1][0]
+
+    @override
+    def group(self, name: str) -> GroupStatus:
+        try:
+            return super().group(name)
+        except NoSuchGroup:
+            if self._is_known:
+                raise
+            why = self._ask(lambda kept, _info: _no_pipeline(self._name, kept))
+            raise NoSuchGroup(f"no group {name!r}: {why}") from None
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
@@ -256,12 +266,16 @@ class DatabaseInspector(Decider):
         if info is None and not self._must_exist:
             return PipelineInfo(0, self._name)  # of which nothing is stored
         if info is None:
-            raise StoreError(f"no pipeline {self._name!r}; existing pipelines: {', '.join(kept.names()) or 'none'}")
+            raise StoreError(_no_pipeline(self._name, kept))
         if not self._is_known:
             self.order, self.policy = StoredOrder.of(info.about["order"]), info.about["policy"]
             self._is_known = True
         self.version = int(info.about.get("version", 1))  # a worker may have raised it
         return info
+
+
+def _no_pipeline(name: str, kept: PipelineStore) -> str:
+    return f"no pipeline {name!r}; existing pipelines: {', '.join(kept.names()) or 'none'}"
 
 
 def status_of(line: GroupRecord, version: int | None = None) -> GroupStatus:

@@ -12,15 +12,16 @@ from functools import partial
 from typing import TypeVar
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, QueueFull
 from inturn.core.override import override
-from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.policies import Retry
 from inturn.core.queue.lapsed import LapsedRule
 from inturn.core.queue.messages import Delivery, ReceiveRequest
 from inturn.faults import reach
-from inturn.queue import Queue
+from inturn.queue.queue import Queue, check_queue
 from inturn.store.commands import Receive
 from inturn.store.pipeline_store import PipelineStore
 from inturn.worker.background import BackgroundLoop, OnError
@@ -66,6 +67,9 @@ class Worker(BackgroundLoop):
             raise InputError(
                 f"concurrency is {concurrency!r}; expected a whole number from 1 to {limits.RECEIVE_MESSAGES}"
             )
+        check_pipeline(pipeline)
+        check_queue(queue)
+        check_type("retry", retry, Retry, "a Retry(…)")
         super().__init__("worker", queue.name, grace_s, on_error)
         pipeline.first_state()  # for its checks, before anything is written
         self.counts, self.is_final = Counts(), False

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from inturn.core import limits
+from inturn.core.arguments import check_type
 from inturn.core.errors import PipelineError, StateError, ValueRefused
 from inturn.core.identity import TimelineEntry, effect_id, field_names
 from inturn.core.pipeline.handler import check_handler, check_state, check_upgrade
@@ -318,3 +319,8 @@ class Pipeline(Generic[MessageT, StateT, OutputT]):
             raise PipelineError(msg)
         for name in self.placing_fields:
             path.check(self.message, name)
+
+
+def check_pipeline(pipeline: object) -> None:
+    """Check that an argument is a pipeline, or raise InputError."""
+    check_type("pipeline", pipeline, Pipeline, "a Pipeline(…)")

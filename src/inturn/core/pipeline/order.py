@@ -285,7 +285,7 @@ class Timestamp(Order):
     has_times = True
 
     def __post_init__(self) -> None:
-        if self.unit not in MICROSECONDS:
+        if self.unit not in tuple(MICROSECONDS):
             raise PipelineError(f"Timestamp(unit={self.unit!r}); expected one of {', '.join(map(repr, MICROSECONDS))}")
 
     def __repr__(self) -> str:

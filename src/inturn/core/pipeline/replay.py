@@ -9,12 +9,13 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, Generic
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.identity import TimelineEntry
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.content import fields_of
 from inturn.core.pipeline.decision import Decision, decide
-from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.pipeline.fold import Fold, Group
 from inturn.core.pipeline.handler import check_result, fingerprint
 from inturn.core.pipeline.journal import Counts, Journal
@@ -84,8 +85,9 @@ def check_final(pipeline: Pipeline, *, final: bool) -> None:
     """Refuse ``final`` where no message waits for a later time.
 
     Raises:
-        InputError: if the order has no times.
+        InputError: if it is not a pipeline, or its order has no times.
     """
+    check_pipeline(pipeline)
     if final and not pipeline.order.has_times:
         kind = type(pipeline.order).__name__
         msg = f"final=True releases messages that wait for a later time, but {kind} has no times; leave final out"
@@ -103,6 +105,12 @@ def replay(
 ) -> Replay:
     """Apply messages to the pure timeline; see :meth:`inturn.core.pipeline.definition.Pipeline.replay`."""
     check_final(pipeline, final=final)
+    check_type("messages", messages, Iterable, "a list of messages")
+    check_type("now", now, dt.datetime | None, "a datetime")
+    check_type("after", after, Replay | None, "the Replay that replay() returned for the previous step")
+    check_type("decisions", decisions, Iterable, "a list of decisions")
+    for each in decisions:
+        check_type("a decision", each, Decision, "a Decision(…)")
     before = after or Replay(version=pipeline.version)
     pipeline.first_state()  # for its checks
     versions.check(pipeline, before.version, before.shape)

@@ -81,7 +81,7 @@ class QueueSettings:
         _in_range("delay_s", self.delay_s, 0, limits.DELAY_S)
         for name in ("retention_s", "dedup_window_s"):
             _in_range(name, getattr(self, name) or 0, 0, limits.KEPT_S)
-        if self.dedup_scope not in {"queue", "group"}:
+        if self.dedup_scope not in ("queue", "group"):
             raise InputError(f"dedup_scope is {self.dedup_scope!r}; expected 'queue' or 'group'")
         if (self.dead_letter is None) != (self.max_receives is None):
             msg = f"dead_letter is {self.dead_letter!r} and max_receives is {self.max_receives!r}; set both or neither"

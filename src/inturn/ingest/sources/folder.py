@@ -22,6 +22,7 @@ from fnmatch import translate
 from pathlib import Path
 from typing import IO, Any, Final
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, PositionGone, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
@@ -80,6 +81,7 @@ class FolderSource(Source):
     position_form: PositionForm = "number"
 
     def __init__(self, path: str | Path, pattern: str = "*") -> None:
+        check_type("path", path, (str, Path), "the path of a folder")
         self._folder = Path(path)
         if not self._folder.is_dir():
             raise InputError(f"{str(path)!r} is not a folder; create it, or set another path")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
@@ -55,6 +56,7 @@ class KafkaSource(Source):
             import confluent_kafka
         except ImportError as error:
             raise SetupError(f"Kafka needs confluent-kafka: pip install 'inturn[kafka]' ({error})") from error
+        check_type("options", options, Mapping | None, "a dict of librdkafka's options")
         if taken := sorted(_OURS & set(options or ())):
             raise InputError(f"inturn sets the option {taken[0]!r} itself; remove it")
         self._kafka = confluent_kafka

@@ -70,7 +70,7 @@ class RabbitSource(Source):
     position_form: PositionForm = "none"
 
     def __init__(self, url: str, queue: str, *, prefetch: int = source_limits.RABBITMQ_PREFETCH) -> None:
-        if not 1 <= prefetch <= 65_535:
+        if not isinstance(prefetch, int) or not 1 <= prefetch <= 65_535:
             raise InputError(f"prefetch is {prefetch!r}; expected a number from 1 to 65,535")
         try:
             import aio_pika

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
@@ -58,12 +59,13 @@ class SqsSource(Source):
         visibility_s: int = source_limits.SQS_VISIBILITY_S,
         client: Any = None,
     ) -> None:
+        check_type("queue_url", queue_url, str, "a URL")
         url = urlsplit(queue_url)
         if url.scheme not in ("http", "https") or not url.path.strip("/"):
             raise InputError(
                 f"queue_url is {queue_url!r}; expected a URL such as https://sqs.eu-west-1.amazonaws.com/123/payments"
             )
-        if not 1 <= visibility_s <= _VISIBILITY_AT_MOST_S:
+        if not isinstance(visibility_s, int) or not 1 <= visibility_s <= _VISIBILITY_AT_MOST_S:
             raise InputError(f"visibility_s is {visibility_s!r}; expected a number from 1 to {_VISIBILITY_AT_MOST_S:,}")
         self._url, self._visibility_s = queue_url, visibility_s
         self._client = client or _client(
