@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from inturn.core.arguments import refusal
 from inturn.core.errors import InputError
 from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
@@ -50,6 +51,23 @@ def is_set(spark: "SparkSession", name: str) -> bool:
 def is_case_sensitive(spark: "SparkSession") -> bool:
     """Return whether a session treats ``a`` and ``A`` as two columns."""
     return is_set(spark, "spark.sql.caseSensitive")
+
+
+def check_dataframe(df: object) -> None:
+    """Check that an argument is a DataFrame of Spark, classic or Connect, or raise InputError."""
+    if not hasattr(df, "isStreaming"):
+        raise refusal("df", df, "a DataFrame of Spark, such as spark.read.parquet(…)")
+
+
+def check_session(spark: object) -> None:
+    """Check that an argument is a session of Spark, classic or Connect, or raise InputError."""
+    if not hasattr(spark, "createDataFrame"):
+        raise refusal("spark", spark, "a SparkSession")
+
+
+def existing(df: "DataFrame") -> str:
+    """Return the names of a DataFrame's columns for an error, without inturn's own."""
+    return ", ".join(name for name in df.columns if not is_own(name)) or "none"
 
 
 def own_name(found: str) -> InputError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from inturn.core.errors import InputError
 from inturn.core.values.plain import inside
-from inturn.spark.columns.dataframe import quoted
+from inturn.spark.columns.dataframe import check_dataframe, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +33,17 @@ MENDS: Final = {
 }
 """Other types, each with the advice for a column of it."""
 _OTHERWISE: Final = "cast it to string"
+_OF_TEXTS: Final = "array<string> or map<string,string>"
 _NO_KEYS: Final = ("ArrayType", "MapType", "StructType")
 
 
 def check_described(df: "DataFrame") -> None:
-    """Check that PySpark has the types of all columns, or raise InputError: Spark 3.5 has some that PySpark lacks."""
+    """Check that an input is a DataFrame, and PySpark has its types: Spark 3.5 has some that PySpark lacks.
+
+    Raises:
+        InputError: if not.
+    """
+    check_dataframe(df)
     try:
         df.schema  # noqa: B018 - asked for, and kept by PySpark
     except ValueError as error:
@@ -45,8 +51,7 @@ def check_described(df: "DataFrame") -> None:
             try:
                 df.select(quoted(name)).schema  # noqa: B018 - as above
             except ValueError:
-                msg = f"the column {name!r} has a type that the installed PySpark does not support: {_OTHERWISE}"
-                raise InputError(f"{msg}, or drop the column") from error
+                raise InputError(_fault(name, "of a type that this PySpark lacks", _OTHERWISE)) from error
         raise
 
 
@@ -62,12 +67,14 @@ def _faults(whole: "DataType", column: str) -> Iterator[str]:
     for path, kind, is_key, is_one_of_many in within(whole, column):
         named, twice = name_of(kind), twice_fault(path, kind)
         if named not in CARRIED:
-            yield _fault(path, kind, MENDS.get(named, _OTHERWISE))
+            yield _fault(path, kind.simpleString(), MENDS.get(named, _OTHERWISE))
         elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
-            yield _fault(path, kind, "cast the whole column to a type such as array<string> or map<string,string>")
+            yield _fault(path, kind.simpleString(), f"cast the whole column to a type such as {_OF_TEXTS}")
         elif named in _NO_KEYS and is_key:
             yield _fault(
-                path, kind, "convert the map to an array with map_entries(…), since a Python dict cannot have such keys"
+                path,
+                kind.simpleString(),
+                "convert the map to an array with map_entries(…), since a Python dict cannot have such keys",
             )
         elif twice is not None:
             yield twice
@@ -109,8 +116,8 @@ def twice_fault(path: str, kind: "DataType") -> str | None:
     return None if twice is None else f"the column {path!r} has two fields named {twice!r}; rename one of them"
 
 
-def _fault(path: str, kind: "DataType", mend: str) -> str:
-    return f"the column {path!r} is {kind.simpleString()}, which messages do not support: {mend}, or drop the column"
+def _fault(path: str, kind: str, mend: str) -> str:
+    return f"the column {path!r} is {kind}, which messages do not support: {mend}, or drop the column"
 
 
 def name_of(kind: "DataType") -> str:

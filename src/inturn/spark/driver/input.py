@@ -6,9 +6,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import InputError
-from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.values.path import joined, parts
-from inturn.spark.columns.dataframe import INTEGERS, check_own_names, is_case_sensitive, quoted, sql_of, type_at
+from inturn.spark.columns.dataframe import (
+    INTEGERS,
+    check_own_names,
+    existing,
+    is_case_sensitive,
+    quoted,
+    sql_of,
+    type_at,
+)
 from inturn.spark.columns.hashing import bucket_sql
 from inturn.spark.columns.names import ARRIVED, CORRUPT, GROUP, HASH, twins
 from inturn.spark.columns.records import record_fields
@@ -46,13 +54,14 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
         InputError: if a column is missing, occurs twice, or has a type that the pipeline cannot use; if a batch
             receives a stream, or the reverse.
     """
+    check_pipeline(pipeline)
+    check_described(df)
     if df.isStreaming != streaming:
         raise InputError(
             "the input is not a stream; a stream takes a DataFrame that was read with spark.readStream"
             if streaming
             else "the input is a stream; a batch takes a DataFrame that was read with spark.read"
         )
-    check_described(df)
     _check_names(df)
     names = [name for name in df.columns if name not in (ARRIVED, CORRUPT)]
     needed = [*pipeline.placing_fields, *([pipeline.arrival] if pipeline.arrival else [])]
@@ -92,8 +101,8 @@ def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
     """Return the type of the field at a path."""
     kind = type_at(df.schema, parts(path))
     if kind is None:
-        there = ", ".join(df.columns)
-        msg = f"the input has no column {path!r}, which pipeline {pipeline.name!r} needs; existing columns: {there}"
+        what = f"column {path!r}, which pipeline {pipeline.name!r} needs"
+        msg = f"the input has no {what}; existing columns: {existing(df)}"
         if path in df.columns:
             msg += f"; write {joined([path])!r} for the column with a dot in its name"
         raise InputError(msg)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
+from inturn.spark.columns.dataframe import check_session
 from inturn.spark.columns.names import column_of_field
 from inturn.spark.tables.manifest import File, Manifest, SparkStore, StoreIdentity
 from inturn.spark.tables.rows import STATE, GroupRows, HeldRows, ddl_of
@@ -53,6 +54,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
         InputError: if there is no such table.
         StoreError: if there is no store, or no such step.
     """
+    check_session(spark)
     if table not in TABLES:
         raise InputError(f"no table {table!r}; existing tables: {', '.join(TABLES)}")
     source = SparkStore(store)

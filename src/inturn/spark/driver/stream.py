@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.instant import instant_us
@@ -144,6 +145,7 @@ def _last_number(checkpoint: Storage, folder: str) -> int:
 
 
 def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
+    check_type("checkpoint", checkpoint, (str, os.PathLike), "the path of a directory, or an s3:// or gs:// URL")
     try:
         return storage(checkpoint)
     except StoreError as error:

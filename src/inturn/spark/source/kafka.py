@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Content
 from inturn.ingest.mapping import MessageMapping, Unmappable
 from inturn.ingest.source import SourceRecord
-from inturn.spark.columns.dataframe import quoted
+from inturn.spark.columns.dataframe import check_dataframe, quoted
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.source.log import COLUMNS
 
@@ -50,6 +51,8 @@ def from_kafka(df: "DataFrame", mapping: MessageMapping) -> "DataFrame":
     Raises:
         InputError: if the DataFrame lacks columns of Kafka's connector.
     """
+    check_dataframe(df)
+    check_type("mapping", mapping, MessageMapping, "a mapping of records, such as DebeziumMapping(…)")
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}; from_kafka() expects a DataFrame of spark.read(Stream)"

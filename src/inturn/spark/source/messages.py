@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Final, cast
 from inturn.core import errors
 from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError
-from inturn.core.pipeline.definition import Pipeline
+from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.values.path import parts
-from inturn.spark.columns.dataframe import INTEGERS, column_kinds, own_name, quoted, sql_of, try_cast, type_at
+from inturn.spark.columns.dataframe import (
+    INTEGERS,
+    check_dataframe,
+    check_session,
+    column_kinds,
+    own_name,
+    quoted,
+    sql_of,
+    try_cast,
+    type_at,
+)
 from inturn.spark.columns.names import ARRIVED, CORRUPT, is_own
 from inturn.spark.source.log import COLUMNS
 from inturn.spark.versions import has_python_sources, lacking
@@ -30,6 +40,7 @@ def register(spark: "SparkSession") -> None:
     Raises:
         SetupError: if the installed PySpark has no data sources written in Python.
     """
+    check_session(spark)
     if not has_python_sources():
         instead = "upgrade, or read the queue in Python, write its messages to files and read those"
         raise lacking('format("inturn")', "4.0", instead)
@@ -67,6 +78,8 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    check_pipeline(pipeline)
+    check_dataframe(df)
     absent = [name for name in _NEEDED if name not in df.columns]
     if absent:
         msg = f"the DataFrame has no column {absent[0]!r}; messages() expects a DataFrame of spark.read(Stream)"

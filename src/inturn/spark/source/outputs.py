@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from inturn.core.errors import InputError
 from inturn.core.values.path import parts
-from inturn.spark.columns.dataframe import quoted
+from inturn.spark.columns.dataframe import check_session, quoted
 from inturn.spark.source.output_rows import OUTPUT_COLUMNS, OutputFile, output_batches, output_files
 from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.versions import has_python_sources, lacking
@@ -55,6 +55,7 @@ def outputs(
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    check_session(spark)
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
         raise InputError(f"after is {after!r}; expected the number of a step, or 0 for all outputs")
     source = SparkStore(store)

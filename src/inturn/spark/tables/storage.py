@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from inturn.core.arguments import check_type
 from inturn.core.errors import SetupError, StoreConflict, StoreError
 
 _OBJECTS = {"s3": "s3", "s3a": "s3", "gs": "gs"}
@@ -263,6 +264,7 @@ def storage(location: str | os.PathLike[str]) -> Storage:
         StoreError: for a filesystem that cannot create a file only if it is absent.
         SetupError: if a package for the object store is missing.
     """
+    check_type("store", location, (str, os.PathLike), "the path of a directory, or an s3:// or gs:// URL")
     text = os.fspath(location)
     url = urlparse(text)
     if url.scheme in _OBJECTS:
