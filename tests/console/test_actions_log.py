@@ -1,5 +1,6 @@
 """The log of actions: it cannot be switched off, is found again after a rotation, and says what was done."""
 
+import errno
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import pytest
 from console_shop import Shop
 
 from inturn.cli.places import look_into
+from inturn.console import actions_log
 from inturn.console.actions_log import ActionsLog
 from inturn.console.roles import Person, Role
 from inturn.console.routes import ACTIONS
@@ -76,6 +78,24 @@ def test_if_only_its_end_cannot_be_written_it_says_that_the_action_was_done(tmp_
     with pytest.raises(StoreError, match="the action was carried out"), log.action(ANN, "/x", {}):
         done.append((tmp_path / "log").rename(tmp_path / "moved").name + str((tmp_path / "log").mkdir()))
     assert done
+
+
+def test_the_page_does_not_say_that_nothing_was_changed_if_only_the_end_is_not_logged(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = actions_log._append
+
+    def refused(file: int, data: bytes) -> None:
+        if b'"event": "done"' in data:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, data)
+
+    asked = {"store": shop.store, "group": "eu-1", "action": "drop", "why": "twice", "token": shop.token()}
+    monkeypatch.setattr(actions_log, "_append", refused)
+    answer = shop.browser.post("/decide", data=asked)
+    assert (answer.status_code, "the action was carried out" in answer.text) == (503, True)
+    assert "Nothing was changed" not in answer.text
+    assert "The action was not logged" in answer.text
 
 
 def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path: Path) -> None:

@@ -64,6 +64,10 @@ def html(transfers: LabResult, swept: list[SweepResult]) -> str:
     )
 
 
+def test_the_name_of_a_broker_keeps_its_capitals(html: str) -> None:
+    assert "Validated against RabbitMQ" in Page(html).text
+
+
 def test_the_table_has_the_figures_of_every_design_the_best_first(html: str, transfers: LabResult) -> None:
     table = html[html.index('<table class="main"') : html.index("</table>")]
     text = Page(table).text

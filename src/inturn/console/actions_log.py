@@ -12,6 +12,8 @@ from typing import Any, Final
 from inturn.console.roles import Person
 from inturn.core.errors import InturnError, StoreError
 
+CARRIED_OUT: Final = "the action was carried out"
+"""The end of the error of an action that is only missing in the log."""
 _LEFT_OUT: Final = {"token", "secret"}
 _LATEST: Final = 200
 _TAIL: Final = 256 * 1024
@@ -48,7 +50,7 @@ class ActionsLog:
             text = str(error) if isinstance(error, InturnError | OSError) else repr(error)
             self._write({**line, "event": "failed", "error": text}, "the action had failed")
             raise
-        self._write({**line, "event": "done", "became": told}, "the action was carried out")
+        self._write({**line, "event": "done", "became": told}, CARRIED_OUT)
 
     def note(self, name: str, by: str, event: str) -> None:
         """Write one line about an event that is not an action on a store, such as a refused log-in."""

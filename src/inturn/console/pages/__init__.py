@@ -15,6 +15,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from inturn.console.actions_log import CARRIED_OUT
 from inturn.console.picture import picture
 from inturn.console.rates import lines
 from inturn.console.roles import Person, Role
@@ -115,6 +116,7 @@ class ConsolePages:
             retries=retries,
             text=str(error),
             away=is_away,
+            done=str(error).endswith(CARRIED_OUT),
             moved=getattr(request.state, "fields", {}) if isinstance(error, GroupMoved) else None,
         )
 
