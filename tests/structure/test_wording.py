@@ -6,7 +6,7 @@ review finds another phrase that readers have to decode.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,26 +67,24 @@ def found_in(texts: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str, str]]
                 yield number, text[max(0, found.start() - 30) : found.end() + 30], plain
 
 
-def test_no_text_of_the_package_has_a_phrase_of_the_list() -> None:
-    modules = sorted((ROOT / "src" / "inturn").rglob("*.py"))
-    assert len(modules) > 300
+def check(files: Iterable[Path], least: int, read: Callable[[str], Iterator[tuple[int, str]]]) -> None:
+    """Check that no file has a phrase of the list in the texts that ``read`` finds in it."""
+    known = sorted(files)
+    assert len(known) > least
     found = [
-        f"{module.relative_to(ROOT)}:{number}: {part!r}; write: {plain}"
-        for module in modules
-        for number, part, plain in found_in(texts_of(module.read_text()))
+        f"{file.relative_to(ROOT)}:{number}: {part!r}; write: {plain}"
+        for file in known
+        for number, part, plain in found_in(read(file.read_text()))
     ]
     assert not found, "\n".join(found)
+
+
+def test_no_text_of_the_package_has_a_phrase_of_the_list() -> None:
+    check((ROOT / "src" / "inturn").rglob("*.py"), 300, texts_of)
 
 
 def test_no_document_has_a_phrase_of_the_list() -> None:
-    documents = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("README.md"), *ROOT.glob("CONTRIBUTING.md")]
-    assert len(documents) > 30
-    found = [
-        f"{document.relative_to(ROOT)}:{number}: {part!r}; write: {plain}"
-        for document in documents
-        for number, part, plain in found_in(prose_of(document.read_text()))
-    ]
-    assert not found, "\n".join(found)
+    check([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], 30, prose_of)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Pictures of the console's pages, made by real Chromium.
 
-``python tests/console/browser/pictures.py`` makes those of docs/console; with a folder it puts every view there, light
-and dark, wide and as on a phone, for somebody to look at. ``--groups`` says how many groups stopped at one error.
+``PYTHONPATH=src:tests python tests/console/browser/pictures.py`` makes those of docs/console; with a folder it puts
+every view there, light and dark, wide and as on a phone, for somebody to look at. ``--groups`` says how many groups
+stopped at one error.
 """
 
 import argparse
