@@ -15,8 +15,6 @@ from inturn.queue import QueueSettings, draft
 from inturn.store.sqlite import file
 from inturn.store.sqlite.connection import queries
 
-VERSION_1 = Path(__file__).parent / "version1.sql"
-
 
 def pages(db: Any) -> int:
     return int(db.store.connection.execute("pragma page_count").fetchone()[0])
@@ -80,20 +78,6 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StoreMismatch, match="written by a newer inturn: its format is 99"):
         inturn.open(path)
     assert path.read_bytes() == before
-
-
-def test_a_file_of_the_first_version_goes_on(tmp_path: Path) -> None:
-    """The dump was written when that version was the newest; it is never changed."""
-    path = tmp_path / "shop.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1.read_text())
-    connection.close()
-    with inturn.open(path) as db:
-        queue = db.queue("payments")
-        assert queue.info().settings.visibility_timeout_s == 60
-        assert queue.send("again", dedup_id="tx-2").duplicate
-        assert [(each.body, each.group) for each in queue.receive(10)] == [({"amount": 2}, "acct-1"), ("text", None)]
-        assert queue.reader("audit").position() == queue.peek(1)[0].sequence_number
 
 
 def test_what_others_keep_with_a_queue_is_there_again(tmp_path: Path) -> None:

@@ -72,9 +72,9 @@ class Copied:
             for each in self.names:
                 inturn.open(each).close()
             first, _, copy = (each.rpartition("search_path%3D")[2] for each in self.names)
-            table = sql.Identifier(copy, "inturn_identity")
+            table = sql.Identifier(copy, "inturn_meta")
             connection.execute(sql.SQL("delete from {}").format(table))
-            source = sql.Identifier(first, "inturn_identity")
+            source = sql.Identifier(first, "inturn_meta")
             connection.execute(sql.SQL("insert into {} select * from {}").format(table, source))
         else:
             self.names = [str(path / each) for each in ("a.db", "b.db", "copy.db")]

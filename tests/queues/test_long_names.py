@@ -177,18 +177,3 @@ def test_two_of_the_longest_fit_one_entry_of_an_index(postgres_url: str) -> None
         connection.execute("create temporary table t (a bigint, b text, c bigint, d bigint, e bigint, f text)")
         connection.execute("create index on t (a, b, c, d, e, f)")
         connection.execute("insert into t values (1, %s, 2, 3, 4, %s)", (text, text[::-1]))
-
-
-def test_the_first_long_name_stops_versions_that_do_not_know_of_them(postgres_url: str) -> None:
-    def readable_from() -> list[tuple[int]]:
-        with psycopg.connect(postgres_url) as connection:
-            return connection.execute("select value from inturn_meta where name = 'readable_from'").fetchall()
-
-    with inturn.open(postgres_url, durable=False) as db:
-        queue = db.queue("q")
-        queue.send("x", group="x" * 1_000)
-        assert readable_from() == []
-        for name in (A, A, B):
-            queue.send("x", group=name)
-        assert readable_from() == [(11,)]
-        assert len(queue.receive(10)) == 4

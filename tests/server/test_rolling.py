@@ -34,7 +34,7 @@ alter table inturn_hold add column because text;
 create table inturn_next (queue bigint primary key);
 """
 BREAKING = """\
--- readable_from: 9002
+-- readable_from: 40
 alter table inturn_queue rename column settings to said;
 """
 
@@ -51,7 +51,9 @@ def newer(directory: Path, number: int, migration: str) -> str:
     place = directory / f"version{number}"
     if not place.exists():
         shutil.copytree(SOURCE, place / "inturn", ignore=shutil.ignore_patterns("__pycache__"))
-    (place / "inturn" / "store" / "postgres" / "migrations" / f"{number}.sql").write_text(migration)
+    migrations = place / "inturn" / "store" / "postgres" / "migrations"
+    migrations.mkdir(exist_ok=True)
+    (migrations / f"{number:04}.sql").write_text(migration)
     return str(place)
 
 
@@ -73,7 +75,7 @@ def waits(url: str) -> bool:
 
 def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path: Path) -> None:
     url = f"{postgres.url}&{postgres.schema()}"
-    later = newer(tmp_path, 9001, ADDING)
+    later = newer(tmp_path, 39, ADDING)
     with ExitStack() as stack:
         servers = [Server(url, tmp_path, name, bounds={}) for name in ("one", "two")]
         for each in servers:
@@ -87,7 +89,7 @@ def test_servers_are_replaced_one_by_one_under_load(postgres: Postgres, tmp_path
                 assert each.stop() == 0
                 each.start(PYTHONPATH=later).up()
             time.sleep(0.5)
-            assert version(url) == (9001,) != before
+            assert version(url) == (39,) != before
             assert servers[0].stop() == 0
             servers[0].start().up()  # and back: the older one goes on with what the newer has made of it
             time.sleep(0.5)
@@ -111,8 +113,8 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
         queue = old.start().up().make()
         send = {"QueueUrl": queue, "MessageGroupId": "g"}
         old.client().send_message(**send, MessageBody="kept", MessageDeduplicationId="1")
-        later = newer(tmp_path, 9002, BREAKING)
-        statements = tmp_path / "version9002" / "inturn" / "store" / "postgres" / "queue.sql"
+        later = newer(tmp_path, 40, BREAKING)
+        statements = tmp_path / "version40" / "inturn" / "store" / "postgres" / "queue.sql"
         text = re.sub(r"\bsettings\b", "said", statements.read_text())
         statements.write_text(text)
         mine = stack.enter_context(inturn.open(url))
@@ -121,7 +123,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
             new.start(PYTHONPATH=later)
             until(lambda: waits(url), "it changes the tables under an open transaction")
         new.up()
-        assert version(url) == (9002, 9002)
+        assert version(url) == (40, 40)
         with pytest.raises(StoreMismatch, match="update inturn"):
             mine.queue("orders.fifo", create=False)
         with pytest.raises(ClientError) as told:
@@ -134,7 +136,7 @@ def test_who_is_too_old_is_told_and_does_nothing_more(
         assert "update inturn" in old.log.read_text()
         messages = new.client().receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
         assert [each["Body"] for each in messages] == ["kept"]
-        with pytest.raises(StoreMismatch, match="which needs a version that knows format 9002"):
+        with pytest.raises(StoreMismatch, match="which needs a version that knows format 40"):
             inturn.open(url)
 
 

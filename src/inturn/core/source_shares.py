@@ -28,8 +28,7 @@ class SourcePartition(NamedTuple):
             now.
         owner: the instance that reads it; None: no instance.
         epoch: the fencing epoch, raised by each claim and each change by hand.
-        until_ms: the end of the owner's lease; below 0 for one that is read to its end and was removed since: minus the
-            time at which this was seen.
+        until_ms: the end of the owner's lease.
         is_paused: whether no instance may read it.
         received: the number of records that became messages.
         rejected: the number of records that were rejected.
@@ -40,6 +39,7 @@ class SourcePartition(NamedTuple):
         is_finished: whether it is read to its end, as a file is; no instance reads it until it changes.
         dropped: the number of rejected records that were not stored, since the source stores as many as it may.
         position_form: the form of its positions; see ``inturn.ingest.positions``; empty: unknown, or any.
+        gone_ms: when it was found removed, after it was read to its end; None: it was not.
     """
 
     name: str
@@ -58,6 +58,7 @@ class SourcePartition(NamedTuple):
     is_finished: bool = False
     dropped: int = 0
     position_form: str = ""
+    gone_ms: int | None = None
 
     def is_owned(self, now_ms: int) -> bool:
         """Return whether an instance has a valid lease."""
@@ -67,11 +68,6 @@ class SourcePartition(NamedTuple):
     def is_missing(self) -> bool:
         """True if it was removed before it was read to its end."""
         return self.note is not None and self.note.startswith(MISSING)
-
-    @property
-    def gone_ms(self) -> int | None:
-        """The time since when it is removed, read to its end; None: it is not, as far as is known."""
-        return -self.until_ms if self.is_finished and self.until_ms < 0 else None
 
     def age_s(self, now_ms: int) -> float | None:
         """Return how long ago the last committed record was written, in seconds; 0 if all is read; None: unknown."""

@@ -294,7 +294,8 @@ class SourceControl:
         def sought(each: SourcePartition) -> SourcePartition:
             incarnation = DECIDED + each.incarnation.removeprefix(DECIDED)
             text = sought_json(each.position_form, position)
-            return each._replace(position=text, note=None, owner=None, incarnation=incarnation, is_finished=False)
+            free = each._replace(note=None, owner=None, is_finished=False, gone_ms=None)
+            return free._replace(position=text, incarnation=incarnation)
 
         return self._change(partitions, sought)
 

@@ -43,7 +43,7 @@ class GonePartitions:
             if row.is_paused or row.note is not None or not self._is_gone(row.name):
                 continue
             if row.incarnation.startswith(DECIDED):  # an operator has set the position
-                changed = row._replace(is_finished=True, lag=0, until_ms=0)  # remembered from now on, for the seek
+                changed = row._replace(is_finished=True, lag=0)  # remembered from now on, for the seek
             else:
                 _log.warning("source %s: partition %s: %s", self._source, row.name, _LOSS)
                 changed = row._replace(note=MISSING + _LOSS)
@@ -55,7 +55,7 @@ class GonePartitions:
         for name in islice(gone, source_limits.PARTITIONS_FORGOTTEN):
             row = sources.partition(self._source, name)
             if row is not None and row.is_finished:
-                sources.save(self._source, row._replace(until_ms=-now_ms))
+                sources.save(self._source, row._replace(gone_ms=now_ms))
 
     def forget(
         self, sources: SourceStore, rows: Iterable[SourcePartition], there: Collection[str], now_ms: int

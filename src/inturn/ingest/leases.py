@@ -292,7 +292,7 @@ class PartitionLeases:
             row = row._replace(position=None, owner=None)
         if now.change != "none" or row.incarnation.startswith(DECIDED):
             row = row._replace(is_finished=False)
-        changed = row._replace(incarnation=now.incarnation, until_ms=max(0, row.until_ms))
+        changed = row._replace(incarnation=now.incarnation, gone_ms=None)
         if changed.is_finished:
             if changed != was:
                 sources.save(self._name, changed)

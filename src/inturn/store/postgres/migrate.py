@@ -1,19 +1,10 @@
-"""Migration of the tables while servers of the previous version are using them.
+"""Migration of the tables while servers of the previous version are using them; see store/sql/steps.py.
 
-The number of a migration is that of its file. A migration only adds tables, columns that are nullable or have a
-default, and indexes, so that older versions continue to work. A migration that removes something or changes a meaning
-has the first line
-
-    -- readable_from: 7
-
-with the number of the first migration that a version must know to use the tables. The part that it removes was last
-used by the version before that one. Such a migration waits until all open transactions have ended. An older version
-detects it in its next transaction.
+A step that removes something waits until all open transactions have ended. An older version detects it in its next
+transaction.
 """
 
-import re
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 import psycopg
@@ -21,21 +12,17 @@ import psycopg
 from inturn.core import limits
 from inturn.core.errors import NoSuchDatabase, StoreError, StoreMismatch
 from inturn.store import limits as store_limits
+from inturn.store.sql.steps import read_steps, refuse_unreleased
 
 _MIGRATING: Final = int.from_bytes(b"inturn", "big")
 """The advisory lock for migrations."""
-_STEPS: Final[list[tuple[int, Traversable]]] = sorted(
-    (int(step.name[:4]), step)
-    for step in (files("inturn.store.postgres") / "migrations").iterdir()
-    if step.name.endswith(".sql")
-)
 _NONE: Final = "the database has no queues; create one first"
-KNOWN: Final = _STEPS[-1][0]
-"""The newest migration that this version knows."""
+STEPS: Final = read_steps(files("inturn.store.postgres"))
+"""The schema and its later changes; the number of the last one is the format that this version knows."""
 
 
 def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
-    """Run the missing migrations, each once, even if several processes connect at the same time.
+    """Run the missing steps, each once, even if several processes connect at the same time.
 
     Args:
         connection: connection in autocommit mode.
@@ -45,12 +32,13 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
         NoSuchDatabase: if there are no tables, and ``create`` is false.
         StoreError: if the search_path names no existing schema, or the migrations fail ``store_limits.MIGRATION_TRIES``
             times because of deadlocks.
-        StoreMismatch: if a newer version of inturn has changed the tables so that this one cannot use them.
+        StoreMismatch: if a newer version of inturn has changed the tables so that this one cannot use them, or their
+            format was never released.
     """
     for _ in range(store_limits.MIGRATION_TRIES):
         version, readable_from = _versions(connection)
         check(readable_from, version)
-        if version >= KNOWN:
+        if version >= STEPS[-1].number:
             return
         if not version and not create:
             raise NoSuchDatabase(_NONE)
@@ -58,25 +46,26 @@ def migrate(connection: "psycopg.Connection[Any]", *, create: bool) -> None:
             with connection.transaction():
                 connection.execute(f"set local lock_timeout = '{limits.BUSY_S}s'".encode())
                 connection.execute("select pg_advisory_xact_lock(%s)", (_MIGRATING,))
-                _run(connection, _versions(connection)[0])
+                version, readable_from = _versions(connection)  # others may have run them meanwhile
+                check(readable_from, version)
+                _run(connection, version)
         except psycopg.errors.DeadlockDetected:  # with a transaction that uses the tables
             continue
+        return
     tries = store_limits.MIGRATION_TRIES
     raise StoreError(f"its tables cannot be migrated while other processes use them: gave up after {tries} attempts")
 
 
 def _run(connection: "psycopg.Connection[Any]", version: int) -> None:
-    for number, step in _STEPS:
-        if number <= version:
+    for step in STEPS:
+        if step.number <= version:
             continue
-        text = step.read_text()
-        breaking = re.match(r"-- readable_from: (\d+)\n", text)
-        if breaking:
+        if step.readable_from is not None:
             connection.execute("lock table inturn_meta in access exclusive mode")  # every transaction reads it first
-        connection.execute(text.encode())
-        _set(connection, "version", number)
-        if breaking:
-            _set(connection, "readable_from", int(breaking[1]))
+        connection.execute(step.text.encode())
+        _set(connection, "version", step.number)
+        if step.readable_from is not None:
+            _set(connection, "readable_from", step.readable_from)
             connection.execute("update inturn_meta set value = value + 1 where name = 'catalog'")  # so that all check
 
 
@@ -98,9 +87,10 @@ def check_there(connection: "psycopg.Connection[Any]") -> None:
     if not version:
         raise NoSuchDatabase(_NONE)
     check(readable_from, version)
-    if version < KNOWN:
+    known = STEPS[-1].number
+    if version < known:
         raise StoreMismatch(
-            f"it was written by an older inturn: its format is {version}, not {KNOWN}; migrate it with inturn.open"
+            f"it was written by an older inturn: its format is {version}, not {known}; migrate it with inturn.open"
         )
 
 
@@ -108,22 +98,24 @@ def check(readable_from: int, version: int | None = None) -> None:
     """Check that this version may use the tables.
 
     Args:
-        readable_from: the migration that a version must know to use the tables.
-        version: the newest migration that the schema has; None: unknown.
+        readable_from: the first format that a version must know to use the tables.
+        version: the format of the tables; 0: there are none; None: unknown.
 
     Raises:
-        StoreMismatch: if this version does not know ``readable_from``.
+        StoreMismatch: if this version does not know ``readable_from``, or the format was never released.
     """
-    if readable_from > KNOWN:
+    refuse_unreleased("the database", version or 0)
+    known = STEPS[-1].number
+    if readable_from > known:
         newest = "" if version is None else f": its format is {version}"
         raise StoreMismatch(
             f"the database was changed by a newer inturn{newest}, which needs a version that knows format "
-            f"{readable_from}; this one knows {KNOWN}; update inturn"
+            f"{readable_from}; this one knows {known}; update inturn"
         )
 
 
 def _versions(connection: "psycopg.Connection[Any]") -> tuple[int, int]:
-    """Return the newest migration of the schema (0: no tables) and the one that must be known to use it."""
+    """Return the format of the tables (0: there are none) and the one that must be known to use them."""
     # From pg_class, since to_regclass may not yet see a table that was created while this waited for the lock.
     there = connection.execute(
         "select current_schema(), (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace "

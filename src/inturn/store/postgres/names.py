@@ -2,7 +2,7 @@
 
 A name has up to 1,000 characters, so up to 4,000 bytes. All tables contain the short form of a name that is too long:
 its beginning, which roughly keeps the order of names, and its SHA-256, which makes it unique. The full name is stored
-once, in `inturn_name`, and never removed. The first such name locks out versions that do not know short forms.
+once, in `inturn_name`, and never removed.
 """
 
 import hashlib

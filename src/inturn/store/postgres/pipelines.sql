@@ -117,8 +117,8 @@ where pipeline = $1 and grp = $2 and id = any($3::text[]) and id <> '';
 insert into inturn_held (pipeline, grp, epoch, turn, tie, id, since_us, digest, content)
 select $1, * from unnest(
     $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bytea[], $9::text[])
-on conflict (pipeline, grp, epoch, turn, id) do update
-set tie = excluded.tie, since_us = excluded.since_us, digest = excluded.digest, content = excluded.content;
+on conflict (pipeline, grp, epoch, turn, tie, id) do update
+set since_us = excluded.since_us, digest = excluded.digest, content = excluded.content;
 
 -- name: release_messages
 delete from inturn_held where ctid = any(array(

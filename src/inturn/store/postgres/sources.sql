@@ -5,7 +5,7 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form
+    record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = $1 order by name;
 
 -- name: lock_source_partitions
@@ -16,15 +16,15 @@ select pg_advisory_xact_lock(hashtextextended('inturn source ' || $1, 0));
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form
+    record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = $1 and not is_finished order by name for update;
 
 -- name: source_finished
-select name, incarnation from inturn_source_partition where source = $1 and is_finished and until_ms >= 0;
+select name, incarnation from inturn_source_partition where source = $1 and is_finished and gone_ms is null;
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form
+    record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = $1 and name = $2 for update;
 
 -- name: add_source_partition
@@ -34,7 +34,7 @@ insert into inturn_source_partition (source, name) values ($1, $2) on conflict d
 update inturn_source_partition
 set position = $3, incarnation = $4, owner = $5, epoch = $6, until_ms = $7, is_paused = $8, received = $9,
     rejected = $10, moved_ms = $11, note = $12, lag = $13, record_ms = $14, is_finished = $15, dropped = $16,
-    position_form = $17
+    position_form = $17, gone_ms = $18
 where source = $1 and name = $2;
 
 -- name: renew_source_partitions

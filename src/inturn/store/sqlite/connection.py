@@ -7,17 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
 from inturn.core import limits
 from inturn.core.errors import InputError, NoSuchDatabase, StoreError, StoreMismatch, StoreUnavailable
-from inturn.json_form import of_message_pack
 from inturn.store import limits as store_limits
+from inturn.store.sql.steps import read_steps, refuse_unreleased
 from inturn.store.sqlite.file import OWNER_ONLY, Files, make
 
 _HERE = files("inturn.store.sqlite")
+STEPS: Final = read_steps(_HERE)
+"""The schema and its later changes; the number of the last one is the format that this version knows."""
 
 # Prefixes of SQLite error names (https://www.sqlite.org/rescode.html) and their explanations.
 _TOLD = {
@@ -55,7 +56,7 @@ def connect(
 
     Raises:
         StoreError: if the file cannot be opened or written.
-        StoreMismatch: if a newer version of inturn wrote it.
+        StoreMismatch: if the file has a newer format, or one that was never released.
     """
     if path != ":memory:" and not Path(path).absolute().parent.is_dir():
         raise InputError(f"{path}: directory {str(Path(path).parent)!r} does not exist; create it first")
@@ -125,7 +126,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
     Raises:
         NoSuchDatabase: if there is no such file.
         StoreError: if the file has no queues or is not a database.
-        StoreMismatch: if a newer version of inturn wrote it.
+        StoreMismatch: if the file has a newer format, or one that was never released.
     """
     if not Path(path).is_file():
         raise NoSuchDatabase(f"no database {path!r}")
@@ -146,7 +147,7 @@ def connect_to_look(path: str) -> sqlite3.Connection:
 
 def is_outdated(connection: sqlite3.Connection) -> bool:
     """Return whether the tables have the format of an older version, so that they need a migration."""
-    return _version(connection) < _NEWEST
+    return _version(connection) < STEPS[-1].number
 
 
 def _check_version(connection: sqlite3.Connection, path: str) -> None:
@@ -155,7 +156,7 @@ def _check_version(connection: sqlite3.Connection, path: str) -> None:
         is_empty = connection.execute("select count(*) from sqlite_master").fetchone() == (0,)
         kind = NoSuchDatabase if is_empty else StoreError  # another process may be creating it
         raise kind(f"database {path!r} has no queues; create one first")
-    _refuse_newer(path, version, _NEWEST)
+    _refuse_others(path, version)
 
 
 def check_not_newer(connection: sqlite3.Connection) -> None:
@@ -165,40 +166,33 @@ def check_not_newer(connection: sqlite3.Connection) -> None:
         StoreMismatch: if one has: this version might write data that the newer one cannot read.
     """
     version = _version(connection)
-    if version > _NEWEST:
+    if version > STEPS[-1].number:
         (_, _, path), *_ = connection.execute("pragma database_list")
-        _refuse_newer(path, version, _NEWEST)
-
-
-def _steps() -> list[tuple[int, Traversable]]:
-    """Return the migrations with their numbers, in order."""
-    return sorted((int(step.name[:4]), step) for step in (_HERE / "migrations").iterdir() if step.name.endswith(".sql"))
-
-
-_NEWEST: Final = _steps()[-1][0]
+        _refuse_others(path, version)
 
 
 def _migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Run the migrations that the file lacks, each exactly once even if several processes open it at the same time."""
-    if _version(connection) == _NEWEST:
+    """Run the steps that the file lacks, each exactly once even if several processes open it at the same time."""
+    if _version(connection) == STEPS[-1].number:
         return
-    connection.create_function("inturn_json", 1, of_message_pack, deterministic=True)
     connection.execute("begin exclusive")
     try:
         version = _version(connection)
-        _refuse_newer(path, version, _NEWEST)
-        for number, step in _steps():
-            if number > version:
-                for statement in _statements(step.read_text()):
+        _refuse_others(path, version)
+        for step in STEPS:
+            if step.number > version:
+                for statement in _statements(step.text):
                     connection.execute(statement)
-                connection.execute("update inturn_meta set value = ? where name = 'version'", (number,))
+                connection.execute("insert or replace into inturn_meta values ('version', ?)", (step.number,))
     except BaseException:
         connection.execute("rollback")
         raise
     connection.execute("commit")
 
 
-def _refuse_newer(path: str, version: int, newest: int) -> None:
+def _refuse_others(path: str, version: int) -> None:
+    refuse_unreleased(path, version)
+    newest = STEPS[-1].number
     if version > newest:
         msg = f"{path} was written by a newer inturn: its format is {version}, this one knows {newest}; update inturn"
         raise StoreMismatch(msg)

@@ -851,7 +851,7 @@ select distinct source from inturn_source_partition order by source;
 
 -- name: source_partitions
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form
+    record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = ? order by name;
 
 -- name: lock_source_partitions
@@ -862,15 +862,15 @@ select ?;
 
 -- name: source_unfinished
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form
+    record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = ? and not is_finished order by name;
 
 -- name: source_finished
-select name, incarnation from inturn_source_partition where source = ? and is_finished and until_ms >= 0;
+select name, incarnation from inturn_source_partition where source = ? and is_finished and gone_ms is null;
 
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form
+    record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = ? and name = ?;
 
 -- name: add_source_partition
@@ -879,8 +879,8 @@ insert into inturn_source_partition (source, name) values (?, ?) on conflict do 
 -- name: save_source_partition
 insert or replace into inturn_source_partition
     (source, name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note,
-     lag, record_ms, is_finished, dropped, position_form)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+     lag, record_ms, is_finished, dropped, position_form, gone_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: renew_source_partitions
 update inturn_source_partition set until_ms = ? where source = ? and owner = ?;

@@ -1,3 +1,0 @@
--- A partition that is read to its end, such as a file, is not read again until it changes.
-
-alter table inturn_source_partition add column is_finished boolean not null default false;
