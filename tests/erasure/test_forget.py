@@ -67,7 +67,7 @@ def fill(db: Database) -> None:
         with dead.session(group) as session:
             session.set_state(text.encode())
         dead.park(group, text)
-        rejected = RejectedRecord("0", "1", "bad", group.encode(), f'{{"h":"{text}"}}', text.encode())
+        rejected = RejectedRecord("0", "1", "bad", group.encode(), f'{{"h":"{text}"}}', text.encode(), b"")
         moved = MovedRecord(group, "0", "1", "1", "2", "trades", text.encode())
 
         def note(store: Any, now_ms: int, rejected: Any = rejected, moved: Any = moved) -> None:

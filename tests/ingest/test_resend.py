@@ -19,7 +19,6 @@ from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, Unmappable, UnreadableHeader
 from inturn.ingest import limits as source_limits
 from inturn.ingest.rejections import rejected_record, restored
-from inturn.store.commands import Ask
 from inturn.store.sources import RejectedRecord
 from inturn.store.sql.sources import SqlSources
 from waiting import DEADLINE_S
@@ -302,26 +301,6 @@ def test_of_headers_that_the_source_could_not_read_nothing_is_made_up(
     control = SourceControl(db, "bank")
     assert control.resend(ingest(db, source, mapping).intake).sent == is_sent
     assert is_sent or next(control.rejected()).reason == "no header can be read"
-
-
-@pytest.mark.parametrize(
-    ("mapping", "is_sent"),
-    [
-        (MessageMapping(group="headers.whole"), True),
-        (MessageMapping(group="headers.torn"), False),
-        (MessageMapping(group="key", body="time"), False),
-        (MessageMapping(group="key", body="headers"), False),
-        (MessageMapping(group="key"), True),
-    ],
-)
-def test_of_a_record_of_an_earlier_version_nothing_is_made_up(
-    db: Database, mapping: MessageMapping, is_sent: bool
-) -> None:
-    kept = RejectedRecord("p", "1", "why", b"k", '{"whole": "x", "torn": "\ufffd"}', b"1")
-    db.writer.run(Ask("", lambda store, now_ms: store.sources.reject("bank", [kept], now_ms)))  # type: ignore[attr-defined]
-    control = SourceControl(db, "bank")
-    assert control.resend(ingest(db, Scripted(Log()), mapping).intake).sent == is_sent
-    assert is_sent or "an earlier version" in next(control.rejected()).reason
 
 
 # --- kills ---

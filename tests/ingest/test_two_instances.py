@@ -25,8 +25,8 @@ class Instance:
     def keep(self, position: int) -> None:
         self.lock()
         self._connection.execute(
-            "insert into inturn_source_rejection (source, name, position, reason, headers, body, rejected_ms)"
-            " values ('bank', %s, %s, 'why', '{}', '{}', 0)",
+            "insert into inturn_source_rejection (source, name, position, reason, headers, body, exact, rejected_ms)"
+            " values ('bank', %s, %s, 'why', '{}', '{}', '\\x9280c0', 0)",  # exact: no headers, no time
             (self._partition, str(position)),
         )
 

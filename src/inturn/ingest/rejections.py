@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,6 @@ from inturn.ingest.positions import position_json
 from inturn.ingest.source import SourceRecord, UnreadableHeader, header_value
 from inturn.store.sources import RejectedRecord, SourceStore
 
-_EARLIER: Final = "an earlier version stored the record without it"
 _log = logging.getLogger("inturn.ingest")
 
 
@@ -65,18 +64,12 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
 def restored(kept: RejectedRecord) -> SourceRecord:
     """Return a stored record as the source returned it.
 
-    Lost values, such as headers that an earlier version stored as text, become unreadable headers: a mapping that reads
-    one rejects the record.
+    Values that were not stored, such as secret headers, become unreadable headers: a mapping that reads one rejects the
+    record.
     """
+    exact, time_ms = msgspec.msgpack.decode(kept.exact)
     headers: Mapping[str, bytes | str]
-    if kept.exact is not None:
-        exact, time_ms = msgspec.msgpack.decode(kept.exact)
-        headers = _LostHeaders(exact) if isinstance(exact, str) else {name: _header(exact[name]) for name in exact}
-    else:
-        texts, time_ms = msgspec.json.decode(kept.headers), None
-        lost = UnreadableHeader(b"", _EARLIER)
-        found = {name: lost if "\ufffd" in text else text for name, text in texts.items()}
-        headers = found | {"timestamp": lost}  # a record without a time has this header in its place
+    headers = _LostHeaders(exact) if isinstance(exact, str) else {name: _header(exact[name]) for name in exact}
     return SourceRecord(kept.partition, msgspec.json.decode(kept.position), kept.body, kept.key, headers, time_ms)
 
 

@@ -17,7 +17,7 @@ class RejectedRecord(NamedTuple):
         key: its key.
         headers: its headers, as JSON, for display: bytes that are not UTF-8 are replaced.
         body: its body.
-        exact: its original headers and time, as MessagePack; None: an earlier version stored it, without them.
+        exact: its original headers and time, as MessagePack.
         number: its number; 0 before it is stored.
         at_ms: when it was rejected.
     """
@@ -28,7 +28,7 @@ class RejectedRecord(NamedTuple):
     key: bytes | None
     headers: str
     body: bytes | None
-    exact: bytes | None = None
+    exact: bytes
     number: int = 0
     at_ms: int = 0
 
