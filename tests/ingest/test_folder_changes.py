@@ -432,26 +432,12 @@ def test_many_files_are_read_with_few_open_and_then_cost_nothing(
     assert all(each.is_finished and each.owner is None for each in SourceControl(db, "files").partitions())
 
 
-def test_what_an_earlier_version_knew_of_a_file_holds(db: Database, drop: Path) -> None:
-    put(drop / "1.jsonl", [1, 2])
-    assert caught_up(db, drop) == 2
-    inode = str((drop / "1.jsonl").stat().st_ino)
-    earlier = partition(db, "1.jsonl")._replace(incarnation=inode, is_finished=False)
-    control = SourceControl(db, "files")
-    control._do(lambda store, _now_ms: store.sources.save("files", earlier))
-    assert caught_up(db, drop) == 0
-    assert partition(db, "1.jsonl").incarnation.startswith(f"{inode}:")
-    with (drop / "1.jsonl").open("ab") as file:
-        file.write(lines([3]))
-    assert caught_up(db, drop) == 1
-
-
 @pytest.mark.parametrize("position", [-1, "abc", 1.5, True, 99])
 def test_a_position_that_no_file_has_is_refused(db: Database, drop: Path, position: object) -> None:
     put(drop / "1.jsonl", [1, 2])
     assert caught_up(db, drop) == 2
     control = SourceControl(db, "files")
-    stored = partition(db, "1.jsonl")._replace(position=json.dumps(position), is_finished=False)  # by an older version
+    stored = partition(db, "1.jsonl")._replace(position=json.dumps(position), is_finished=False)
     control._do(lambda store, _now_ms: store.sources.save("files", stored))
     assert caught_up(db, drop) == 0
     assert partition(db, "1.jsonl").note

@@ -141,7 +141,7 @@ def test_a_hand_that_seeks_can_repeat_and_pass_over(db: Database, servers: str, 
     control.seek(3, "0")
     assert ingest(db, source).run(until="caught up").received == 2
     with pytest.raises(PositionGone, match="'here' is not an offset; seek to a whole number"):
-        source.open("0", "here")  # as an earlier version stored it
+        source.open("0", "here")
     with pytest.raises(InputError, match="the position is 'here'; expected a whole number"):
         control.seek("here", "0")
 

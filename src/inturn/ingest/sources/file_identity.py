@@ -37,9 +37,11 @@ class FileIdentity(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the identity with this text; None: the text is empty, or an earlier version stored the inode alone."""
-        inode, *rest = text.split(":")
-        return cls(int(inode), int(rest[0]), rest[1], int(rest[2])) if rest else None
+        """Return the identity with this text; None: the text is empty, before the first scan."""
+        if not text:
+            return None
+        inode, size, digest, mtime_ns = text.split(":")
+        return cls(int(inode), int(size), digest, int(mtime_ns))
 
     def is_content_of(self, other: "FileIdentity") -> bool:
         """Return whether both have the same content."""

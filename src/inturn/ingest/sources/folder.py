@@ -182,12 +182,13 @@ class FolderSource(Source):
         incarnations: Mapping[str, str],  # noqa: ARG002 - they are read again
     ) -> Mapping[str, PartitionNow]:
         self._look()  # again: the stored state may be newer than the last scan
-        were = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
-        matched = self._matched(known, {name: each for name, each in were.items() if each is not None})
+        found = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
+        were = {name: each for name, each in found.items() if each is not None}
+        matched = self._matched(were)
         taken = frozenset(matched.values())
         return {name: self._now(name, known, were, matched, taken) for name in self._seen}
 
-    def _matched(self, known: Mapping[str, KnownPartition], were: Mapping[str, FileIdentity]) -> dict[str, str]:
+    def _matched(self, were: Mapping[str, FileIdentity]) -> dict[str, str]:
         """Return the names under which the files are known, matched by identity and not by name."""
         by_inode: dict[int, list[str]] = {}
         for name, before in were.items():
@@ -202,11 +203,7 @@ class FolderSource(Source):
             if candidates:
                 matched[name] = max(candidates, key=lambda each: (were[each].size, each == name))
         taken = set(matched.values())
-        for name, at in self._seen.items():
-            of_earlier_version = name in known and known[name].incarnation == str(at.identity.inode)
-            if name not in matched and name not in taken and (name in copied_back or of_earlier_version):
-                matched[name] = name
-        return matched
+        return matched | {name: name for name in copied_back - matched.keys() - taken}
 
     def _with_content_of(self, were: Mapping[str, FileIdentity]) -> set[str]:
         """Return the names of files whose content is the one known under the same name."""
@@ -223,19 +220,19 @@ class FolderSource(Source):
         self,
         name: str,
         known: Mapping[str, KnownPartition],
-        were: Mapping[str, FileIdentity | None],
+        were: Mapping[str, FileIdentity],
         matched: Mapping[str, str],
         taken: frozenset[str],
     ) -> PartitionNow:
         """Return the result for a file and for the state stored under its name."""
         now, own, was, kept_as = self._seen[name].identity, known.get(name), matched.get(name), None
-        if own is not None and own.incarnation and was != name and name not in taken:
-            before = were[name]
+        before = were.get(name)
+        if own is not None and before is not None and was != name and name not in taken:
             if own.is_open or own.is_elsewhere:  # it is read to its end first; a later scan compares it
                 return PartitionNow(own.incarnation, name)
             if own.is_decided:
                 return PartitionNow(str(now), name)
-            if before is None or not own.is_finished:
+            if not own.is_finished:
                 why = f"{name} is a different file: the one that was being read is gone, with its unread rest"
                 return PartitionNow(own.incarnation, name, refusal=f"{why}; {_SEEK}")
             if now.inode != before.inode and 0 < before.size < now.size and self._begins_with(name, now, before):
@@ -245,12 +242,12 @@ class FolderSource(Source):
             return PartitionNow(str(now), name, "none" if own is None else "new", kept_as)
         return self._gone_on(name, known[was], were[was], PartitionNow(str(now), was, "none", kept_as))
 
-    def _gone_on(self, name: str, own: KnownPartition, before: FileIdentity | None, same: PartitionNow) -> PartitionNow:
+    def _gone_on(self, name: str, own: KnownPartition, before: FileIdentity, same: PartitionNow) -> PartitionNow:
         """Return the result for a known file."""
         now = self._seen[name].identity
         if own.is_open or own.is_elsewhere:
             return same._replace(incarnation=own.incarnation)
-        if before is None or own.is_decided:
+        if own.is_decided:
             return same
         if now.size > before.size:
             change = self._grown_by(name, before.size)
