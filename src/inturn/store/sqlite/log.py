@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from inturn.core import limits
 from inturn.core.override import override
-from inturn.core.queue.incarnation import ORIGIN
 from inturn.core.queue.messages import Content, QueueInfo
 from inturn.store import limits as store_limits
 from inturn.store.sql.log import LogRow, SqlLog
@@ -52,7 +51,6 @@ class SqliteLog(SqliteStatements, SqlLog):
         super().__init__(connect_to_look(path))
         self.connection.execute(f"pragma cache_size = -{store_limits.CACHE_BYTES // 1024}")  # for _packed's second pass
         self._queue = queue
-        self._has_incarnations = False
         self._catalog = SqliteCatalog(self.connection)
         self._files = Files(path, beside=False)
 
@@ -61,14 +59,6 @@ class SqliteLog(SqliteStatements, SqlLog):
         self._files.check()
         self._catalog.look()
         return self._catalog.queues
-
-    @override
-    def incarnation(self, number: int) -> str:
-        if not self._has_incarnations:
-            tables = self.connection.execute("select name from sqlite_master where name = 'inturn_incarnation'")
-            self._has_incarnations = tables.fetchone() is not None
-        # Without the table, the file has not been migrated to this version yet.
-        return super().incarnation(number) if self._has_incarnations else ORIGIN
 
     def packed(self, after: int, up_to: int) -> PackedMessages | None:
         """Return the messages in ``(after, up_to]``; None if there are none, they are too long, or some are bytes."""
