@@ -296,7 +296,7 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     assert [(each.id, each.admin) for each in keys(databases[0])] == [("mailer", False), ("ops", True)]
     assert '"admin":true' in ran("keys", "list", postgres_url, "--json").replace(" ", "")
     ran("keys", "remove", postgres_url, "ops")
-    assert "admin" not in text_of(keys(databases[0])[0]), "as earlier versions keep it"
+    assert "admin" not in text_of(keys(databases[0])[0]), "it is left out"
     monkeypatch.setenv("MINE", "s9")
     assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
     assert [each.secret for each in keys(databases[0])] == ["s9"]

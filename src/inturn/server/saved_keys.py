@@ -34,7 +34,7 @@ class SavedKey(Struct):
     queues: tuple[str, ...] = ("*",)
     actions: tuple[str, ...] = ("*",)
     account: str | None = None
-    admin: bool | UnsetType = UNSET  # left out if false, as in the form of earlier versions
+    admin: bool | UnsetType = UNSET  # left out if false
 
     @property
     def sealed_with(self) -> str | None:

@@ -52,7 +52,7 @@ class PipelineFigures(NamedTuple):
         held: number of messages held by these groups.
         oldest_held_s: time for which the oldest of them has been held, in seconds; 0 without any.
         outputs: number of outputs that are not delivered.
-        oldest_output_s: age of the oldest of them, in seconds; 0 without any, or if an earlier version produced it.
+        oldest_output_s: age of the oldest of them, in seconds; 0 without any.
         failing: number of groups whose delivery has failed.
     """
 

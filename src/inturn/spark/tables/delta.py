@@ -85,7 +85,7 @@ def _check_history(table: "DeltaTable", place: TablePlace, done: int) -> None:
     manifest, published = place.store.manifest(done), place.last_published(table)
     if published.get(STEP) == str(done):
         same = published.get(WRITER) == manifest.writer
-    else:  # the log is too short, or an older version wrote it: file names identify their writer
+    else:  # the log is too short: file names identify their writer
         names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
         same = {PurePosixPath(file.path).name for file in manifest.outputs} <= {unquote(name) for name in names}
     if not same:

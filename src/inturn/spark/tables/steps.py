@@ -116,7 +116,7 @@ def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
 def _head(files: Storage) -> _Head:
     data = files.read(HEAD)
     if data is None:
-        return _Head(0)  # the head is missing, or an older version made the store: the caller lists all steps
+        return _Head(0)  # the head is missing: the caller lists all steps
     try:
         return msgspec.json.decode(data, type=_Head)
     except msgspec.MsgspecError as error:
