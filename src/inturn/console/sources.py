@@ -27,7 +27,7 @@ def sources(fields: RequestFields) -> dict[str, Any]:
                     moved = control.moved_counts()
                     rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
                     kept = control.rejected(_REJECTED)
-                    rejected = [each._replace(exact=None) for each in kept]  # headers are needed only for a resend
+                    rejected = [each._replace(exact=b"") for each in kept]  # headers are needed only for a resend
                     found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(place.title, str(error)))
