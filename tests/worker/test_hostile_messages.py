@@ -17,12 +17,9 @@ from hostile import HOSTILE, NO_NAMES, TEXTS, is_name, is_utf8
 from inturn import Arrival, Gapless, Pipeline, Retry, Retryable
 from inturn.core import limits
 from inturn.core.errors import InvalidMessage
-from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.replay import Replay
-from inturn.core.texts import kept_name, storable
+from inturn.core.texts import storable
 from inturn.queue import draft
-from inturn.store.commands import Ask
-from inturn.store.records import GroupUpdate, PipelineInfo
 from inturn.worker.codec import WorkerStateCodec, timeline_of
 from kernel_harness import Bench
 
@@ -206,28 +203,3 @@ def test_a_pipeline_that_fails_on_invalid_says_which(name: str) -> None:
     with pytest.raises(InvalidMessage) as told:
         pipeline.replay([{"g": HOSTILE[name], "r": 1}])
     str(told.value).encode()
-
-
-def test_a_group_of_an_older_version_is_still_moved(tmp_path: Any) -> None:
-    """A file that has groups with names that are none now: they are found by them, and decided about."""
-    pipeline = hostile()
-    with Shop("sqlite", tmp_path / "old.db") as shop:
-        shop.queue.send_many([draft(row("a", 1)), draft(row("a", 2, "j", **{"raise": "quotes"}))])
-        shop.work(pipeline)
-        (line,) = shop.ask(lambda kept, number: kept.listed(number, "", 10))
-        held = shop.ask(lambda kept, number: kept.held(number, "a"))
-
-        def add(store: Any, now_ms: int) -> None:
-            info: PipelineInfo = store.pipelines.info("ledger")
-            for name in ("", "a\0b"):
-                store.pipelines.keep(
-                    info, [GroupUpdate(line._replace(group=name, version=0), held, [], [])], [], now_ms
-                )
-
-        shop.writer.run(Ask("", add))
-        for at, name in enumerate(("", "a\0b")):
-            shop.decide(Decision(id=str(at), action=DecisionAction.GIVE_UP, group=name, by="ann", at_us=at))
-        shop.work(pipeline)
-        lines = shop.ask(lambda kept, number: kept.lines(number, ["", "a", "a\0b"]))
-        assert {each.group: each.status for each in lines} == {"": "given up", "a": "failed", "a\0b": "given up"}
-        assert kept_name("a\0b") == "a\\x00b"

@@ -99,9 +99,6 @@ class DatabaseInspector(Decider):
 
     @override
     def briefs(self) -> Iterator[GroupBrief]:
-        for line in self._ask(lambda kept, info: kept.lines(info.number, [""])):  # see `lines`
-            if line.status != Status.OPEN:
-                yield GroupBrief("", line.status, last_line(place(line).error), line.held, line.oldest_us)
         after, size = "", limits.BRIEFS_AT_ONCE
         while found := self._ask(lambda kept, info, after=after: kept.briefs(info.number, after, size)):  # type: ignore[misc]
             for name, status, timeline, held, oldest_us in found:
@@ -126,9 +123,7 @@ class DatabaseInspector(Decider):
         return status_of(line, self.version)
 
     def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
-        """Yield the stored records of all groups, or, besides the nameless one, only of groups that are not open."""
-        # Older versions accepted the empty name, which no page of names includes.
-        yield from self._ask(lambda kept, info: kept.lines(info.number, [""]))
+        """Yield the stored records of all groups, or only of groups that are not open."""
         yield from self._pages(
             lambda kept, number, after: kept.listed(number, after, limits.RESULT_ROWS, parked=parked),
             lambda line: line.group,
