@@ -43,7 +43,7 @@ class SqlitePipelines(SqlPipelines):
     @override
     def lines(self, pipeline: int, groups: Iterable[str]) -> list[GroupRecord]:
         wanted = list(groups)
-        rare = {name for name in wanted if "\0" in name}  # from an older version: json_each would cut the name at NUL
+        rare = {name for name in wanted if "\0" in name}  # json_each would cut the name at NUL
         found = super().lines(pipeline, [name for name in wanted if name not in rare] if rare else wanted)
         for name in rare:
             found += map(GroupRecord._make, self._read("line", pipeline, name))
