@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def load_deliver(where: str, modules: dict[str, ModuleType]) -> "Callable[..., A
     place, name, module = _module_of(where, "the function", "post", modules)
     found: Callable[..., Any] | To | None = getattr(module, name, None)
     if not callable(found) and not isinstance(found, To):
-        raise PipelineError(f"no function or inturn.To {name!r} in {place}")
+        raise PipelineError(f"no function or inturn.To {name!r} in {place}; {_functions(module)}")
     return found
 
 
@@ -59,8 +60,14 @@ def load_function(where: str, modules: dict[str, ModuleType]) -> Callable[..., A
     place, name, module = _module_of(where, "the function", "post", modules)
     found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
-        raise PipelineError(f"no function {name!r} in {place}")
+        raise PipelineError(f"no function {name!r} in {place}; {_functions(module)}")
     return found
+
+
+def _functions(module: ModuleType) -> str:
+    """Return a text with the functions that a module defines."""
+    there = [name for name, each in vars(module).items() if isfunction(each) and each.__module__ == module.__name__]
+    return f"existing functions: {', '.join(there) or 'none'}"
 
 
 def _module_of(where: str, what: str, such: str, modules: dict[str, ModuleType] | None) -> tuple[str, str, ModuleType]:

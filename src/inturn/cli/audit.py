@@ -1,5 +1,6 @@
 """``inturn audit``: the faults of a log, as tables in the terminal, and as a page with --out."""
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -7,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.options import Delimiter, Encoding, Null, Quote, dialect_of
+from inturn.cli.options import AsJson, FileOptions, SparkMaster
 from inturn.cli.texts import cell, lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -16,66 +17,55 @@ if TYPE_CHECKING:
     from inturn.spark.audit.report import AuditReport, Gaps, Grade, Late, Sizes
 
 
+@dataclass(frozen=True, kw_only=True)
+class AuditColumns:
+    """The columns of a log, and what they mean; see :func:`inturn.spark.audit.run.audit`."""
+
+    group: Annotated[str, "Column with the group; a nested field is a path, such as payload.account_id."]
+    order: Annotated[
+        str | None, "Column with the revision, a count; without an order, candidate columns are rated."
+    ] = None
+    order_by: Annotated[
+        str | None, "Column that orders without counting: a time, or a number with holes (instead of --order)."
+    ] = None
+    id: Annotated[str | None, "Column with the deduplication id."] = None
+    epoch: Annotated[str | None, "Column with the epoch: a higher value restarts the group."] = None
+    arrival: Annotated[
+        str | None, "Column with the order of arrival (default: the order of the rows in the files)."
+    ] = None
+    time: Annotated[str | None, "Column with the time of each message (default: the most likely time column)."] = None
+    start: Annotated[int | None, "First revision of each group (default: the value with which most groups start)."] = (
+        None
+    )
+    ignore: Annotated[list[str] | None, "Column that does not belong to the content (repeatable)."] = None
+    patience: Annotated[
+        str | None, "Age at which an open gap counts as lost, '10 minutes' (default: the maximum lateness)."
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFiles(FileOptions):
+    """The format of files, which may be a Delta table."""
+
+    format_: Annotated[
+        str | None, "Format of the files: parquet, json (JSON lines), csv or delta (default: by their names)."
+    ] = None
+
+
 def audit(
     path: Annotated[str, typer.Argument(help="Log: a file, a folder, a Delta table, or a URI that Spark reads.")],
-    group: Annotated[
-        str, typer.Option(help="Column with the group; a nested field is a path, such as payload.account_id.")
-    ],
-    order: Annotated[
-        str | None,
-        typer.Option(help="Column with the revision, a count; without an order, candidate columns are rated."),
-    ] = None,
-    order_by: Annotated[
-        str | None,
-        typer.Option(help="Column that orders without counting: a time, or a number with holes (instead of --order)."),
-    ] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="Column with the deduplication id.")] = None,
-    epoch: Annotated[str | None, typer.Option(help="Column with the epoch: a higher value restarts the group.")] = None,
-    arrival: Annotated[
-        str | None, typer.Option(help="Column with the order of arrival (default: the order of the rows in the files).")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(help="Column with the time of each message (default: the most likely time column).")
-    ] = None,
-    start: Annotated[
-        int | None,
-        typer.Option(help="First revision of each group (default: the value with which most groups start)."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(help="Column that does not belong to the content (repeatable).")
-    ] = None,
-    patience: Annotated[
-        str | None,
-        typer.Option(help="Age at which an open gap counts as lost, '10 minutes' (default: the maximum lateness)."),
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option(help="Folder for the page, the JSON report, and the faulty messages as Parquet.")
-    ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="Format of the files: parquet, json (JSON lines), csv or delta (default: by their names)."
-        ),
-    ] = None,
-    delimiter: Delimiter = None,
-    quote: Quote = None,
-    encoding: Encoding = None,
-    null: Null = None,
-    master: Annotated[
-        str, typer.Option(help="Spark master: local[*], spark://…, or sc://… for Spark Connect.")
-    ] = "local[*]",
+    *,
+    columns: AuditColumns,
+    out: Annotated[str | None, "Folder for the page, the JSON report, and the faulty messages as Parquet."] = None,
+    files: AuditFiles,
+    master: SparkMaster = "local[*]",
     with_lab: Annotated[
         bool, typer.Option("--lab", help="Also run the lab on similar messages, to compare messaging designs.")
     ] = False,
-    duration: Annotated[
-        str | None, typer.Option(help="With --lab: column with the handler times, in milliseconds.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if the log has faults.")] = False,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="With --strict: kind of fault to accept, such as late (repeatable)."),
-    ] = None,
+    duration: Annotated[str | None, "With --lab: column with the handler times, in milliseconds."] = None,
+    as_json: AsJson = False,
+    strict: Annotated[bool, "Exit with 1 if the log has faults."] = False,
+    allow: Annotated[list[str] | None, "With --strict: kind of fault to accept, such as late (repeatable)."] = None,
 ) -> None:
     """Report duplicates, conflicts, gaps and late messages of a log, and its grade of order."""
     from inturn.cli.lab_study import MOST_READ, document, rendered, study_like
@@ -97,20 +87,10 @@ def audit(
     if out is not None:
         check_installed(EXTRA)
     with running(master) as spark, watching(spark, f"audit: {path}", quiet=as_json):
-        dialect = dialect_of(delimiter, quote, encoding, null, csv=format_ in (None, "csv"))
-        log = read_log(spark, path, format_, dialect)
+        log = read_log(spark, path, files.format_, files.dialect())
         report = examine(
             log.df,
-            group=group,
-            order=order,
-            order_by=order_by,
-            id=id_,
-            epoch=epoch,
-            arrival=arrival,
-            time=time,
-            start=start,
-            ignore=tuple(ignore or ()),
-            patience=patience,
+            **asdict(columns) | {"ignore": tuple(columns.ignore or ())},
             out=out,
             source=path,
             files=log.files,

@@ -1,14 +1,15 @@
 """Commands that copy a database while it is in use, and restore a copy."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inturn.cli.options import AsJson
-from inturn.cli.places import check_no_directory, opened
+from inturn.cli.places import check_no_directory, near, opened
 from inturn.cli.texts import line, say, say_json
 from inturn.core.address import is_address
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, NoSuchDatabase
 from inturn.core.words import counted
 
 _SERVER = (
@@ -35,9 +36,7 @@ def backup(
 def restore(
     copy: Annotated[str, typer.Argument(metavar="COPY", help="Backup file (not modified).")],
     database: Annotated[str, typer.Argument(metavar="DATABASE", help="Database file to restore.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace an existing file; the old one is kept under another name.")
-    ] = False,
+    replace: Annotated[bool, "Replace an existing file; the old one is kept under another name."] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a database from a copy, as a new incarnation; no process may have the database open.
@@ -48,6 +47,8 @@ def restore(
         raise InputError(_SERVER)
     for each in (copy, database):
         check_no_directory(each)
+    if not Path(copy).is_file():
+        raise NoSuchDatabase(f"no backup file {copy!r}; {near(copy)}")
     from inturn.store.sqlite.backup import restore as put_back
 
     numbers, aside = put_back(copy, database, replace=replace)

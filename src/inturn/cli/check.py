@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.lab_knobs import part
-from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
+from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt
 from inturn.cli.places import check_no_database
 from inturn.cli.texts import lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError, InturnError
@@ -34,39 +34,22 @@ _REASONS: Final = 3
 
 def check(
     pipeline: PipelineAt,
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="Messages: a file, a folder, a URI that Spark reads, or a queue, shop.db#payments or postgresql://…#….",
-        ),
-    ],
+    *,
+    source: MessagesFrom,
     engines: Annotated[
-        str, typer.Option(help="Engines to compare: worker, batch, stream (replay always runs; worker needs no Spark).")
+        str, "Engines to compare: worker, batch, stream (replay always runs; worker needs no Spark)."
     ] = "replay,worker,batch,stream",
-    seed: Annotated[int, typer.Option(help="Random seed for batch boundaries and restarts.")] = 0,
+    seed: Annotated[int, "Random seed for batch boundaries and restarts."] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N messages.")] = None,
-    disorder: Annotated[
-        bool, typer.Option("--disorder", help="First make some messages late, out of order and duplicated.")
-    ] = False,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="Format of the files: parquet, json (JSON lines) or csv (default: by their names)."
-        ),
-    ] = None,
-    delimiter: Delimiter = None,
-    quote: Quote = None,
-    encoding: Encoding = None,
-    null: Null = None,
+    disorder: Annotated[bool, "First make some messages late, out of order and duplicated."] = False,
+    form: FileOptions,
     max_rejected: Annotated[
         str, typer.Option(metavar="SHARE", help="Fail if a larger share of the messages is rejected or unreadable.")
     ] = "10%",
     master: Annotated[
-        str,
-        typer.Option(help="Spark master: local[*], or a cluster with access to the temporary files of this machine."),
+        str, "Spark master: local[*], or a cluster with access to the temporary files of this machine."
     ] = "local[*]",
-    as_json: AsDocument = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run your pipeline on your messages with each engine, and compare the results.
 
@@ -82,8 +65,8 @@ def check(
 
         wanted = [name.strip() for name in engines.split(",") if name.strip()]
         definition = load(pipeline)
-        files = line_files(source, format_)
-        dialect = dialect_of(delimiter, quote, encoding, null, csv=files is None and format_ in (None, "csv"))
+        files = line_files(source, form.format_)
+        dialect = form.dialect(csv=files is None)
         spark = None
         if files is None or any(name in ON_SPARK for name in wanted):
             from inturn.spark.local.session import running
@@ -94,7 +77,7 @@ def check(
                 sample = from_lines(definition, files, limit)
             else:
                 assert spark is not None  # noqa: S101 - started above
-                sample = from_spark(spark, definition, source, format_, limit, dialect)
+                sample = from_spark(spark, definition, source, form.format_, limit, dialect)
         messages = _disordered(definition, sample.messages, seed) if disorder else sample.messages
         try:
             found = compare(

@@ -1,23 +1,20 @@
 """``inturn consume``: handlers with side effects on durable queues, in one or several processes, until stopped."""
 
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from inturn.cli.option_groups import given, spelling
 from inturn.cli.places import opened, split
 from inturn.cli.services import (
     CountsAsJson,
-    GraceS,
-    Health,
-    LogJson,
-    LogLevel,
     Opened,
-    Processes,
     ServiceConfig,
-    Telemetry,
+    ServiceOptions,
     adapted,
     beside,
     make_queues,
@@ -26,7 +23,7 @@ from inturn.cli.services import (
 from inturn.cli.texts import line, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
-from inturn.core.errors import InputError
+from inturn.core.errors import InputError, PipelineError
 from inturn.core.override import override
 from inturn.core.pipeline.policies import Retry
 from inturn.core.rate import Rate
@@ -78,15 +75,25 @@ class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             InputError: if a value is invalid.
             PipelineError: if a function does not exist.
         """
+        if self.burst != 1 and self.rate_limit is None:
+            raise InputError(f"burst is {self.burst}, but no rate is set; pass rate_limit= too, or omit it")
         return {
             "handler": load_function(self.handler, modules),
             "transaction": None if self.transaction is None else load_function(self.transaction, modules),
             "concurrency": self.concurrency,
-            "retry": Retry(self.retries, self.backoff),
+            "retry": self._retry(),
             "then": "dead-letter" if self.dead_letter else "park",
             "rate_limit": _rate("rate_limit", self.rate_limit, self.burst),
             "group_rate_limit": _rate("group_rate_limit", self.group_rate_limit),
         }
+
+    def _retry(self) -> Retry:
+        if self.retries < 0:
+            raise InputError(f"retries is {self.retries}; expected a whole number, 0 or more")
+        try:
+            return Retry(self.retries, self.backoff)
+        except PipelineError as error:
+            raise InputError(str(error).replace("Retry(backoff)", "backoff")) from error
 
 
 class ConsumeConfig(ServiceConfig, frozen=True, kw_only=True):
@@ -109,57 +116,41 @@ class ConsumeConfig(ServiceConfig, frozen=True, kw_only=True):
         return _service(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConsumerOptions:
+    """The queue of a handler, and the arguments of :class:`ConsumedQueue`; None selects the default."""
+
+    queue: Annotated[str | None, "Queue to read: DATABASE#QUEUE."] = None
+    transaction: Annotated[str | None, "Function that opens your own transaction for each message: app.py:open_tx."] = (
+        None
+    )
+    concurrency: Annotated[int | None, "Number of messages handled at once (default: 8)."] = None
+    retries: Annotated[int | None, "Further attempts after a failure (default: 5)."] = None
+    backoff: Annotated[
+        str | None, "Maximum pause before the first further attempt; doubles each time (default: 1 second)."
+    ] = None
+    dead_letter: Annotated[bool, "Move a failing message to the dead-letter queue instead of parking its group."] = (
+        False
+    )
+    rate_limit: Annotated[str | None, "Maximum rate of messages: 10/second."] = None
+    group_rate_limit: Annotated[str | None, "Maximum rate of messages of each group: 10/second."] = None
+    burst: Annotated[int | None, "With --rate-limit: number of messages that may start at once (default: 1)."] = None
+
+
 def consume(
     handler: Annotated[
         str | None, typer.Argument(help="Location of the handler: app.py:handle or package.module:name.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue to read: DATABASE#QUEUE.")] = None,
-    transaction: Annotated[
-        str | None, typer.Option(help="Function that opens your own transaction for each message: app.py:open_tx.")
-    ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Number of messages handled at once (default: 8).")] = None,
-    retries: Annotated[int | None, typer.Option(help="Further attempts after a failure (default: 5).")] = None,
-    backoff: Annotated[
-        str | None,
-        typer.Option(help="Maximum pause before the first further attempt; doubles each time (default: 1 second)."),
-    ] = None,
-    dead_letter: Annotated[
-        bool,
-        typer.Option(
-            "--dead-letter", help="Move a failing message to the dead-letter queue instead of parking its group."
-        ),
-    ] = False,
-    rate_limit: Annotated[str | None, typer.Option(help="Maximum rate of messages: 10/second.")] = None,
-    group_rate_limit: Annotated[
-        str | None, typer.Option(help="Maximum rate of messages of each group: 10/second.")
-    ] = None,
-    burst: Annotated[
-        int | None, typer.Option(help="With --rate-limit: number of messages that may start at once (default: 1).")
-    ] = None,
-    processes: Processes = None,
-    config: Annotated[Path | None, typer.Option(help="Configuration file (TOML) with several handlers.")] = None,
-    grace_s: GraceS = None,
-    health: Health = None,
-    log_level: LogLevel = None,
-    log_json: LogJson = False,
-    telemetry: Telemetry = False,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End once no message is left to handle.")] = False,
+    *,
+    consumer: ConsumerOptions,
+    config: Annotated[Path | None, "Configuration file (TOML) with several handlers."] = None,
+    service: ServiceOptions,
+    until_empty: Annotated[bool, "End once no message is left to handle."] = False,
     as_json: CountsAsJson = False,
 ) -> None:
     """Call handlers with the messages of queues until SIGTERM or Ctrl-C; running handlers finish first."""
-    chosen = adapted(
-        read(config) if config is not None else ConsumeConfig(),
-        processes=processes,
-        grace_s=grace_s,
-        health=health,
-        log_level=log_level,
-        log_json=log_json,
-        telemetry=telemetry,
-    )
-    given = {"queue": queue, "transaction": transaction, "concurrency": concurrency, "retries": retries}
-    given |= {"backoff": backoff, "dead_letter": dead_letter or None, "rate_limit": rate_limit}
-    given |= {"group_rate_limit": group_rate_limit, "burst": burst}
-    chosen = _with_one(chosen, handler, {name: value for name, value in given.items() if value is not None})
+    chosen = adapted(ConsumeConfig() if config is None else read(config), service)
+    chosen = _with_one(chosen, handler, given(consumer))
     found = run(chosen, until_empty=until_empty)
     if as_json:
         say_json(found.workers)
@@ -191,16 +182,16 @@ def read(path: Path) -> ConsumeConfig:
     return msgspec.structs.replace(config, consumers=consumers)
 
 
-def _with_one(config: ConsumeConfig, handler: str | None, given: dict[str, Any]) -> ConsumeConfig:
+def _with_one(config: ConsumeConfig, handler: str | None, options: dict[str, Any]) -> ConsumeConfig:
     """Return the settings with the handler that the options describe, if any."""
     if handler is None:
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        if options:
+            names = ", ".join(map(spelling, options))
             raise InputError(f"{names} without a handler; name the handler first, or set the values in the file")
         return config
-    if "queue" not in given:
+    if "queue" not in options:
         raise InputError(f"no queue for {handler}; pass --queue DATABASE#QUEUE")
-    return msgspec.structs.replace(config, consumers=(*config.consumers, ConsumedQueue(handler, **given)))
+    return msgspec.structs.replace(config, consumers=(*config.consumers, ConsumedQueue(handler, **options)))
 
 
 @contextmanager
@@ -255,8 +246,11 @@ def _rate(name: str, text: str | None, burst: int = 1) -> Rate | None:
     """Return the rate of a setting, such as ``10/second`` or ``100/5 minutes``."""
     if text is None:
         return None
+    if burst < 1:
+        raise InputError(f"burst is {burst}; expected a whole number, 1 or more")
     times, _, per = text.partition("/")
-    if not times.strip().isdecimal() or not per:
-        raise InputError(f"{name} is {text!r}; expected a rate such as 10/second or 100/5 minutes")
     per = per.strip()
-    return Rate(int(times), per if per[:1].isdecimal() else f"1 {per}", burst=burst)
+    with suppress(InputError):
+        if times.strip().isdecimal() and per:
+            return Rate(int(times), per if per[:1].isdecimal() else f"1 {per}", burst=burst)
+    raise InputError(f"{name} is {text!r}; expected a rate such as 10/second or 100/5 minutes")

@@ -4,10 +4,11 @@ import getpass
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from inturn.cli.options import AsJson, Yes
 from inturn.cli.places import look_into
 from inturn.cli.texts import confirm, line, progress, say, say_each, say_json
 from inturn.core.errors import InputError
@@ -31,30 +32,36 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionOptions:
-    """Options for making and reporting decisions.
+    """Options for making and reporting a decision."""
 
-    Attributes:
-        by: name of the user who decides; empty for the login name.
-        pipeline: location of the definition, to apply decisions here; None leaves them to the running process.
-        wait_s: time to wait for the running process.
-        is_dry: whether to show only the result, without recording decisions.
-        sample: number of groups of each outcome that a dry run shows.
-        yes: whether to ask no question.
-    """
-
-    by: str
-    why: str
-    pipeline: str | None
-    wait_s: float
-    as_json: bool
-    is_dry: bool
-    sample: int
+    by: Annotated[str, "User who decides (default: the login name)."] = ""
+    why: Annotated[str, "Reason, stored with the decision."] = ""
+    pipeline: Annotated[
+        str | None,
+        "Location of the pipeline, such as ledger.py:ledger; applies the decision here if no process does.",
+    ] = None
+    wait_s: Annotated[
+        float, typer.Option(min=0, help="Wait this many seconds for a running worker or stream to apply the decision.")
+    ] = 10.0
+    dry_run: Annotated[bool, "Show the result with the handler of --pipeline, without writing anything."] = False
+    sample: int = 1
     yes: bool = False
+    as_json: AsJson = False
 
     @property
     def author(self) -> str:
         """The name of the user who decides."""
         return self.by or getpass.getuser()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkDecisionOptions(DecisionOptions):
+    """Options for making and reporting decisions about one group or many."""
+
+    sample: Annotated[
+        int, typer.Option(min=0, help="With --dry-run: number of groups of each outcome to show in full.")
+    ] = 3
+    yes: Yes = False
 
 
 def decide_many(
@@ -63,7 +70,7 @@ def decide_many(
     """Decide about several groups, selected by name or by patterns, and report the results."""
     with look_into(store) as look:
         draft = look.draft(action, *names, by=how.author, why=how.why, **selected)
-        if how.is_dry:
+        if how.dry_run:
             show_dry_run(look, draft, how)
             return
         count = counted(len(draft.decisions), "group")

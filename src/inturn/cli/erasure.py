@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from inturn.cli.options import AsJson, GroupName
+from inturn.cli.options import AsJson, GroupName, Yes
 from inturn.cli.places import check_store, is_store, opened, parts
 from inturn.cli.texts import confirm_loss, line, say, say_json
 from inturn.core.address import shown
@@ -18,11 +18,9 @@ def forget(
         str, typer.Argument(metavar="STORE", help="Database, such as shop.db, or a store on Spark, such as out/ledger.")
     ],
     group: GroupName,
-    why: Annotated[
-        str, typer.Option(help="Reason, stored with the decision; it must not contain content of the group.")
-    ] = "",
-    by: Annotated[str | None, typer.Option(help="User who decides (default: the login name).")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    why: Annotated[str, "Reason, stored with the decision; it must not contain content of the group."] = "",
+    by: Annotated[str | None, "User who decides (default: the login name)."] = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove all content of a group from a database or a store, and from its files.

@@ -1,15 +1,18 @@
 """Error output of commands: one paragraph and exit code 1; INTURN_LOG adds the traceback."""
 
+import functools
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, cast
 
 import typer
 from rich.console import Console
 
+from inturn.cli.option_groups import Command, expanded
+from inturn.cli.option_groups import names as option_names
 from inturn.cli.texts import lines
 from inturn.core.errors import InturnError, SetupError
 from inturn.core.override import override
@@ -38,7 +41,6 @@ _MOST_SHOWN: Final = 600
 """The number of characters of a foreign error that are shown."""
 
 _errors = Console(stderr=True)
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Commands(typer.Typer):
@@ -47,21 +49,38 @@ class Commands(typer.Typer):
     @override
     def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
         register = super().command(*args, **options)
-        return lambda command: register(reported_errors()(command))
+
+        def registered(command: Command) -> Command:
+            call = expanded(command)
+            spellings = option_names(call)
+
+            @functools.wraps(call)
+            def run(**values: Any) -> Any:
+                # With a configuration, the value that an error names may be the file's.
+                own = {name for name in spellings if values[name] or not values.get("config")}
+                with reported_errors(lambda text: with_options(text, spellings, own)):
+                    return call(**values)
+
+            return cast("Command", register(run))
+
+        return registered
 
 
 @contextmanager
-def reported_errors() -> Iterator[None]:
+def reported_errors(spelled: Callable[[str], str] = str) -> Iterator[None]:
     """End a command that fails with one paragraph on standard error and exit code 1.
 
     A closed pipe, Ctrl-C and the command's own exit codes pass: Typer ends the process accordingly.
+
+    Args:
+        spelled: returns the text of an error of inturn with the command's options in place of parameters.
     """
     try:
         yield
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except InturnError as error:
-        _tell(type(error).__name__, str(error), error)
+        _tell(type(error).__name__, spelled(str(error)), error)
     except ModuleNotFoundError as error:
         extra = _extra_of(error.name or "")
         if extra is None:
@@ -82,6 +101,28 @@ def needed(what: str, extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise SetupError(f"{what} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
+
+
+def with_options(text: str, options: Mapping[str, str], own: Collection[str]) -> str:
+    """Return the text of an error with options in place of parameters: ``pass --group`` for ``pass group=``.
+
+    Args:
+        text: the text, from the library.
+        options: the options of a command by the names of their parameters.
+        own: the parameters whose value is that of the option.
+    """
+    if not own:
+        return text
+    text = re.sub(
+        rf"""(?<![\w'"(.-])({"|".join(options)})=(?:'([^']*)'|([\w.…-]+))?""",
+        lambda found: " ".join(filter(None, (options[found[1]], found[2], found[3]))),
+        text,
+    )
+    return re.sub(
+        rf"(?:^|(?<=\bbut )|(?<=\band ))({'|'.join(own)}) is( None\b)?",
+        lambda found: f"{options[found[1]]} is{' not set' if found[2] else ''}",
+        text,
+    )
 
 
 def wants_all() -> bool:

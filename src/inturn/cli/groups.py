@@ -7,9 +7,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.options import All, AsJson, ErrorLike, GroupLike, GroupName, Groups, YesToMany, check_selects
+from inturn.cli.options import AsJson, GroupName, GroupOptions, Limit, QueueAt, Yes
 from inturn.cli.places import queue_at
-from inturn.cli.queue import Limit, QueueAt, clock_time, duration, iso, queue
+from inturn.cli.queue import clock_time, duration, iso, queue
 from inturn.cli.texts import cell, confirm, line, plain_console, say, say_each, say_json
 from inturn.core.address import shown
 from inturn.core.pipeline.selection import Selection
@@ -40,18 +40,9 @@ def park(
 
 
 @queue.command()
-def resume(
-    at: QueueAt,
-    groups: Groups = None,
-    every: All = False,
-    error: ErrorLike = None,
-    group: GroupLike = None,
-    yes: YesToMany = False,
-    as_json: AsJson = False,
-) -> None:
+def resume(at: QueueAt, which: GroupOptions, yes: Yes = False, as_json: AsJson = False) -> None:
     """Resume the delivery of parked groups, of one or many."""
-    check_selects(groups, group, error, every=every)
-    selection = Selection(tuple(groups or ()), tuple(group or ()), error, is_all=every)
+    selection = which.selection
     with queue_at(at) as there:
         if len(selection.names) == 1:
             _resume_one(there, selection.names[0], as_json=as_json)

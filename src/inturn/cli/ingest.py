@@ -17,8 +17,8 @@ from inturn.cli.errors import Commands
 from inturn.cli.ingest_runs import SharedDatabases, SourceRun
 from inturn.cli.options import AsJson, AsLines
 from inturn.cli.places import opened, parts
-from inturn.cli.rejections import SourceAt, purge, rejected, resend, split_source
-from inturn.cli.services import Health, LogJson, LogLevel, Telemetry, adapted, monitored
+from inturn.cli.rejections import SourceAt, check_known, purge, rejected, resend, split_source
+from inturn.cli.services import TelemetryOptions, adapted, monitored
 from inturn.cli.texts import cell, line, print_table, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
@@ -41,21 +41,16 @@ ingest.command()(purge)
 
 ConfigFile = Annotated[Path, typer.Argument(help="Configuration file (TOML) with the sources.")]
 _COUNTS = ("received", "rejected", "kept", "dropped", "lag")
-Partitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition (repeatable).")]
+Partitions = Annotated[list[str] | None, "Only this partition (repeatable)."]
 
 
 @ingest.command()
 def run(
     config: ConfigFile,
-    only: Annotated[list[str] | None, typer.Option(help="Only this source (repeatable).")] = None,
-    until_caught_up: Annotated[
-        bool,
-        typer.Option("--until-caught-up", help="End once all records are read; wait while a queue is full."),
-    ] = False,
-    health: Health = None,
-    log_level: LogLevel = None,
-    log_json: LogJson = False,
-    telemetry: Telemetry = False,
+    *,
+    only: Annotated[list[str] | None, "Only this source (repeatable)."] = None,
+    until_caught_up: Annotated[bool, "End once all records are read; wait while a queue is full."] = False,
+    telemetry: TelemetryOptions,
     as_json: AsJson = False,
 ) -> None:
     """Read records of sources into queues as messages, until SIGTERM or Ctrl-C."""
@@ -63,7 +58,7 @@ def run(
     from inturn.telemetry.logs import configure
     from inturn.worker.signals import end_process, stopped_by
 
-    chosen = adapted(read(config), health=health, log_level=log_level, log_json=log_json, telemetry=telemetry)
+    chosen = adapted(read(config), telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)
     with ExitStack() as stack:
         databases = SharedDatabases(stack.enter_context(ExitStack()))
@@ -262,6 +257,7 @@ def moved(
 
     path, name = split_source(source)
     with opened(path) as db:
+        check_known(db, path, name)
         found = list(islice(SourceControl(db, name).moved(), limit))
     for each in found:
         if as_json:
@@ -276,7 +272,7 @@ def moved(
 @ingest.command()
 def accept(
     source: SourceAt,
-    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group (repeatable).")] = None,
+    group: Annotated[list[str] | None, "Only this group (repeatable)."] = None,
     as_json: AsJson = False,
 ) -> None:
     """Accept the new partition of moved groups, and send their waiting messages."""
@@ -284,6 +280,7 @@ def accept(
 
     path, name = split_source(source)
     with opened(path) as db:
+        check_known(db, path, name)
         count = SourceControl(db, name).accept(*(group or []))
     if as_json:
         say_json({"source": name, "action": "accept", "messages": count})

@@ -23,10 +23,7 @@ At = Annotated[str, typer.Argument(metavar="DATABASE", help="Database: postgresq
 _SERVER: Final = ("access keys need", "server")
 SealedBy = Annotated[
     Path | None,
-    typer.Option(
-        "--sealing-key-file",
-        help="File with the sealing keys, newest first (default: INTURN_SEALING_KEY_FILE or INTURN_SEALING_KEY).",
-    ),
+    "File with the sealing keys, newest first (default: INTURN_SEALING_KEY_FILE or INTURN_SEALING_KEY).",
 ]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Public id of the key.")]
 
@@ -35,22 +32,15 @@ KeyId = Annotated[str, typer.Argument(metavar="ID", help="Public id of the key."
 def add(
     at: At,
     key_id: KeyId,
-    queues: Annotated[
-        list[str] | None, typer.Option(help="Pattern of allowed queue names (repeatable; default: all).")
-    ] = None,
+    queues: Annotated[list[str] | None, "Pattern of allowed queue names (repeatable; default: all)."] = None,
     actions: Annotated[
-        list[str] | None, typer.Option(help="Pattern of allowed actions, such as Send* (repeatable; default: all).")
+        list[str] | None, "Pattern of allowed actions, such as Send* (repeatable; default: all)."
     ] = None,
-    account: Annotated[
-        str | None, typer.Option(help="Account id of the key (12 digits; default: the server's account).")
-    ] = None,
-    secret_env: Annotated[str | None, typer.Option(help="Environment variable with the secret.")] = None,
-    secret_file: Annotated[Path | None, typer.Option(help="File with the secret.")] = None,
+    account: Annotated[str | None, "Account id of the key (12 digits; default: the server's account)."] = None,
+    secret_env: Annotated[str | None, "Environment variable with the secret."] = None,
+    secret_file: Annotated[Path | None, "File with the secret."] = None,
     admin: Annotated[
-        bool,
-        typer.Option(
-            "--admin", help="Allow changes of attributes and permissions of every queue, regardless of policies."
-        ),
+        bool, "Allow changes of attributes and permissions of every queue, regardless of policies."
     ] = False,
     sealing_key_file: SealedBy = None,
     as_json: AsJson = False,

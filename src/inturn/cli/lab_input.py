@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inturn.cli.errors import needed
+from inturn.cli.options import FileOptions
 from inturn.cli.places import check_no_database, is_database, queue_at
 from inturn.cli.sample import numbered
 from inturn.core.address import shown
@@ -52,16 +53,6 @@ class LabColumns:
     arrival: str | None = None
     duration: str | None = None
     every_us: int = 1_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class CsvOptions:
-    """The dialect of CSV files; None selects the default."""
-
-    delimiter: str | None = None
-    quote: str | None = None
-    encoding: str | None = None
-    null: str | None = None
 
 
 @dataclass
@@ -113,20 +104,20 @@ def queue_rows(source: str) -> Iterator[Row]:
                 yield f"{shown(source)}, message {each.sequence_number}", envelope
 
 
-def file_rows(source: str, columns: LabColumns, form: str | None, csv: CsvOptions) -> Iterator[Row]:
+def file_rows(source: str, columns: LabColumns, options: FileOptions) -> Iterator[Row]:
     """Return the rows of files: Parquet, JSON lines, or CSV with a header.
 
     Raises:
         InputError: if there are no files, their format is unknown, or they cannot be read or lack columns.
     """
     files = _files(source)
-    form = form or _form_of(files[0])
+    form = options.format_ or _form_of(files[0])
     if form not in _FORMS.values():
         raise InputError(f"--format is {quoted(form)}; expected parquet, json or csv")
-    given = next((name for name in ("delimiter", "quote", "encoding", "null") if getattr(csv, name) is not None), None)
-    if given and form != "csv":
-        raise InputError(f"--{given} is only for CSV files, and {source} is {form}; omit it, or add --format csv")
-    return _lines(files) if form == "json" else _tables(files, form, columns, csv)
+    if options.csv and form != "csv":
+        option = next(iter(options.csv))
+        raise InputError(f"--{option} is only for CSV files, and {source} is {form}; omit it, or add --format csv")
+    return _lines(files) if form == "json" else _tables(files, form, columns, options)
 
 
 def _files(source: str) -> list[Path]:
@@ -160,12 +151,12 @@ def _lines(files: Sequence[Path]) -> Iterator[Row]:
         yield where, content
 
 
-def _tables(files: Sequence[Path], form: str, columns: LabColumns, csv: CsvOptions) -> Iterator[Row]:
+def _tables(files: Sequence[Path], form: str, columns: LabColumns, options: FileOptions) -> Iterator[Row]:
     with needed(f"{form} needs", "lab"):
         import pyarrow as pa
     for file in files:
         try:
-            batches = _parquet(file) if form == "parquet" else _csv(file, columns, csv)
+            batches = _parquet(file) if form == "parquet" else _csv(file, columns, options)
             number = 0
             for names, batch in batches:
                 if number == 0:
@@ -185,7 +176,7 @@ def _parquet(file: Path) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
             yield batch.schema.names, batch.to_pylist()
 
 
-def _csv(file: Path, columns: LabColumns, options: CsvOptions) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+def _csv(file: Path, columns: LabColumns, options: FileOptions) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
     import pyarrow as pa
     from pyarrow import csv
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -23,12 +23,13 @@ Shape: TypeAlias = "Callable[[Any], Draft]"
 """A function that creates a message from the value of a line."""
 
 
-class Fields(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Fields:
     """Paths of the fields of a body that describe its message; ``payload.account_id`` is a nested field."""
 
-    group: str | None = None
-    revision: str | None = None
-    dedup_id: str | None = None
+    group_field: Annotated[str | None, "With --from, if each line is a body: field with the group."] = None
+    revision_field: Annotated[str | None, "With --from, if each line is a body: field with the revision."] = None
+    dedup_field: Annotated[str | None, "With --from, if each line is a body: field with the deduplication id."] = None
 
 
 @dataclass
@@ -78,7 +79,8 @@ def envelope(value: Any) -> "Draft":
 
 def by_fields(fields: Fields) -> Shape:
     """Return a function that creates messages from lines that are bodies, with the envelope from the given fields."""
-    named = {name: path for name, path in fields._asdict().items() if path is not None}
+    paths = {"group": fields.group_field, "revision": fields.revision_field, "dedup_id": fields.dedup_field}
+    named = {name: path for name, path in paths.items() if path is not None}
 
     def shape(value: Any) -> "Draft":
         meant = {name: _field(value, path, name) for name, path in named.items()}

@@ -7,12 +7,13 @@ import datetime as dt
 import platform
 import warnings
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.table import Table
@@ -31,7 +32,8 @@ from inturn.cli.ingest import ingest
 from inturn.cli.keys import keys
 from inturn.cli.lab import lab
 from inturn.cli.messages import ack, nack, peek, receive, send
-from inturn.cli.options import AsDocument, Delimiter, Encoding, Null, PipelineAt, Quote, dialect_of
+from inturn.cli.option_groups import given
+from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt, SparkMaster
 from inturn.cli.parked import explain, parked
 from inturn.cli.places import check_no_database, check_store
 from inturn.cli.queue import queue, redrive
@@ -61,24 +63,12 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
 )
-app.add_typer(parked, name="parked")
-app.command()(explain)
-app.command()(audit)
-app.command()(lab)
-app.command()(check)
-app.command()(serve)
-app.command()(console)
-app.command()(work)
-app.command()(forget)
-app.command()(consume)
-app.command()(upgrade)
-app.add_typer(ingest, name="ingest")
-app.add_typer(queue, name="queue")
-app.add_typer(keys, name="keys")
-for _shown in (states, outputs, rejected, pipelines):
-    app.command()(_shown)
-for _command in (send, receive, ack, nack, peek, groups, redrive, backup, restore):
+for _group, _name in ((parked, "parked"), (ingest, "ingest"), (queue, "queue"), (keys, "keys")):
+    app.add_typer(_group, name=_name)
+for _command in (explain, audit, lab, check, serve, console, work, forget, consume, upgrade, states, outputs, rejected):
     app.command()(_command)
+for _shown in (pipelines, send, receive, ack, nack, peek, groups, redrive, backup, restore):
+    app.command()(_shown)
 
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
@@ -98,9 +88,7 @@ def _main(
 
 
 @app.command()
-def version(
-    as_json: AsDocument = False,
-) -> None:
+def version(as_json: AsJson = False) -> None:
     """Show the versions of inturn, Python and the installed optional packages."""
     found = {"inturn": inturn.__version__, "python": platform.python_version()}
     for name in _OPTIONAL:
@@ -114,13 +102,11 @@ def version(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the queue, the store and the pictures.")] = Path("demo"),
-    kafka: Annotated[bool, typer.Option("--kafka", help="Send the flights through Kafka.")] = False,
-    rabbitmq: Annotated[bool, typer.Option("--rabbitmq", help="Send the flights through RabbitMQ.")] = False,
-    at: Annotated[
-        str | None, typer.Option(help="Address of a running broker: HOST:PORT for Kafka, amqp://… for RabbitMQ.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    out: Annotated[Path, "Directory for the queue, the store and the pictures."] = Path("demo"),
+    kafka: Annotated[bool, "Send the flights through Kafka."] = False,
+    rabbitmq: Annotated[bool, "Send the flights through RabbitMQ."] = False,
+    at: Annotated[str | None, "Address of a running broker: HOST:PORT for Kafka, amqp://… for RabbitMQ."] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Replay two weeks of real flights, late, duplicated and out of order, with Spark and with a worker.
 
@@ -136,59 +122,54 @@ def demo(
         raise typer.Exit(1)
 
 
+StatesTo = Annotated[str | None, "Table in PostgreSQL for the states: postgresql://…#TABLE."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """The steps of a stream."""
+
+    checkpoint: Annotated[str | None, "With --stream: directory of Spark's checkpoint (default: STORE-checkpoint)."] = (
+        None
+    )
+    trigger: Annotated[
+        str | None, "With --stream: interval of the steps, '10 seconds', or 'available now' to stop at the end."
+    ] = None
+    files: Annotated[int | None, "With --stream: maximum number of files per step."] = None
+    rows: Annotated[int | None, "With --stream, from a queue: maximum number of messages per step."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Tables to which a step also writes its results."""
+
+    outputs_format: Annotated[
+        str, typer.Option("--outputs", help="Set to delta to also write the outputs to a Delta table.")
+    ] = "parquet"
+    states_format: Annotated[
+        str | None, typer.Option("--states", help="Set to delta to also write the states to a Delta table.")
+    ] = None
+    states_to: StatesTo = None
+
+
 @app.command()
 def run(
     pipeline: PipelineAt,
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="Messages: a file, a folder, a URI that Spark reads, or a queue, shop.db#payments or postgresql://…#….",
-        ),
-    ],
-    store: Annotated[str, typer.Option(help="Store: a directory, created if it does not exist.")],
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="Format of the files: parquet, json (JSON lines) or csv (default: by their names)."
-        ),
-    ] = None,
-    delimiter: Delimiter = None,
-    quote: Quote = None,
-    encoding: Encoding = None,
-    null: Null = None,
+    *,
+    source: MessagesFrom,
+    store: Annotated[str, "Store: a directory, created if it does not exist."],
+    form: FileOptions,
     buckets: Annotated[
-        int | None, typer.Option(help="Number of buckets of a new store, which limits the number of parallel tasks.")
+        int | None, "Number of buckets of a new store, which limits the number of parallel tasks."
     ] = None,
-    now: Annotated[
-        dt.datetime | None, typer.Option(help="Processing time of the step (default: the current time).")
-    ] = None,
-    final: Annotated[
-        bool,
-        typer.Option("--final", help="Timestamp order: treat the input as complete, and release waiting messages."),
-    ] = False,
+    now: Annotated[dt.datetime | None, "Processing time of the step (default: the current time)."] = None,
+    final: Annotated[bool, "Timestamp order: treat the input as complete, and release waiting messages."] = False,
     as_stream: Annotated[
         bool, typer.Option("--stream", help="Continue with new messages in the folder or the queue, until Ctrl-C.")
     ] = False,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="With --stream: directory of Spark's checkpoint (default: STORE-checkpoint).")
-    ] = None,
-    trigger: Annotated[
-        str | None,
-        typer.Option(help="With --stream: interval of the steps, '10 seconds', or 'available now' to stop at the end."),
-    ] = None,
-    files: Annotated[int | None, typer.Option(help="With --stream: maximum number of files per step.")] = None,
-    rows: Annotated[
-        int | None, typer.Option(help="With --stream, from a queue: maximum number of messages per step.")
-    ] = None,
-    outputs: Annotated[str, typer.Option(help="Set to delta to also write the outputs to a Delta table.")] = "parquet",
-    states: Annotated[str | None, typer.Option(help="Set to delta to also write the states to a Delta table.")] = None,
-    states_to: Annotated[
-        str | None, typer.Option(help="Table in PostgreSQL for the states: postgresql://…#TABLE.")
-    ] = None,
-    master: Annotated[
-        str, typer.Option(help="Spark master: local[*], spark://…, or sc://… for Spark Connect.")
-    ] = "local[*]",
+    stream: StepOptions,
+    tables: TableOptions,
+    master: SparkMaster = "local[*]",
     as_json: Annotated[
         bool,
         typer.Option(
@@ -208,32 +189,34 @@ def run(
 
     if as_stream and now:
         raise InputError("--now and --stream exclude each other; --now is the time of a single step")
-    if as_stream and final and trigger != "available now":
-        msg = f"--final with --trigger {trigger!r}: this stream does not end; expected --trigger 'available now'"
+    if as_stream and final and stream.trigger != "available now":
+        msg = f"--final with --trigger {stream.trigger!r}: this stream does not end; expected --trigger 'available now'"
         raise InputError(msg)
-    if not as_stream and (checkpoint or trigger or files or rows):
+    if stream.trigger not in (None, "available now"):
+        _duration_us(stream.trigger, "--trigger")
+    if not as_stream and given(stream):
         raise InputError("--checkpoint, --trigger, --files and --rows need --stream")
     is_queue = names_queue(source)
-    if (format_ or files) if is_queue else rows:
+    if (form.format_ or stream.files) if is_queue else stream.rows:
         msg = "--format and --files are only for files, --rows is only for a queue such as shop.db#payments"
         raise InputError(msg)
-    dialect = dialect_of(delimiter, quote, encoding, null, csv=not is_queue and format_ in (None, "csv"))
+    dialect = form.dialect(csv=not is_queue)
     definition = load(pipeline)
     check_final(definition, final=final)
-    published: dict[str, Any] = {"outputs_format": outputs, "states_format": states, "states_to": states_to}
+    published = asdict(tables)
     with running(master) as spark:
         read: Callable[..., DataFrame] = (
             partial(queue_messages, spark, definition, source)
             if is_queue
-            else partial(read_messages, spark, definition, source, format_, dialect=dialect)
+            else partial(read_messages, spark, definition, source, form.format_, dialect=dialect)
         )
         if as_stream:
             from inturn.spark.local.following import follow
 
-            df = read(streaming=True, **({"rows": rows} if is_queue else {"files": files}))
-            place = checkpoint or f"{store.rstrip('/')}-checkpoint"
+            df = read(streaming=True, **({"rows": stream.rows} if is_queue else {"files": stream.files}))
+            place = stream.checkpoint or f"{store.rstrip('/')}-checkpoint"
             show = _print_json if as_json else _print_step
-            follow(definition, df, store, place, show, final, trigger=trigger, buckets=buckets, **published)
+            follow(definition, df, store, place, show, final, trigger=stream.trigger, buckets=buckets, **published)
             return
         with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
             report = batch(definition, read(), store=store, buckets=buckets, now=now, final=final, **published)
@@ -254,21 +237,17 @@ def _print_step(report: "Report") -> None:
 @app.command()
 def vacuum(
     store: Annotated[str, typer.Argument(help="Store: a directory.")],
-    keep_steps: Annotated[int, typer.Option(help="Keep all files of the last N steps.")] = 100,
+    keep_steps: Annotated[int, "Keep all files of the last N steps."] = 100,
     older_than: Annotated[
-        str,
-        typer.Option(help="Delete only files older than this, so that those of a running step are kept."),
+        str, "Delete only files older than this, so that those of a running step are kept."
     ] = "1 day",
-    as_json: AsDocument = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete the group states of old steps, and files that a store no longer needs."""
     check_store(store)
     from inturn.spark.tables.vacuum import clean
 
-    try:
-        older_than_s = duration_us(older_than, what="--older-than") / 1e6
-    except PipelineError as error:
-        raise InputError(str(error)) from error
+    older_than_s = _duration_us(older_than, "--older-than") / 1e6
     swept = clean(store, keep_steps=keep_steps, older_than_s=older_than_s)
     if as_json:
         say_json({"deleted": swept.deleted, "younger": swept.younger})
@@ -282,13 +261,9 @@ def vacuum(
 @app.command()
 def publish(
     store: Annotated[str, typer.Argument(help="Store: a directory.")],
-    states: Annotated[
-        bool, typer.Option("--states", help="Update the Delta table of the states instead of the outputs.")
-    ] = False,
-    states_to: Annotated[
-        str | None, typer.Option(help="Table in PostgreSQL for the states: postgresql://…#TABLE.")
-    ] = None,
-    as_json: AsDocument = False,
+    states: Annotated[bool, "Update the Delta table of the states instead of the outputs."] = False,
+    states_to: StatesTo = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add the missing steps of a store to its Delta table, or its states to a table in PostgreSQL."""
     check_store(store)
@@ -307,6 +282,18 @@ def publish(
         first = done.before + 1
         steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
         say(f"{'states' if states or states_to else 'outputs'} of {steps} added to {line(done.table)}")
+
+
+def _duration_us(text: str, option: str) -> int:
+    """Return the duration of an option in microseconds.
+
+    Raises:
+        InputError: if it is not valid.
+    """
+    try:
+        return duration_us(text, what=option)
+    except PipelineError as error:
+        raise InputError(str(error)) from error
 
 
 def _report(report: "Report") -> Table:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -13,9 +14,9 @@ import msgspec
 import typer
 
 from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
-from inturn.cli.options import AsJson, AsLines
+from inturn.cli.option_groups import given, spelling
+from inturn.cli.options import AsJson, AsLines, Limit, QueueAt
 from inturn.cli.places import queue_at
-from inturn.cli.queue import Limit, QueueAt
 from inturn.cli.texts import line, plain_console, say, say_json
 from inturn.core import limits
 from inturn.core.address import shown
@@ -30,54 +31,48 @@ if TYPE_CHECKING:
 
 ContentIs: TypeAlias = Literal["json", "text", "bytes"]
 
-Group = Annotated[str | None, typer.Option(help="Message group; omit it for an ungrouped message.")]
+Group = Annotated[str | None, "Message group; omit it for an ungrouped message."]
 Receipts = Annotated[
     list[str], typer.Argument(metavar="RECEIPT…", help="Receipts NUMBER:TOKEN, as printed by 'inturn receive --keep'.")
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class MessageOptions:
+    """The envelope and the type of the body of one message."""
+
+    content: Annotated[
+        ContentIs | None,
+        "Type of the body (default: json if it begins with { or [, else text, or bytes if it is not UTF-8).",
+    ] = None
+    group: Group = None
+    revision: Annotated[str | None, "Revision of the message in its group; next lets the queue assign it."] = None
+    expected_revision: Annotated[
+        int | None, "With --revision next: send only if this is the last revision of the group."
+    ] = None
+    dedup_id: Annotated[str | None, "Deduplication id; a second message with the same id is not added."] = None
+    delay_s: Annotated[float | None, "Seconds for which a sent message is hidden (default: the queue's setting)."] = (
+        None
+    )
+    attributes: Annotated[str | None, "Message attributes, a JSON object."] = None
+
+
 def send(
     at: QueueAt,
     body: Annotated[str | None, typer.Argument(help="Message body; - reads standard input.")] = None,
-    file: Annotated[Path | None, typer.Option(help="File whose content is the message body.")] = None,
-    content: Annotated[
-        ContentIs | None,
-        typer.Option(
-            help="Type of the body (default: json if it begins with { or [, else text, or bytes if it is not UTF-8)."
-        ),
-    ] = None,
-    group: Group = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Revision of the message in its group; next lets the queue assign it.")
-    ] = None,
-    expected_revision: Annotated[
-        int | None, typer.Option(help="With --revision next: send only if this is the last revision of the group.")
-    ] = None,
-    dedup_id: Annotated[
-        str | None, typer.Option(help="Deduplication id; a second message with the same id is not added.")
-    ] = None,
-    delay_s: Annotated[
-        float | None, typer.Option(help="Seconds for which a sent message is hidden (default: the queue's setting).")
-    ] = None,
-    attributes: Annotated[str | None, typer.Option(help="Message attributes, a JSON object.")] = None,
+    *,
+    file: Annotated[Path | None, "File whose content is the message body."] = None,
+    message: MessageOptions,
     source: Annotated[
         str | None,
         typer.Option(
             "--from", help="Send many messages: a file of JSON lines with body, group, …; - reads standard input."
         ),
     ] = None,
-    group_field: Annotated[
-        str | None, typer.Option(help="With --from, if each line is a body: field with the group.")
-    ] = None,
-    revision_field: Annotated[
-        str | None, typer.Option(help="With --from, if each line is a body: field with the revision.")
-    ] = None,
-    dedup_field: Annotated[
-        str | None, typer.Option(help="With --from, if each line is a body: field with the deduplication id.")
-    ] = None,
+    fields: Fields,
     start_line: Annotated[int, typer.Option(help="With --from: number of the first line to send.", min=1)] = 1,
     wait_s: Annotated[float, typer.Option(help="Seconds to wait for room in a queue with max_depth.", min=0)] = 0,
-    create: Annotated[bool, typer.Option("--create", help="Create the queue if it does not exist.")] = False,
+    create: Annotated[bool, "Create the queue if it does not exist."] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a message, or one for each line of a file.
@@ -85,24 +80,15 @@ def send(
     Lines are sent in order, up to 1,000 in one transaction. The command stops at the first bad line; earlier lines are
     already sent. Continue with --start-line, or rerun everything if the messages have deduplication ids.
     """
-    one = {
-        "group": group,
-        "revision": _revision(revision),
-        "expected_revision": expected_revision,
-        "dedup_id": dedup_id,
-        "delay_s": delay_s,
-        "attributes": attributes,
-        "content": content,
-    }
-    fields = Fields(group_field, revision_field, dedup_field)
+    one = given(message) | {"revision": _revision(message.revision)}
     if source is None:
-        if any(fields) or start_line > 1:
+        if given(fields) or start_line > 1:
             raise InputError("--group-field, --revision-field, --dedup-field and --start-line need --from")
         _send_one(at, _read(body, file), one, wait_s=wait_s, create=create, as_json=as_json)
         return
-    wrong = [name for name, value in one.items() if value is not None]
+    wrong = next(iter(given(message)), None)
     if wrong or body is not None or file is not None:
-        what = f"--{wrong[0].replace('_', '-')}" if wrong else "the body"
+        what = spelling(wrong) if wrong else "the body"
         raise InputError(f"with --from each line defines its whole message; omit {what}")
     _send_many(at, source, fields, Tally(start_line), wait_s=wait_s, create=create, as_json=as_json)
 
@@ -113,14 +99,12 @@ def receive(
         int, typer.Option(help="Maximum number of messages.", min=1, max=limits.RECEIVE_MESSAGES)
     ] = 1,
     wait_s: Annotated[float, typer.Option(help="Seconds to wait for a message if none is available.", min=0)] = 0,
-    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
+    group: Annotated[str | None, "Only this group."] = None,
     visibility_timeout_s: Annotated[
-        float | None, typer.Option(help="Lease of a received message in seconds (default: the queue's setting).")
+        float | None, "Lease of a received message in seconds (default: the queue's setting)."
     ] = None,
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge the messages once they are printed.")] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the lease, until 'inturn ack' or 'inturn nack' ends it.")
-    ] = False,
+    ack: Annotated[bool, "Acknowledge the messages once they are printed."] = False,
+    keep: Annotated[bool, "Keep the lease, until 'inturn ack' or 'inturn nack' ends it."] = False,
     as_json: AsLines = False,
 ) -> None:
     """Receive and print messages, then return them to their positions unless --ack or --keep is set.
@@ -186,10 +170,8 @@ def peek(
     at: QueueAt,
     after: Annotated[int, typer.Option(help="Begin after this sequence number.", min=0, max=2**63 - 1)] = 0,
     limit: Limit = 10,
-    group: Annotated[str | None, typer.Option(help="Only this group.")] = None,
-    log: Annotated[
-        bool, typer.Option("--log", help="Show the log, which includes retained acknowledged messages.")
-    ] = False,
+    group: Annotated[str | None, "Only this group."] = None,
+    log: Annotated[bool, "Show the log, which includes retained acknowledged messages."] = False,
     as_json: AsLines = False,
 ) -> None:
     """Show unacknowledged messages in order, including those in flight, without receiving them."""
@@ -221,8 +203,8 @@ def _read(body: str | None, file: Path | None) -> str | bytes:
 def _send_one(
     at: str, data: str | bytes, options: dict[str, Any], *, wait_s: float, create: bool, as_json: bool
 ) -> None:
-    value = _body(data, options.pop("content"))
-    text = options.pop("attributes")
+    value = _body(data, options.pop("content", None))
+    text = options.pop("attributes", None)
     more = None if text is None else _json(text, "--attributes")
     if text is not None and not isinstance(more, dict):
         raise InputError(f'--attributes {text!r} is not a JSON object; expected one such as \'{{"source": "shop"}}\'')
@@ -276,7 +258,7 @@ def _json(text: str | bytes, what: str, hint: str = "") -> Any:
 def _send_many(
     at: str, source: str, fields: Fields, tally: Tally, *, wait_s: float, create: bool, as_json: bool
 ) -> None:
-    shape = by_fields(fields) if any(fields) else envelope
+    shape = by_fields(fields) if given(fields) else envelope
     with _lines(source) as lines, queue_at(at, create=create) as queue, _progress(source, quiet=as_json) as seen:
         try:
             send_lines(queue, lines, shape, tally, seen, wait_s)

@@ -3,14 +3,15 @@
 import contextlib
 import datetime as dt
 import json
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from inturn.cli.decisions import DecisionOptions, decide_many, show_dry_run, taken
+from inturn.cli.decisions import BulkDecisionOptions, DecisionOptions, decide_many, show_dry_run, taken
 from inturn.cli.errors import Commands
 from inturn.cli.options import (
     TABLE_ROWS,
@@ -19,11 +20,10 @@ from inturn.cli.options import (
     ErrorLike,
     GroupLike,
     GroupName,
+    GroupOptions,
     Groups,
-    Limit,
+    RowLimit,
     StoreAt,
-    YesToMany,
-    check_selects,
 )
 from inturn.cli.places import look_into
 from inturn.cli.texts import cell, line, plain_console, say, say_cut, say_json, say_json_array
@@ -38,44 +38,43 @@ from inturn.core.words import counted, when
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from inturn.core.pipeline.deciding import Decider
     from inturn.core.pipeline.inspection import GroupStatus, Inspector
     from inturn.core.pipeline.journal import Counts
     from inturn.core.pipeline.results import FailingRow
 
 parked = Commands(help="List and show parked or waiting groups, and decide about them.", no_args_is_help=True)
 
-By = Annotated[str, typer.Option(help="User who decides (default: the login name).")]
-Why = Annotated[str, typer.Option(help="Reason, stored with the decision.")]
-Revision = Annotated[int | None, typer.Option(help="Message with this revision (default: the first held message).")]
-IfRevision = Annotated[
-    int | None,
-    typer.Option(help="Decide only if the group stopped at this revision: the failed or the first missing one."),
-]
-IfEpoch = Annotated[int | None, typer.Option(help="Decide only if the group stopped in this epoch.")]
-IfDigest = Annotated[
-    str | None, typer.Option(help="Decide only if the failed message has this digest; see parked show --json.")
-]
-Id = Annotated[str | None, typer.Option("--id", help="Message with this deduplication id.")]
-Definition = Annotated[
-    str | None,
-    typer.Option(
-        "--pipeline",
-        help="Location of the pipeline, such as ledger.py:ledger; applies the decision here if no process does.",
-    ),
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show the result with the handler of --pipeline, without writing anything.")
-]
-Sample = Annotated[int, typer.Option(min=0, help="With --dry-run: number of groups of each outcome to show in full.")]
-WaitS = Annotated[
-    float,
-    typer.Option("--wait-s", help="Wait this many seconds for a running worker or stream to apply the decision."),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class OneMessage:
+    """The message of a group that a decision is about."""
+
+    revision: Annotated[int | None, "Message with this revision (default: the first held message)."] = None
+    message_id: Annotated[str | None, typer.Option("--id", help="Message with this deduplication id.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenOptions:
+    """The place at which the user saw a group."""
+
+    if_revision: Annotated[
+        int | None, "Decide only if the group stopped at this revision: the failed or the first missing one."
+    ] = None
+    if_epoch: Annotated[int | None, "Decide only if the group stopped in this epoch."] = None
+    if_digest: Annotated[str | None, "Decide only if the failed message has this digest; see parked show --json."] = (
+        None
+    )
+
+    @property
+    def seen(self) -> Seen:
+        """The place."""
+        return Seen(self.if_revision, self.if_epoch, self.if_digest)
 
 
 @parked.command("list")
 def list_(
-    store: StoreAt, error: ErrorLike = None, group: GroupLike = None, limit: Limit = None, as_json: AsJson = False
+    store: StoreAt, error: ErrorLike = None, group: GroupLike = None, limit: RowLimit = None, as_json: AsJson = False
 ) -> None:
     """List groups that are parked, given up or waiting, the longest wait first, and failing deliveries."""
     selection = Selection((), patterns(group), error, is_all=True)
@@ -152,6 +151,8 @@ def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json
         count = look.redeliver(groups or None)
     if as_json:
         say_json({"groups": count})
+    elif not count:
+        say("Nothing to deliver again: no output was refused permanently.")
     else:
         say(f"{counted(count, 'group')} will be delivered again by the next worker that runs with --deliver.")
 
@@ -175,90 +176,39 @@ def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
 def replace(
     store: StoreAt,
     group: GroupName,
-    content: Annotated[str, typer.Option(help="New content as JSON, or @FILE; omitted fields are not changed.")],
-    revision: Revision = None,
-    id_: Id = None,
-    if_revision: IfRevision = None,
-    if_epoch: IfEpoch = None,
-    if_digest: IfDigest = None,
-    by: By = "",
-    why: Why = "",
-    pipeline: Definition = None,
-    wait_s: WaitS = 10.0,
-    dry_run: DryRunOption = False,
-    as_json: AsJson = False,
+    content: Annotated[str, "New content as JSON, or @FILE; omitted fields are not changed."],
+    message: OneMessage,
+    place: SeenOptions,
+    how: DecisionOptions,
 ) -> None:
     """Replace the content of a held message; the old content is stored with the decision."""
-    text = Path(content[1:]).read_text(encoding="utf-8") if content.startswith("@") else content
+    try:
+        text = Path(content[1:]).read_text(encoding="utf-8") if content.startswith("@") else content
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "the file is not UTF-8"
+        raise InputError(f"--content is {content!r}: {why}; expected JSON, or @FILE") from error
     try:
         new = json.loads(text)
     except ValueError as error:
         raise InputError(f"--content {text!r} is not JSON: {error}") from error
     if not isinstance(new, dict):
         raise InputError(f"--content {text!r} is not a JSON object; expected the fields of the message")
-    how = DecisionOptions(by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=1)
-    seen = Seen(if_revision, if_epoch, if_digest)
-    _decide(store, group, DecisionAction.REPLACE, how, revision=revision, message_id=id_, new=new, seen=seen)
+    _decide(store, group, DecisionAction.REPLACE, how, **asdict(message), new=new, seen=place.seen)
 
 
 @parked.command()
 def drop(
-    store: StoreAt,
-    groups: Groups = None,
-    every: All = False,
-    error: ErrorLike = None,
-    group: GroupLike = None,
-    revision: Revision = None,
-    id_: Id = None,
-    if_revision: IfRevision = None,
-    if_epoch: IfEpoch = None,
-    if_digest: IfDigest = None,
-    by: By = "",
-    why: Why = "",
-    pipeline: Definition = None,
-    wait_s: WaitS = 10.0,
-    dry_run: DryRunOption = False,
-    sample: Sample = 3,
-    yes: YesToMany = False,
-    as_json: AsJson = False,
+    store: StoreAt, which: GroupOptions, message: OneMessage, place: SeenOptions, how: BulkDecisionOptions
 ) -> None:
     """Reject the message at which a group is parked, and continue after it; for one group or many."""
-    how = DecisionOptions(
-        by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
-    )
-    which, seen = Which(groups or [], every, error, group or []), Seen(if_revision, if_epoch, if_digest)
-    if which.name is not None:
-        _decide(store, which.name, DecisionAction.DROP, how, revision=revision, message_id=id_, seen=seen)
-    elif revision is not None or id_ is not None:
+    if which.name is None and message != OneMessage():
         raise InputError("--revision and --id select one message; name its group alone, or omit them")
-    else:
-        _decide_about(store, DecisionAction.DROP, which, how, seen)
+    _decide_about(store, DecisionAction.DROP, which, how, place, **asdict(message))
 
 
 def _simple(action: DecisionAction, text: str) -> None:
-    def command(
-        store: StoreAt,
-        groups: Groups = None,
-        every: All = False,
-        error: ErrorLike = None,
-        group: GroupLike = None,
-        if_revision: IfRevision = None,
-        if_epoch: IfEpoch = None,
-        if_digest: IfDigest = None,
-        by: By = "",
-        why: Why = "",
-        pipeline: Definition = None,
-        wait_s: WaitS = 10.0,
-        dry_run: DryRunOption = False,
-        sample: Sample = 3,
-        yes: YesToMany = False,
-        as_json: AsJson = False,
-    ) -> None:
-        how = DecisionOptions(
-            by=by, why=why, pipeline=pipeline, wait_s=wait_s, as_json=as_json, is_dry=dry_run, sample=sample, yes=yes
-        )
-        which = Which(groups or [], every, error, group or [])
-        _decide_about(store, action, which, how, Seen(if_revision, if_epoch, if_digest))
+    def command(store: StoreAt, which: GroupOptions, place: SeenOptions, how: BulkDecisionOptions) -> None:
+        _decide_about(store, action, which, how, place)
 
     parked.command(action.value, help=text)(command)
 
@@ -291,29 +241,16 @@ def _is_known(look: "Inspector", group: str) -> bool:
     return False
 
 
-class Which(NamedTuple):
-    """The selection of groups: by name, or by patterns."""
-
-    names: list[str]
-    every: bool
-    error: str | None
-    groups: list[str]
-
-    @property
-    def name(self) -> str | None:
-        """The name, if it is the only criterion."""
-        return self.names[0] if len(self.names) == 1 and not (self.every or self.error or self.groups) else None
-
-
-def _decide_about(store: str, action: DecisionAction, which: Which, how: DecisionOptions, seen: Seen) -> None:
+def _decide_about(
+    store: str, action: DecisionAction, which: GroupOptions, how: DecisionOptions, place: SeenOptions, **message: Any
+) -> None:
     if which.name is not None:
-        _decide(store, which.name, action, how, seen=seen)
+        _decide(store, which.name, action, how, seen=place.seen, **message)
         return
-    if seen != Seen():
+    if place != SeenOptions():
         raise InputError("--if-revision, --if-epoch and --if-digest apply to one group; name that group alone")
-    check_selects(which.names, which.groups, which.error, every=which.every)
-    selected = {"group": which.groups, "error": which.error, "all": which.every}
-    decide_many(store, action, which.names, how, **selected)
+    chosen = which.selection
+    decide_many(store, action, chosen.names, how, group=chosen.groups, error=chosen.error, all=chosen.is_all)
 
 
 def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions, **meant: Any) -> None:
@@ -321,9 +258,11 @@ def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions
     with look_into(store) as look:
         decision = look.decision(action, group, by=how.author, why=how.why, **meant)
         draft = DecisionDraft(action, [decision])
-        if how.is_dry:
+        if how.dry_run:
             show_dry_run(look, draft, how)
             return
+        if decision.new and how.pipeline is None:
+            _warn_of_unknown(look, group, decision.new)
         report, takes = taken(look, look.record(draft), how, store), look.takes
     void = report.void.get(group)
     if how.as_json:
@@ -339,3 +278,11 @@ def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions
             say(look.explain(group))
     if void:
         raise typer.Exit(1)
+
+
+def _warn_of_unknown(look: "Decider", group: str, new: "Mapping[str, Any]") -> None:
+    """Print the fields of new content that no held message has; without the pipeline, its type is not known."""
+    known = {name for each in look.held(group) for name in each.content or ()}
+    if unknown := sorted(new.keys() - known):
+        names = ", ".join(line(repr(each)) for each in unknown)
+        say(f"Not checked: no held message has the fields {names}; pass --pipeline to check the content.", err=True)

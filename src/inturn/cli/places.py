@@ -4,7 +4,7 @@ A database is named by its file, ``shop.db``, or its address, ``postgresql://me@
 by ``shop.db#payments``. Printed names contain no password.
 """
 
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,8 +67,7 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
     except StoreError as error:
         if "://" in path or Path(path).is_file():
             raise
-        made = f"create it with 'inturn queue create {shown(path)}#NAME'"
-        raise type(error)(f"{error}; {_near(path)}; {made}") from error
+        raise type(error)(f"{error}; {near(path)}") from error
     with db:
         yield db
 
@@ -104,7 +103,11 @@ def make_absent(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -
 def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
     """Open the named queue; create it only with ``create``."""
     path, name = split(at)
-    with opened(path, create=create) as db:
+    with ExitStack() as stack:
+        try:
+            db = stack.enter_context(opened(path, create=create))
+        except NoSuchDatabase as error:
+            raise NoSuchDatabase(f"{error}; create it with 'inturn queue create {shown(at)}'") from error
         yield db.queue(name, create=create)
 
 
@@ -121,7 +124,7 @@ def look_into(store: str) -> "Decider":
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
-            raise NoSuchDatabase(f"no database {path!r}; {_near(path)}")
+            raise NoSuchDatabase(f"no database {path!r}; {near(path)}")
         return look(path, name)
     check_store(path if store.endswith("#") else store)
     from inturn.spark.driver.inspection import SparkInspector
@@ -209,7 +212,7 @@ def _names_no_pipeline(path: str) -> str:
     return f"{shown(path)} is a database; name a pipeline of it, such as {shown(path)}#{such}{known}"
 
 
-def _near(path: str) -> str:
+def near(path: str) -> str:
     """Return a text with the SQLite files in the directory of a path, at most ten."""
     found: list[str] = []
     with suppress(OSError):

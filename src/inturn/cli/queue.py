@@ -4,8 +4,9 @@ Only ``create`` creates a queue or a database.
 """
 
 import datetime as dt
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, fields
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
@@ -13,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import Commands
-from inturn.cli.options import AsJson, DatabaseAt
+from inturn.cli.option_groups import given
+from inturn.cli.options import AsJson, DatabaseAt, QueueAt, Yes
 from inturn.cli.places import opened, parts, queue_at, split
 from inturn.cli.texts import cell, confirm_loss, line, lines, plain_console, say, say_json
 from inturn.core import limits
@@ -27,98 +29,54 @@ queue = Commands(
     no_args_is_help=True,
 )
 
-QueueAt = Annotated[str, typer.Argument(metavar="DATABASE#QUEUE", help="Queue, such as shop.db#payments.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-Limit = Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=limits.READ_MESSAGES)]
+
+@dataclass(frozen=True, kw_only=True)
+class QueueOptions:
+    """The settings of a new queue; None selects the default."""
+
+    visibility_timeout_s: Annotated[float | None, "Lease of a received message in seconds (default: 30)."] = None
+    delay_s: Annotated[float | None, "Seconds for which a sent message is hidden (default: 0)."] = None
+    retention_s: Annotated[
+        float | None,
+        "Seconds after which a message is deleted, even if unacknowledged (default: kept until acknowledged).",
+    ] = None
+    keep_for: Annotated[
+        str | None, "Keep acknowledged messages in the log for this time after their send, such as '30 days'."
+    ] = None
+    keep_bytes: Annotated[
+        int | None, "Maximum size of the bodies in the log, in bytes; with --keep-for, the limit reached first applies."
+    ] = None
+    dedup_window_s: Annotated[float | None, "Seconds for which a deduplication id is remembered (default: 300)."] = None
+    dedup_for_ever: Annotated[bool, "Remember deduplication ids for ever."] = False
+    dedup_scope: Annotated[
+        Literal["queue", "group"] | None, "Scope in which a deduplication id is unique (default: queue)."
+    ] = None
+    content_dedup: Annotated[bool, "Use the SHA-256 of the body as the deduplication id of messages without one."] = (
+        False
+    )
+    dead_letter: Annotated[str | None, "Queue of the same database to which messages move after --max-receives."] = None
+    max_receives: Annotated[int | None, "Number of receives before a message moves to the dead-letter queue."] = None
+    max_depth: Annotated[int | None, "Maximum number of messages in the queue (default: unlimited)."] = None
+    retry_delay_s: Annotated[
+        float | None, "Seconds for which a message is hidden after its first failed attempt (default: 0)."
+    ] = None
+    retry_growth: Annotated[float | None, "Factor of the retry delay for each further attempt (default: 2)."] = None
+    retry_max_s: Annotated[float | None, "Maximum retry delay in seconds (default: 60)."] = None
+    retry_jitter: Annotated[
+        float | None, "Maximum fraction by which the retry delay is randomly shortened (default: 0.2)."
+    ] = None
 
 
 @queue.command()
-def create(
-    at: QueueAt,
-    visibility_timeout_s: Annotated[
-        float | None, typer.Option(help="Lease of a received message in seconds (default: 30).")
-    ] = None,
-    delay_s: Annotated[
-        float | None, typer.Option(help="Seconds for which a sent message is hidden (default: 0).")
-    ] = None,
-    retention_s: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds after which a message is deleted, even if unacknowledged (default: kept until acknowledged)."
-        ),
-    ] = None,
-    keep_for: Annotated[
-        str | None,
-        typer.Option(help="Keep acknowledged messages in the log for this time after their send, such as '30 days'."),
-    ] = None,
-    keep_bytes: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum size of the bodies in the log, in bytes; with --keep-for, the limit reached first applies."
-        ),
-    ] = None,
-    dedup_window_s: Annotated[
-        float | None, typer.Option(help="Seconds for which a deduplication id is remembered (default: 300).")
-    ] = None,
-    dedup_for_ever: Annotated[
-        bool, typer.Option("--dedup-for-ever", help="Remember deduplication ids for ever.")
-    ] = False,
-    dedup_scope: Annotated[
-        Literal["queue", "group"] | None,
-        typer.Option(help="Scope in which a deduplication id is unique (default: queue)."),
-    ] = None,
-    content_dedup: Annotated[
-        bool,
-        typer.Option(
-            "--content-dedup", help="Use the SHA-256 of the body as the deduplication id of messages without one."
-        ),
-    ] = False,
-    dead_letter: Annotated[
-        str | None, typer.Option(help="Queue of the same database to which messages move after --max-receives.")
-    ] = None,
-    max_receives: Annotated[
-        int | None, typer.Option(help="Number of receives before a message moves to the dead-letter queue.")
-    ] = None,
-    max_depth: Annotated[
-        int | None, typer.Option(help="Maximum number of messages in the queue (default: unlimited).")
-    ] = None,
-    retry_delay_s: Annotated[
-        float | None,
-        typer.Option(help="Seconds for which a message is hidden after its first failed attempt (default: 0)."),
-    ] = None,
-    retry_growth: Annotated[
-        float | None, typer.Option(help="Factor of the retry delay for each further attempt (default: 2).")
-    ] = None,
-    retry_max_s: Annotated[float | None, typer.Option(help="Maximum retry delay in seconds (default: 60).")] = None,
-    retry_jitter: Annotated[
-        float | None,
-        typer.Option(help="Maximum fraction by which the retry delay is randomly shortened (default: 0.2)."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def create(at: QueueAt, *, options: QueueOptions, as_json: AsJson = False) -> None:
     """Create a queue, and its database if it does not exist; an existing queue is not changed."""
-    given = {
-        "visibility_timeout_s": visibility_timeout_s,
-        "delay_s": delay_s,
-        "retention_s": retention_s,
-        "keep_for": None if keep_for is None else _duration(keep_for),
-        "keep_bytes": keep_bytes,
-        "dedup_window_s": dedup_window_s,
-        "dedup_scope": dedup_scope,
-        "content_dedup": content_dedup or None,
-        "dead_letter": dead_letter,
-        "max_receives": max_receives,
-        "max_depth": max_depth,
-        "retry_delay_s": retry_delay_s,
-        "retry_growth": retry_growth,
-        "retry_max_s": retry_max_s,
-        "retry_jitter": retry_jitter,
-    }
-    meant: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if dedup_for_ever:
-        if dedup_window_s is not None:
+    meant = given(options)
+    if meant.pop("dedup_for_ever", False):
+        if options.dedup_window_s is not None:
             raise InputError("--dedup-window-s and --dedup-for-ever exclude each other; pass one")
         meant["dedup_window_s"] = None
+    if options.keep_for is not None:
+        meant["keep_for"] = _duration(options.keep_for)
     settings = QueueSettings(**meant) if meant else None
     path, name = split(at)
     with opened(path, create=True) as db:
@@ -239,8 +197,7 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
 def redrive(
     at: QueueAt,
     to: Annotated[
-        str | None,
-        typer.Option(help="Target queue of the same database (default: the original queue of each message)."),
+        str | None, "Target queue of the same database (default: the original queue of each message)."
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Maximum number of messages, oldest first (default: all).", min=1)
@@ -294,16 +251,25 @@ def lag(info: QueueInfo, position: int) -> int:
 def _change(text: str) -> tuple[str, Any]:
     """Return the name and the value of a setting that is given as one text."""
     name, equals, value = text.partition("=")
-    known = QueueSettings.__dataclass_fields__.get(name)
-    if not equals or known is None or name == "extra":
-        names = ", ".join(each for each in QueueSettings.__dataclass_fields__ if each != "extra")
-        raise InputError(f"{text!r} is not a setting; expected SETTING=VALUE with one of the settings {names}")
+    types = {each.name: each.type for each in fields(QueueSettings) if each.name != "extra"}
+    if name not in types:
+        raise InputError(f"no setting {name!r}; existing settings: {', '.join(types)}")
+    if not equals:
+        raise InputError(f"{name} has no value; expected SETTING=VALUE, such as {name}=null or max_depth=10000")
     if name == "keep_for":
         return name, None if value == "null" else _duration(value)
     try:
-        return name, msgspec.convert(value, type=known.type, strict=False)
+        return name, msgspec.convert(value, type=types[name], strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"{name} is {value!r}: {error}; use null for no value") from error
+        raise InputError(f"{name} is {value!r}; expected {' or '.join(_kinds(types[name]))}") from error
+
+
+def _kinds(of: Any) -> list[str]:
+    """Return the values of a type in words."""
+    if isinstance(of, UnionType):
+        return [word for each in get_args(of) for word in _kinds(each)]
+    words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+    return [words[of]] if of in words else [str(each) for each in get_args(of)] or ["a text"]
 
 
 def _duration(text: str) -> float | str:

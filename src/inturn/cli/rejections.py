@@ -1,12 +1,13 @@
 """Commands about rejected records of sources: show, send again, remove."""
 
 import base64
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from inturn.cli.options import AsJson, AsLines
+from inturn.cli.options import AsJson, AsLines, Yes
 from inturn.cli.places import opened, parts
 from inturn.cli.texts import confirm_loss, line, progress, say, say_json
 from inturn.core.address import is_address, shown
@@ -27,12 +28,17 @@ Config = Annotated[
         help="Configuration file (TOML) with the corrected mapping, of the sources or of the server's webhooks."
     ),
 ]
-Numbers = Annotated[
-    list[int] | None,
-    typer.Option("--number", help="Record with this number, as shown by 'inturn ingest rejected' (repeatable)."),
-]
-FromPartitions = Annotated[list[str] | None, typer.Option("--partition", help="Only this partition (repeatable).")]
-Every = Annotated[bool, typer.Option("--all", help="Select all rejected records of the source.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """The selection of rejected records."""
+
+    number: Annotated[
+        list[int] | None, "Record with this number, as shown by 'inturn ingest rejected' (repeatable)."
+    ] = None
+    partition: Annotated[list[str] | None, "Only this partition (repeatable)."] = None
+    every: Annotated[bool, typer.Option("--all", help="Select all rejected records of the source.")] = False
 
 
 def split_source(at: str, noun: str = "source", such_as: str = "bank") -> tuple[str, str]:
@@ -60,7 +66,7 @@ def rejected(
 
     path, name = split_source(source)
     with opened(path) as db:
-        _check_known(db, path, name)
+        check_known(db, path, name)
         found = list(SourceControl(db, name).rejected(limit))
     for each in found:
         if as_json:
@@ -91,13 +97,9 @@ def _texts(name: str, data: bytes | None) -> dict[str, str | None]:
 def resend(
     source: SourceAt,
     config: Config,
-    number: Numbers = None,
-    partition: FromPartitions = None,
-    every: Every = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show which records would be sent and which not, without changing anything."),
-    ] = False,
+    *,
+    records: RecordOptions,
+    dry_run: Annotated[bool, "Show which records would be sent and which not, without changing anything."] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON document; with --dry-run, one per line.")
     ] = False,
@@ -113,7 +115,7 @@ def resend(
     intake = _intake(config, path, name)
     with opened(path) as db:
         control = SourceControl(db, name)
-        which, places = _selected(control, number, partition, every=every)
+        which, places = _selected(control, records)
         if dry_run:
             _show_preview(control, intake, which, as_json=as_json)
             return
@@ -147,13 +149,10 @@ def _show_preview(control: "SourceControl", intake: "IntakeRule", which: set[int
 
 def purge(
     source: SourceAt,
-    number: Numbers = None,
-    partition: FromPartitions = None,
-    every: Every = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show which records would be removed, without changing anything.")
-    ] = False,
+    *,
+    records: RecordOptions,
+    yes: Yes = False,
+    dry_run: Annotated[bool, "Show which records would be removed, without changing anything."] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove rejected records permanently.
@@ -164,9 +163,9 @@ def purge(
 
     path, name = split_source(source)
     with opened(path) as db:
-        _check_known(db, path, name)
+        check_known(db, path, name)
         control = SourceControl(db, name)
-        which, places = _selected(control, number, partition, every=every)
+        which, places = _selected(control, records)
         what = f"{counted(len(places), 'rejected record')} of {line(name)}"
         size = sum(each.size for each in places)
         if dry_run:
@@ -184,7 +183,7 @@ def purge(
         say(f"purge: {counted(removed, 'rejected record')} of {line(name)} removed.")
 
 
-def _check_known(db: "Database", path: str, name: str) -> None:
+def check_known(db: "Database", path: str, name: str) -> None:
     """Check that a source or a webhook exists; of a webhook, a database contains only the rejected requests.
 
     Raises:
@@ -200,20 +199,19 @@ def _check_known(db: "Database", path: str, name: str) -> None:
         )
 
 
-def _selected(
-    control: "SourceControl", numbers: list[int] | None, partitions: list[str] | None, *, every: bool
-) -> "tuple[set[int], Sequence[RejectedPlace]]":
+def _selected(control: "SourceControl", records: RecordOptions) -> "tuple[set[int], Sequence[RejectedPlace]]":
     """Return the numbers and places of the selected records; records that arrive later are not affected.
 
     Raises:
         InputError: if the options select nothing, or contradict each other, or name a partition that does not exist.
     """
-    if every == bool(numbers or partitions):
+    numbers, partitions = frozenset(records.number or ()), frozenset(records.partition or ())
+    if records.every == bool(numbers or partitions):
         raise InputError("expected a selection of records: --number or --partition, or --all alone")
-    places = control.selected(numbers=frozenset(numbers or ()), partitions=frozenset(partitions or ()))
-    if set(partitions or ()) - {each.partition for each in places}:  # unknown, or without rejected records
+    places = control.selected(numbers=numbers, partitions=partitions)
+    if partitions - {each.partition for each in places}:  # unknown, or without rejected records
         known = {each.name for each in control.partitions()} | {each.partition for each in control.selected()}
-        if missing := sorted(set(partitions or ()) - known):
+        if missing := sorted(partitions - known):
             raise InputError(f"no partition {missing[0]!r}; existing partitions: {', '.join(sorted(known)) or 'none'}")
     return {each.number for each in places} or {0}, places  # 0 matches no record; an empty set would select all
 

@@ -3,17 +3,17 @@
 import csv
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import needed
-from inturn.cli.options import TABLE_ROWS, AsJson, AsLines, DatabaseAt, Limit, StoreAt
+from inturn.cli.options import TABLE_ROWS, AsJson, AsLines, DatabaseAt, RowLimit, StoreAt
 from inturn.cli.places import look_into, opened, parts
 from inturn.cli.texts import cell, json_line, line, plain_console, say, say_cut, say_json
 from inturn.core.address import shown
@@ -43,62 +43,41 @@ _ENDINGS: Final = {
     ".parquet": ResultFormat.PARQUET,
 }
 
-Group = Annotated[str | None, typer.Option(help="Only this group.")]
-Older = Annotated[bool, typer.Option("--older", help="Only states of an older version than that of the pipeline.")]
-Format = Annotated[
-    ResultFormat | None,
-    typer.Option(
-        "--format", help="Output format: table, json (JSON lines), csv or parquet (default: by the name of --to)."
-    ),
-]
-To = Annotated[Path | None, typer.Option(help="Write the result to this file, which is replaced.")]
+Group = Annotated[str | None, "Only this group."]
 
 
-class WriteOptions(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
     """Options for writing rows."""
 
-    limit: int | None
-    format: ResultFormat | None
-    to: Path | None
-    as_json: bool
+    limit: RowLimit = None
+    format_: Annotated[
+        ResultFormat | None,
+        "Output format: table, json (JSON lines), csv or parquet (default: by the name of --to).",
+    ] = None
+    to: Annotated[Path | None, "Write the result to this file, which is replaced."] = None
+    as_json: AsLines = False
 
 
 def states(
     store: StoreAt,
+    *,
     group: Group = None,
-    older: Older = False,
-    limit: Limit = None,
-    format_: Format = None,
-    to: To = None,
-    as_json: AsLines = False,
+    older: Annotated[bool, "Only states of an older version than that of the pipeline."] = False,
+    how: WriteOptions,
 ) -> None:
     """Show the state and status of every group of a pipeline."""
-    how = WriteOptions(limit, format_, to, as_json)
     _write(store, lambda results: results.states(group, older=older), how, _older_states)
 
 
-def outputs(
-    store: StoreAt,
-    group: Group = None,
-    limit: Limit = None,
-    format_: Format = None,
-    to: To = None,
-    as_json: AsLines = False,
-) -> None:
+def outputs(store: StoreAt, *, group: Group = None, how: WriteOptions) -> None:
     """Show the outputs of a pipeline: undelivered ones of a database, all of a store on Spark."""
-    _write(store, lambda results: results.outputs(group), WriteOptions(limit, format_, to, as_json))
+    _write(store, lambda results: results.outputs(group), how)
 
 
-def rejected(
-    store: StoreAt,
-    group: Group = None,
-    limit: Limit = None,
-    format_: Format = None,
-    to: To = None,
-    as_json: AsLines = False,
-) -> None:
+def rejected(store: StoreAt, *, group: Group = None, how: WriteOptions) -> None:
     """Show the rejected messages of a pipeline, with the reasons."""
-    _write(store, lambda results: results.rejected(group), WriteOptions(limit, format_, to, as_json))
+    _write(store, lambda results: results.rejected(group), how)
 
 
 def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
@@ -171,10 +150,10 @@ def _format(how: WriteOptions) -> ResultFormat:
     Raises:
         InputError: if the options contradict each other, or the format needs a file and none is named.
     """
-    if how.as_json and how.format not in {None, ResultFormat.JSON}:
-        raise InputError(f"--json and --format {how.format} exclude each other; pass one")
+    if how.as_json and how.format_ not in {None, ResultFormat.JSON}:
+        raise InputError(f"--json and --format {how.format_} exclude each other; pass one")
     ending = None if how.to is None else _ENDINGS.get(how.to.suffix.lower())
-    form = ResultFormat.JSON if how.as_json else how.format or ending
+    form = ResultFormat.JSON if how.as_json else how.format_ or ending
     if how.to is None:
         if form in {ResultFormat.CSV, ResultFormat.PARQUET}:
             raise InputError(f"format {form} needs a file; pass --to, such as --to states.{form}")

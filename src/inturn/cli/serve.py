@@ -3,27 +3,18 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from inturn.cli.errors import needed
 
 
 def serve(
-    db: Annotated[
-        str, typer.Option(help="Database: shop.db or postgresql://…; an SQLite file is created if it does not exist.")
-    ],
-    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 selects a free one (default: 9324).")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Configuration file (TOML): keys, queues, limits and other settings.")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate for HTTPS (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
-    console: Annotated[
-        bool,
-        typer.Option("--console", help="Also serve the console, on port 9325 or the port that --config sets for it."),
-    ] = False,
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Write log lines as JSON.")] = False,
+    db: Annotated[str, "Database: shop.db or postgresql://…; an SQLite file is created if it does not exist."],
+    host: Annotated[str | None, "Address to listen on (default: 127.0.0.1)."] = None,
+    port: Annotated[int | None, "Port; 0 selects a free one (default: 9324)."] = None,
+    config: Annotated[Path | None, "Configuration file (TOML): keys, queues, limits and other settings."] = None,
+    tls_cert: Annotated[Path | None, "Certificate for HTTPS (PEM)."] = None,
+    tls_key: Annotated[Path | None, "Private key of the certificate (PEM)."] = None,
+    console: Annotated[bool, "Also serve the console, on port 9325 or the port that --config sets for it."] = False,
+    json_logs: Annotated[bool, "Write log lines as JSON."] = False,
 ) -> None:
     """Serve the queues of a database over the SQS protocol until Ctrl-C, for boto3, the AWS CLI and other clients."""
     import inturn

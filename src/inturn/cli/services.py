@@ -2,6 +2,7 @@
 
 import signal
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -12,6 +13,7 @@ import typer
 
 from inturn.cli.errors import needed
 from inturn.cli.metrics import metrics_page
+from inturn.cli.option_groups import given
 from inturn.cli.places import make_absent, opened, split
 from inturn.core import limits
 from inturn.core.address import shown
@@ -29,22 +31,32 @@ if TYPE_CHECKING:
     from inturn.worker.processes import Uplink
     from inturn.worker.service import LoopService
 
-Processes = Annotated[
-    int | None, typer.Option(help="Number of processes; use several for CPU-bound handlers (default: 1).")
-]
-GraceS = Annotated[
-    float | None, typer.Option(help="Seconds for which a stop waits for running handlers (default: 30).")
-]
-Health = Annotated[str | None, typer.Option(help="Serve /health, /ready and /metrics at HOST:PORT.")]
-LogLevel = Annotated[str | None, typer.Option(help="Log level: debug, info, warning or error (default: info).")]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON.")]
-Telemetry = Annotated[
-    bool,
-    typer.Option(
-        "--telemetry", help="Export traces and metrics with OpenTelemetry, configured by OTEL_… environment variables."
-    ),
-]
 CountsAsJson = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """Processes and stop of a command that handles messages; None selects the value of its configuration."""
+
+    processes: Annotated[int | None, "Number of processes; use several for CPU-bound handlers (default: 1)."] = None
+    grace_s: Annotated[float | None, "Seconds for which a stop waits for running handlers (default: 30)."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryOptions:
+    """Health, logs and telemetry of a command until its end; None selects the value of its configuration."""
+
+    health: Annotated[str | None, "Serve /health, /ready and /metrics at HOST:PORT."] = None
+    log_level: Annotated[str | None, "Log level: debug, info, warning or error (default: info)."] = None
+    log_json: Annotated[bool, "Write log lines as JSON."] = False
+    telemetry: Annotated[
+        bool, "Export traces and metrics with OpenTelemetry, configured by OTEL_… environment variables."
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions(TelemetryOptions, ProcessOptions):
+    """The options of a command that handles messages until it is stopped."""
 
 
 class ServiceConfig(TelemetrySettings, frozen=True, kw_only=True):
@@ -77,18 +89,15 @@ class Finished(NamedTuple):
     is_stopped: bool
 
 
-def adapted(config: Config, **given: Any) -> Config:
+def adapted(config: Config, options: TelemetryOptions) -> Config:
     """Return the settings, overridden by the given options.
 
     Raises:
         InputError: if a value is invalid.
     """
-    log_level = given.get("log_level")
-    if log_level not in (None, *LEVELS):
-        raise InputError(f"--log-level is {log_level!r}; expected one of {', '.join(LEVELS)}")
-    for flag in ("log_json", "telemetry"):
-        given[flag] = given.get(flag) or None
-    config = msgspec.structs.replace(config, **{name: value for name, value in given.items() if value is not None})
+    if options.log_level not in (None, *LEVELS):
+        raise InputError(f"--log-level is {options.log_level!r}; expected one of {', '.join(LEVELS)}")
+    config = msgspec.structs.replace(config, **given(options))
     if isinstance(config, ServiceConfig) and not 1 <= config.processes <= limits.WORKER_PROCESSES:
         raise InputError(f"processes is {config.processes}; expected a number from 1 to {limits.WORKER_PROCESSES}")
     return config

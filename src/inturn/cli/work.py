@@ -12,14 +12,9 @@ from inturn.cli.deliveries import AnyDelivery, DeliveryTable
 from inturn.cli.places import parts, split
 from inturn.cli.services import (
     CountsAsJson,
-    GraceS,
-    Health,
-    LogJson,
-    LogLevel,
     Opened,
-    Processes,
     ServiceConfig,
-    Telemetry,
+    ServiceOptions,
     adapted,
     beside,
     make_queues,
@@ -87,43 +82,22 @@ def work(
     pipeline: Annotated[
         str | None, typer.Argument(help="Location of the pipeline: ledger.py:ledger or package.module:name.")
     ] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue to read: DATABASE#QUEUE.")] = None,
+    *,
+    queue: Annotated[str | None, "Queue to read: DATABASE#QUEUE."] = None,
     deliver: Annotated[
-        str | None,
-        typer.Option(
-            help="Destination of outputs: a function (app.py:post) or a queue of the same database (#credits)."
-        ),
+        str | None, "Destination of outputs: a function (app.py:post) or a queue of the same database (#credits)."
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Number of groups processed at once (default: 8).")] = None,
-    processes: Processes = None,
-    config: Annotated[Path | None, typer.Option(help="Configuration file (TOML) with several pipelines.")] = None,
-    grace_s: GraceS = None,
-    health: Health = None,
-    log_level: LogLevel = None,
-    log_json: LogJson = False,
-    telemetry: Telemetry = False,
-    until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End once all queues are empty and all outputs are delivered.")
-    ] = False,
+    concurrency: Annotated[int | None, "Number of groups processed at once (default: 8)."] = None,
+    config: Annotated[Path | None, "Configuration file (TOML) with several pipelines."] = None,
+    service: ServiceOptions,
+    until_empty: Annotated[bool, "End once all queues are empty and all outputs are delivered."] = False,
     final: Annotated[
-        bool,
-        typer.Option(
-            "--final",
-            help="With --until-empty, Timestamp order: treat the input as complete, and release waiting messages.",
-        ),
+        bool, "With --until-empty, Timestamp order: treat the input as complete, and release waiting messages."
     ] = False,
     as_json: CountsAsJson = False,
 ) -> None:
     """Run pipelines on queues until SIGTERM or Ctrl-C; running handlers finish first."""
-    chosen = adapted(
-        read(config) if config is not None else WorkConfig(),
-        processes=processes,
-        grace_s=grace_s,
-        health=health,
-        log_level=log_level,
-        log_json=log_json,
-        telemetry=telemetry,
-    )
+    chosen = adapted(WorkConfig() if config is None else read(config), service)
     if pipeline is not None:
         if queue is None:
             raise InputError(f"no queue for {pipeline}; pass --queue DATABASE#QUEUE")

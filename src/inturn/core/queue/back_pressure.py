@@ -39,7 +39,7 @@ def check_room(queue: QueueInfo, new: int, ahead: int = 0) -> None:
     waiting = f", and {ahead} are waiting to be sent" if ahead else ""
     raise QueueFull(
         f"the queue {name!r} has {queue.depth} messages with max_depth={bound}{waiting}; there is no room for {new} "
-        "more: send again later, or wait for room with wait_s="
+        "more: send again later, or with a longer wait_s="
     )
 
 
