@@ -105,8 +105,8 @@ def test_settings_that_cannot_be_make_nothing() -> None:
     assert "--dedup-for-ever exclude each other" in told(
         "queue", "create", Q, "--dedup-for-ever", "--dedup-window-s", 5
     )
-    assert "max_receives is None; set both" in told("queue", "create", Q, "--dead-letter", "dead")
-    assert "visibility_timeout_s is -1.0" in told("queue", "create", Q, "--visibility-timeout-s", -1)
+    assert "--max-receives is not set; set both" in told("queue", "create", Q, "--dead-letter", "dead")
+    assert "--visibility-timeout-s is -1.0" in told("queue", "create", Q, "--visibility-timeout-s", -1)
     told("queue", "create", Q, "--dedup-scope", "world", code=2)
     assert "in memory" in told("queue", "create", ":memory:#payments")
     assert list(Path().iterdir()) == []
