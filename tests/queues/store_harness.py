@@ -26,11 +26,11 @@ from inturn.core.queue.messages import (
 from inturn.core.queue.sessions import ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
 from inturn.core.queue.writers import WriterAnswer, WriterRequest, WriterVerb
 from inturn.store.commands import Ask
-from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
 from inturn.store.producers import ProducerStore
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.sqlite import SqliteStore
+from memory_store.store import MemoryStore
 
 
 class QueueStore(Store, SessionStore, ProducerStore, Protocol):

@@ -19,8 +19,8 @@ from inturn.core.errors import InputError, LeaseExpired, NoSuchQueue, QueueError
 from inturn.core.queue.messages import QueueSettings
 from inturn.database import Database
 from inturn.queue import Queue, Session
-from inturn.store.memory.store import MemoryStore
 from inturn.store.sqlite import SqliteStore
+from memory_store.store import MemoryStore
 from threads import Running, together
 from waiting import DEADLINE_S
 

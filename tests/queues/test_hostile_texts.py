@@ -20,10 +20,10 @@ from inturn.database import Database
 from inturn.idempotency import MemoryKeys
 from inturn.queue import Queue
 from inturn.store.commands import Ask
-from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
+from memory_store.store import MemoryStore
 
 KINDS = ["memory", "sqlite", "postgres"]
 

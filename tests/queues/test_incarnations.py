@@ -240,7 +240,7 @@ def test_any_history_of_copies(steps: list[tuple[str, int, int]]) -> None:
 
 def test_the_memory_store_says_the_same() -> None:
     from inturn.core.queue.messages import Content, Draft, QueueInfo, QueueSettings
-    from inturn.store.memory.store import MemoryStore
+    from memory_store.store import MemoryStore
 
     store = MemoryStore()
     with store.transaction():

@@ -19,9 +19,9 @@ from inturn.core import limits
 from inturn.database import Database
 from inturn.idempotency import Completed, Locked
 from inturn.queue import QueueSettings, draft
-from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import names
 from inturn.store.postgres.log import PostgresLog
+from memory_store.store import MemoryStore
 
 
 def longest(seed: int, length: int = limits.ID_LENGTH) -> str:

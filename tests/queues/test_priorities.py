@@ -8,7 +8,7 @@ from store_harness import StoreHarness
 import inturn
 from inturn.core.errors import InputError
 from inturn.queue import QueueSettings
-from inturn.store.memory.store import MemoryStore
+from memory_store.store import MemoryStore
 
 LEAD = 4
 

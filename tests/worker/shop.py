@@ -17,7 +17,6 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft
 from inturn.results.place import counts_of
 from inturn.store.commands import Ask
-from inturn.store.memory.store import MemoryStore
 from inturn.store.postgres import PostgresStore
 from inturn.store.protocols import PipelineKeeper
 from inturn.store.records import Decided
@@ -25,6 +24,7 @@ from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.group_commit import Writer
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec, timeline_of
+from memory_store.store import MemoryStore
 from waiting import DEADLINE_S, until
 
 SHOPS: dict[str, Callable[[Path, Callable[[], str]], PipelineKeeper]] = {

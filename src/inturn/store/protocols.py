@@ -1,8 +1,8 @@
 """Protocols of the stores; the queue above them is the same over every store.
 
 A store selects and writes rows. The rules are in :mod:`inturn.core.queue.delivery` and
-:mod:`inturn.core.queue.deduplication`. The memory store runs these rules directly and is the oracle for the other
-stores. Arguments that are sequences are processed in order, and the results have the same order.
+:mod:`inturn.core.queue.deduplication`. The memory store (``tests/memory_store``) runs these rules directly and is the
+oracle for the other stores. Arguments that are sequences are processed in order, and the results have the same order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -25,8 +25,8 @@ from inturn.core.queue.messages import (
     first_number,
 )
 from inturn.core.queue.sessions import FIRST_PARKED, ParkedGroup, SessionAnswer, SessionRequest, SessionVerb
-from inturn.store.memory.pipelines import MemoryPipelines
-from inturn.store.memory.queue import MemoryMessage, MemoryQueue
+from memory_store.pipelines import MemoryPipelines
+from memory_store.queue import MemoryMessage, MemoryQueue
 
 
 class MemoryStore:

@@ -1,1 +1,0 @@
-"""Queues and pipelines in memory: the oracle for the other stores."""
