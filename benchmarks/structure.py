@@ -172,8 +172,13 @@ def figures() -> Iterator[tuple[str, int, list[str]]]:
     ]
     asked = [f"{_name(path)}: {name}" for path, name in statements if name not in literals]
     yield "SQL statements that nothing names", len(asked), asked
+    shared = {name for path, name in statements if path.parent.name == "sql"}  # by both stores
     stores = Counter((path.parent, name) for path, name in statements)
-    double = [f"{_name(folder)}: {name}" for (folder, name), count in stores.items() if count > 1]
+    double = [
+        f"{_name(folder)}: {name}"
+        for (folder, name), count in stores.items()
+        if count > 1 or (name in shared and folder.name != "sql")
+    ]
     yield "SQL statements of one store with the same name", len(double), double
 
 

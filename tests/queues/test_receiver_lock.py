@@ -64,4 +64,4 @@ def test_what_is_over_goes_before_what_was_given_back_after_its_deadline() -> No
 
 
 def test_each_part_is_put_into_statements() -> None:
-    assert not [name for name, sql in statements.queries().items() if "{" in sql]
+    assert not [name for name, sql in statements._SQL.items() if "{" in sql]

@@ -17,7 +17,7 @@ from inturn.queue import Queue, QueueSettings, draft
 from inturn.store.postgres import statements
 from inturn.store.postgres.connection import connect
 
-QUEUE_SQL = (files("inturn.store.postgres") / "queue.sql").read_text()
+QUEUE_SQL = "".join((files("inturn.store") / each).read_text() for each in ("postgres/queue.sql", "sql/queues.sql"))
 HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
     "queues",
     "groups",
@@ -25,8 +25,11 @@ HOT = set(re.findall(r"^-- name: (\w+)$", QUEUE_SQL, re.MULTILINE)) - {
     "ungrouped",
     "deferred",
     "begun_later",
+    "attempt",
+    "standing",
+    "outbox_figures",
 }
-"""All but what is asked by people, or looks at all there is since it is about all there is."""
+"""All but what is asked by people or a retry, or looks at all there is since it is about all there is."""
 
 
 @contextmanager

@@ -13,14 +13,25 @@ from inturn.store.postgres.connection import connect
 from inturn.store.postgres.statements import text_of
 from inturn.store.records import GroupRecord, GroupUpdate, HeldMessage, MadeOutput, PipelineInfo
 
-HERE = files("inturn.store.postgres")
+OWN = [f"postgres/{each}" for each in ("pipelines", "keys", "log", "kept_log", "producers")]
 NAMES = [
     name
-    for each in ("pipelines", "keys", "log", "kept_log", "producers")
-    for name in re.findall(r"^-- name: (\w+)$", (HERE / f"{each}.sql").read_text(), re.MULTILINE)
+    for each in (*OWN, "sql/pipelines", "sql/queues")
+    for name in re.findall(r"^-- name: (\w+)$", (files("inturn.store") / f"{each}.sql").read_text(), re.MULTILINE)
     # all of a few; what has no table to look through; what counts all, for a person; what ends at the first row that
-    # is not refused, and is asked only while a worker drains its queue
-    if name not in {"pipelines", "add_pipeline", "key_token", "summary", "has_unsent", "set_due"}
+    # is not refused, and is asked only while a worker drains its queue; figures, up to a limit; what an erasure changes
+    if name
+    not in {
+        "pipelines",
+        "add_pipeline",
+        "key_token",
+        "summary",
+        "has_unsent",
+        "set_due",
+        "standing",
+        "outbox_figures",
+        "rewrite_decision",
+    }
 ]
 
 SHORT = "inturn_posted_pkey|inturn_outbox_failing|inturn_decision_new|inturn_decision_pkey|inturn_rejected_of"

@@ -28,19 +28,9 @@ union all
  order by m.sequence_number limit $3)
 order by sequence_number limit $3;
 
--- name: log_place_time
-select sequence_number, sent_ms from inturn_message
-where sequence_number > $1 and sequence_number <= $2 order by sequence_number limit 1;
-
 -- name: log_done
 select sequence_number, sent_ms, grp from inturn_message
 where done = 1 and sequence_number > $1 and sequence_number <= $2 order by sequence_number limit $3;
-
--- name: log_measured
-select last from inturn_log_block where queue = $1 order by last desc limit 1;
-
--- name: log_blocks
-select last, bytes from inturn_log_block where queue = $1 order by last;
 
 -- name: measure_log
 insert into inturn_log_block (queue, last, bytes)
@@ -50,11 +40,3 @@ on conflict do nothing;
 
 -- name: remove_done
 delete from inturn_message where sequence_number = any($1::bigint[]) and done + 0 = 1;
-
--- name: remove_log_blocks
-delete from inturn_log_block
-where queue = $1 and last <= $2
-    and last < (select b.last from inturn_log_block b where b.queue = $1 order by b.last desc limit 1);
-
--- name: purge_log_blocks
-delete from inturn_log_block where queue = $1;

@@ -1,8 +1,5 @@
 -- Statements of idempotency keys; see keys.py.
 
--- name: key
-select record from inturn_key where space = $1 and key = $2;
-
 -- name: take_key
 with free as materialized (
     select pg_try_advisory_xact_lock(hashtextextended(current_schema() || ' ' || $1::text || ' ' || $2::text, 0)) as is_ours
@@ -26,9 +23,6 @@ select setval('inturn_key_token', greatest(nextval('inturn_key_token'), $1));
 
 -- name: save_key
 update inturn_key set record = $3, until_ms = $4 where space = $1 and key = $2;
-
--- name: remove_key
-delete from inturn_key where space = $1 and key = $2;
 
 -- name: clear_keys
 delete from inturn_key where ctid = any(array(

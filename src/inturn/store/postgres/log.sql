@@ -1,9 +1,5 @@
 -- Statements of connections that only read the log; see log.py. Numbers may have any type.
 
--- name: log_place
-select sequence_number from inturn_message
-where sequence_number > $1 and sequence_number <= $2 order by sequence_number limit 1 offset $3;
-
 -- name: log_size
 select sum(octet_length(body)) from (
     select body from inturn_message

@@ -2,9 +2,6 @@
 -- while the tables are empty, when a scan of a pipeline looks as cheap as a look-up of a group: `any(array(…))`,
 -- `offset 0` and `pipeline + 0` force the look-up.
 
--- name: pipelines
-select name from inturn_pipeline order by name;
-
 -- name: pipeline
 select p.number, p.about, t.kind, t.reason, t.count from inturn_pipeline p
 left join lateral (
@@ -28,23 +25,6 @@ on conflict (pipeline, slot, kind, reason) do update set count = inturn_tally.co
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = $1 and grp = any($2::text[]);
 
--- name: lines_after
-select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
-where pipeline = $1 and grp > $2 order by grp limit $3;
-
--- name: parked_lines
-select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
-where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
-
--- name: briefs
-select grp, status, timeline, held, oldest_us from inturn_group
-where pipeline = $1 and grp > $2 and status <> 'open' order by grp limit $3;
-
--- name: summary
-select count(*), count(*) filter (where status = 'waiting'), count(*) filter (where status not in ('open', 'waiting')),
-    coalesce(sum(held), 0)::bigint, (select count(*) from inturn_output where pipeline = $1)
-from inturn_group where pipeline = $1;
-
 -- It locks the groups in the same order as `keep`.
 -- name: set_due
 with waiting as materialized (
@@ -58,9 +38,6 @@ with due as materialized (
     select ctid from inturn_group where pipeline = $1 and grp = any($2::text[]) and due_us <= $3 order by grp for update
 )
 update inturn_group set due_us = $4 where ctid = any(array(select ctid from due));
-
--- name: due_groups
-select grp, due_us from inturn_group where pipeline = $1 and due_us <= $2 order by due_us limit $3;
 
 -- It locks the groups, which `keep` writes next.
 -- name: versions
@@ -101,10 +78,6 @@ with free as materialized (
 )
 select grp from inturn_group where pipeline = $1 and grp = any($2::text[]) and grp not in (select grp from free);
 
--- name: held_of
-select epoch, turn, tie, id, since_us, digest, content from inturn_held
-where pipeline = $1 and grp = $2 order by epoch, turn, tie, id;
-
 -- name: held_turns
 select epoch, turn, tie, id, since_us, digest, content from inturn_held
 where pipeline = $1 and grp = $2 and turn = any($3::bigint[]);
@@ -140,10 +113,6 @@ cross join lateral (
     select * from inturn_held h where h.pipeline = $1 and h.grp = g.grp order by h.epoch, h.turn, h.tie, h.id limit 1
 ) h;
 
--- name: held_longest
-select since_us, epoch, turn, tie, id from inturn_held
-where pipeline = $1 and grp = $2 order by since_us, epoch, turn, tie, id limit $3;
-
 -- name: marks
 select m.mark, m.digest, m.turn from unnest($3::bytea[]) asked (mark)
 cross join lateral (
@@ -159,16 +128,6 @@ order by m.grp, m.mark; -- so that transactions do not deadlock
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms)
 select $1, * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]);
 
--- name: rejections
-select number, grp, reason, detail, message, at_ms from inturn_rejected
-where pipeline = $1 and number > $2 order by number limit $3;
-
--- name: rejections_of
-select grp, reason, detail, message, at_ms from (
-    select number, grp, reason, detail, message, at_ms from inturn_rejected
-    where pipeline = $1 order by number desc limit $3
-) latest where grp = $2 order by number desc limit $4;
-
 -- name: add_outputs
 insert into inturn_output (pipeline, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
 select $1, o.grp, o.epoch, o.revision, o.id, o.at, o.effect_id, o.output, o.trace, o.made_ms
@@ -178,14 +137,6 @@ order by o.place;
 
 -- name: post
 insert into inturn_posted (pipeline, grp, at_ms) select $1, * from unnest($2::text[], $3::bigint[]);
-
--- name: outputs
-select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
-where pipeline = $1 and number > $2 order by number limit $3;
-
--- name: outputs_of
-select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
-where pipeline = $1 and grp = $2 order by number desc limit $3;
 
 -- name: draw_posted
 with noted as materialized (
@@ -281,11 +232,6 @@ cross join lateral (
 ) o
 where b.pipeline = $1 and b.grp > $2 and b.attempts > 0 order by b.grp limit $3;
 
--- name: has_unsent
-select 1 from inturn_output o where pipeline = $1 and not exists (
-    select from inturn_outbox b where b.pipeline = $1 and b.grp = o.grp and b.until_ms >= $2
-) limit 1;
-
 -- name: redeliver
 update inturn_outbox set until_ms = 0 where pipeline = $1 and until_ms >= $2 and grp = any($3::text[]) returning 1;
 
@@ -295,19 +241,6 @@ update inturn_outbox set until_ms = 0 where pipeline + 0 = $1 and until_ms >= $2
 -- name: add_decisions
 insert into inturn_decision (pipeline, name, grp, decision)
 select $1, * from unnest($2::text[], $3::text[], $4::text[]);
-
--- name: decisions
-select name, grp, decision, verdict from inturn_decision
-where pipeline = $1 and verdict is null order by name limit $2;
-
--- name: decisions_of
-select name, grp, decision, verdict from inturn_decision
-where pipeline = $1 and verdict is null and grp = $2 order by name limit $3;
-
--- name: decided_of
-select name, grp, decision, verdict from (
-    select name, grp, decision, verdict from inturn_decision where pipeline = $1 order by name desc limit $3
-) latest where grp = $2 order by name desc limit $4;
 
 -- name: take_decisions
 update inturn_decision d set verdict = v.verdict from unnest($2::text[], $3::text[]) v (name, verdict)

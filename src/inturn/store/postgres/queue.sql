@@ -175,9 +175,6 @@ values ($1, 0, 0, $2::bigint, $2::bigint, $2::bigint, false);
 -- name: save_queue
 update inturn_queue set settings = $2, readers = $3 where number = $1;
 
--- name: remove_queue
-delete from inturn_queue where number = $1;
-
 -- name: remove_numbering
 delete from inturn_numbering where queue = $1;
 
@@ -202,9 +199,6 @@ delete from inturn_ready where sequence_number > $1 and sequence_number <= $2;
 
 -- name: purge_holds
 delete from inturn_hold where sequence_number > $1 and sequence_number <= $2;
-
--- name: purge_dedup
-delete from inturn_dedup where queue = $1;
 
 -- name: remove_touched
 delete from inturn_touched where queue = $1;
@@ -798,13 +792,6 @@ from inturn_message m
 where m.queue = $1 and m.grp = $2 and m.done = 0 and m.sequence_number + 0 >= $3 and h.token is distinct from $4
 order by m.sequence_number + 0 limit $5;
 
--- name: parked_count
-select count(*) from inturn_session where queue = $1 and note is not null;
-
--- name: parked
-select grp, note, parked_ms from inturn_session
-where queue = $1 and note is not null and (parked_ms, grp) > ($2, $3) order by parked_ms, grp limit $4;
-
 -- name: state
 select state from inturn_state where queue = $1 and grp = $2;
 
@@ -815,18 +802,12 @@ on conflict (queue, grp) do update set state = excluded.state;
 -- name: remove_state
 delete from inturn_state where queue = $1 and grp = $2;
 
--- name: remove_sessions
-delete from inturn_session where queue = $1;
-
 -- name: remove_states
 delete from inturn_state where queue = $1;
 
 -- name: hidden
 select count(*) filter (where token is not null), count(*) filter (where token is null)
 from inturn_hold where queue = $1 and until_ms > $2;
-
--- name: deferred
-select count(*) from inturn_message where queue = $1 and done = 2;
 
 -- name: read
 select {message} from inturn_message m where sequence_number > $1 and sequence_number <= $2 order by sequence_number limit $3;

@@ -11,6 +11,3 @@ on conflict (queue, grp) do update set next_us = excluded.next_us;
 delete from inturn_rate where queue = $1 and grp = any(array(
     select grp from inturn_rate where queue = $1 and next_us < $2 order by next_us limit $3
 ));
-
--- name: remove_rates
-delete from inturn_rate where queue = $1;

@@ -40,16 +40,6 @@ cross join lateral (
 ) p
 order by q.name collate "C";
 
--- name: standing
-select status, count(*), sum(held)::bigint, min(oldest_us) from (
-    select status, held, oldest_us from inturn_group where pipeline = $1 and status <> 'open' limit $2
-) g group by status;
-
--- name: outbox_figures
-select (select count(*) from (select from inturn_output where pipeline = $1 limit $2) o),
-    (select made_ms from inturn_output where pipeline = $1 order by number limit 1),
-    (select count(*) from (select from inturn_outbox where pipeline = $1 and attempts > 0 limit $2) b);
-
 -- name: written
 insert into inturn_meta (name, value) values ('written_ms', $1)
 on conflict (name) do update set value = excluded.value;
@@ -77,9 +67,6 @@ delete from inturn_fact where name = $1;
 -- name: change_facts
 insert into inturn_meta (name, value) values ('facts', 1) on conflict (name) do update set value = inturn_meta.value + 1;
 
--- name: attempt
-select leases from inturn_attempt where queue = $1 and id = $2 and until_ms > $3;
-
 -- name: leased_so
 select count(*) from unnest($1::bigint[], $2::bigint[], $3::bigint[]) given (sequence_number, token, until_ms)
 join inturn_hold h using (sequence_number, token, until_ms) where h.until_ms > $4;
@@ -92,9 +79,6 @@ delete from inturn_attempt where (queue, id) in (
 -- name: remember_attempt
 insert into inturn_attempt (queue, id, until_ms, leases) values ($1, $2, $3, $4)
 on conflict (queue, id) do update set until_ms = excluded.until_ms, leases = excluded.leases;
-
--- name: remember_leases
-update inturn_attempt set leases = $3 where queue = $1 and id = $2;
 
 -- name: forget_signatures
 delete from inturn_signature where signature in (

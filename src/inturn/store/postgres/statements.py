@@ -1,13 +1,11 @@
-"""The statements of the .sql files in this folder, run by their names.
+"""The statements of PostgreSQL, run by their names.
 
 A statement whose result is not needed at once is queued. It goes to the server together with the next statement whose
 result is needed, or at the end: a round trip costs more than most statements.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -20,34 +18,13 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 from psycopg.waiting import Ready, Wait
 
+from inturn.store.sql.statements import SHARED, statements
+
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
-_HERE: Final = files("inturn.store.postgres")
-
-
-def queries() -> dict[str, str]:
-    """Return the statements of all .sql files in this folder by name; parameters are ``$1``, ``$2`` and so on.
-
-    A file may have parts, which stand in its statements, and in later parts, as ``{name}``.
-    """
-    found: dict[str, str] = {}
-    for each in sorted(_HERE.iterdir(), key=lambda file: file.name):
-        if not each.name.endswith(".sql"):
-            continue
-        pieces = re.split(r"^-- (name|part): (\w+)\n", each.read_text(), flags=re.MULTILINE)
-        parts: dict[str, str] = {}
-        for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-            if name in found or name in parts:
-                raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
-            sql = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
-            sql = re.sub(r"\{(\w+)\}", lambda part, known=parts: known[part[1]], sql)  # type: ignore[misc]  # a dict
-            (found if kind == "name" else parts)[name] = sql
-    return found
-
-
-_SQL: Final = queries()
+_SQL: Final = statements(SHARED, "inturn.store.postgres")
 _Key = tuple[str, tuple[int, ...]]
 """The key of a prepared statement: its text and the types of its parameters."""
 _INTERRUPTED_S: Final = 0.1

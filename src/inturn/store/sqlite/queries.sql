@@ -25,9 +25,6 @@ insert or replace into inturn_meta (name, value) values ('queues', ?);
 -- name: count
 update inturn_queue set depth = ?, last = ?, tokens = ?, indexed = ? where number = ?;
 
--- name: remove_queue
-delete from inturn_queue where number = ?;
-
 -- name: purge_messages
 delete from inturn_message where sequence_number between ? and ?;
 
@@ -45,9 +42,6 @@ delete from inturn_pending where queue = ?;
 
 -- name: purge_leases
 delete from inturn_lease where queue = ?;
-
--- name: purge_dedup
-delete from inturn_dedup where queue = ?;
 
 -- name: forget_read
 delete from inturn_message where sequence_number in (
@@ -341,9 +335,6 @@ select count(*) filter (where token is not null)
        count(*) filter (where token is null)
 from inturn_hold where queue = ?1 and until_ms > ?2;
 
--- name: deferred
-select count(*) from inturn_message where queue = ? and done = 2;
-
 -- name: due
 select until_ms, since_ms from inturn_hold where queue = ? and until_ms is not null order by until_ms limit 1;
 
@@ -381,10 +372,6 @@ from inturn_message where sequence_number > ? and sequence_number <= ? order by 
 -- name: log
 select sequence_number, grp, revision, dedup_id, body, content, attributes, sent_ms
 from inturn_message where sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
-
--- name: log_place
-select sequence_number from inturn_message
-where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1 offset ?;
 
 -- name: log_size
 select count(*), sum(length(cast(body as blob))), min(content), max(content), count(revision), count(attributes)
@@ -470,13 +457,6 @@ join inturn_message m on m.sequence_number = p.sequence_number
 left join inturn_hold h on h.sequence_number = p.sequence_number
 where p.queue = ? and p.grp = ? and h.token is not ? order by p.sequence_number limit ?;
 
--- name: parked_count
-select count(*) from inturn_session where queue = ? and note is not null;
-
--- name: parked
-select grp, note, parked_ms from inturn_session
-where queue = ? and note is not null and (parked_ms, grp) > (?, ?) order by parked_ms, grp limit ?;
-
 -- name: state
 select state from inturn_session where queue = ? and grp = ?;
 
@@ -487,18 +467,9 @@ update inturn_session set state = ? where queue = ? and grp = ?;
 delete from inturn_session
 where queue = ? and grp = ? and token is null and note is null and state is null;
 
--- name: remove_sessions
-delete from inturn_session where queue = ?;
-
--- name: key
-select record from inturn_key where space = ? and key = ?;
-
 -- name: save_key
 insert into inturn_key (space, key, record, until_ms) values (?, ?, ?, ?)
 on conflict (space, key) do update set record = excluded.record, until_ms = excluded.until_ms;
-
--- name: remove_key
-delete from inturn_key where space = ? and key = ?;
 
 -- name: outdated_keys
 select space, key from inturn_key where until_ms <= ? order by until_ms limit ?;
@@ -514,9 +485,6 @@ select value from inturn_meta where name = 'keys_cleared_ms';
 
 -- name: save_keys_cleared_ms
 insert or replace into inturn_meta (name, value) values ('keys_cleared_ms', ?);
-
--- name: pipelines
-select name from inturn_pipeline order by name;
 
 -- name: pipeline
 select number, name, about, counts, outputs, tokens from inturn_pipeline where name = ?;
@@ -537,32 +505,12 @@ where pipeline = ? and grp in (select value from json_each(?));
 select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
 where pipeline = ? and grp = ?;
 
--- name: lines_after
-select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
-where pipeline = ? and grp > ? order by grp limit ?;
-
--- name: parked_lines
-select grp, version, status, timeline, state, held, oldest_us, due_us from inturn_group
-where pipeline = ? and grp > ? and status <> 'open' order by grp limit ?;
-
--- name: briefs
-select grp, status, timeline, held, oldest_us from inturn_group
-where pipeline = ? and grp > ? and status <> 'open' order by grp limit ?;
-
--- name: summary
-select count(*), count(*) filter (where status = 'waiting'), count(*) filter (where status not in ('open', 'waiting')),
-    coalesce(sum(held), 0), (select count(*) from inturn_output where pipeline = ?1)
-from inturn_group where pipeline = ?1;
-
 -- name: set_due
 update inturn_group set due_us = oldest_us + ?2 where pipeline = ?1 and status <> 'open' and status = 'waiting';
 
 -- name: put_off
 update inturn_group set due_us = ?4
 where pipeline = ?1 and grp in (select value from json_each(?2)) and due_us <= ?3;
-
--- name: due_groups
-select grp, due_us from inturn_group where pipeline = ? and due_us <= ? order by due_us limit ?;
 
 -- name: versions
 select grp, version from inturn_group where pipeline = ? and grp in (select value from json_each(?));
@@ -580,10 +528,6 @@ where pipeline = ? and grp in (select value from json_each(?)) and begun > 0;
 
 -- name: begin_turns
 update inturn_group set begun = ?3, begun_until_ms = ?4 where pipeline = ?1 and grp = ?2;
-
--- name: held_of
-select epoch, turn, tie, id, since_us, digest, content from inturn_held
-where pipeline = ? and grp = ? order by epoch, turn, tie, id;
 
 -- name: held_turns
 select epoch, turn, tie, id, since_us, digest, content from inturn_held
@@ -608,10 +552,6 @@ where pipeline = ? and grp = ? and (epoch, turn, tie, id) >= (?, ?, ?, ?) order 
 select epoch, turn, tie, id, since_us, digest, content from inturn_held
 where pipeline = ? and grp = ? order by epoch, turn, tie, id limit 1;
 
--- name: held_longest
-select since_us, epoch, turn, tie, id from inturn_held
-where pipeline = ? and grp = ? order by since_us, epoch, turn, tie, id limit ?;
-
 -- name: marks
 select mark, digest, turn from inturn_mark
 where mark in (select substr(?1, value, ?3) from json_each(?2)) and pipeline = ?4 and grp = ?5 order by mark;
@@ -622,30 +562,12 @@ insert into inturn_mark (pipeline, grp, mark, digest, turn) values (?, ?, ?, ?, 
 -- name: reject_messages
 insert into inturn_rejected (pipeline, grp, reason, detail, message, at_ms) values (?, ?, ?, ?, ?, ?);
 
--- name: rejections
-select number, grp, reason, detail, message, at_ms from inturn_rejected
-where pipeline = ? and number > ? order by number limit ?;
-
--- name: rejections_of
-select grp, reason, detail, message, at_ms from (
-    select number, grp, reason, detail, message, at_ms from inturn_rejected
-    where pipeline = ?1 order by number desc limit ?3
-) latest where grp = ?2 order by number desc limit ?4;
-
 -- name: add_outputs
 insert into inturn_output (pipeline, number, grp, epoch, revision, id, at, effect_id, output, trace, made_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: post
 insert or ignore into inturn_outbox (pipeline, grp, until_ms, token, attempts) values (?, ?, ?, 0, 0);
-
--- name: outputs
-select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
-where pipeline = ? and number > ? order by number limit ?;
-
--- name: outputs_of
-select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
-where pipeline = ?1 and grp = ?2 order by number desc limit ?3;
 
 -- name: group_outputs
 select number, grp, epoch, revision, id, at, effect_id, output, trace from inturn_output
@@ -688,11 +610,6 @@ from inturn_outbox b where pipeline = ? and grp in (select value from json_each(
 select grp, until_ms, attempts, error, (select count(*) from inturn_output o where o.pipeline = b.pipeline and o.grp = b.grp)
 from inturn_outbox b where pipeline = ? and grp > ? and attempts > 0 order by grp limit ?;
 
--- name: has_unsent
-select 1 from inturn_output o where pipeline = ?1 and not exists (
-    select 1 from inturn_outbox b where b.pipeline = ?1 and b.grp = o.grp and b.until_ms >= ?2
-) limit 1;
-
 -- name: redeliver
 update inturn_outbox set until_ms = 0
 where pipeline = ? and until_ms >= ? and grp in (select value from json_each(?)) returning 1;
@@ -702,19 +619,6 @@ update inturn_outbox set until_ms = 0 where pipeline = ? and until_ms >= ? retur
 
 -- name: add_decisions
 insert into inturn_decision (pipeline, name, grp, decision) values (?, ?, ?, ?);
-
--- name: decisions
-select name, grp, decision, verdict from inturn_decision
-where pipeline = ? and verdict is null order by name limit ?;
-
--- name: decisions_of
-select name, grp, decision, verdict from inturn_decision
-where pipeline = ? and verdict is null and grp = ? order by name limit ?;
-
--- name: decided_of
-select name, grp, decision, verdict from (
-    select name, grp, decision, verdict from inturn_decision where pipeline = ?1 order by name desc limit ?3
-) latest where grp = ?2 order by name desc limit ?4;
 
 -- name: take_decisions
 update inturn_decision set verdict = ?3 where pipeline = ?1 and name = ?2 and verdict is null;
@@ -726,25 +630,12 @@ where pipeline = ? and name in (select value from json_each(?)) and verdict is n
 -- name: decided_groups
 select name, grp from inturn_decision where pipeline = ? and name in (select value from json_each(?));
 
--- name: standing
-select status, count(*), sum(held), min(oldest_us) from (
-    select status, held, oldest_us from inturn_group where pipeline = ? and status <> 'open' limit ?
-) group by status;
-
--- name: outbox_figures
-select (select count(*) from (select 1 from inturn_output where pipeline = ?1 limit ?2)),
-    (select made_ms from inturn_output where pipeline = ?1 order by number limit 1),
-    (select count(*) from (select 1 from inturn_outbox where pipeline = ?1 and attempts > 0 limit ?2));
-
 -- name: written
 insert or replace into inturn_meta (name, value) values ('written_ms', ?);
 
 -- name: hidden_groups
 select grp from inturn_hold where queue = ?1 and until_ms > ?2 and grp is not null
 union select grp from inturn_lease where queue = ?1 and until_ms > ?2;
-
--- name: attempt
-select leases from inturn_attempt where queue = ? and id = ? and until_ms > ?;
 
 -- name: leased_so
 select count(*)
@@ -773,12 +664,6 @@ delete from inturn_attempt where (queue, id) in (
 -- name: remember_attempt
 insert or replace into inturn_attempt (queue, id, until_ms, leases) values (?, ?, ?, ?);
 
--- name: remember_leases
-update inturn_attempt set leases = ? where queue = ? and id = ?;
-
--- name: incarnation
-select id from inturn_incarnation where queue = ? and after < ? order by after desc limit 1;
-
 -- name: newest_incarnation
 select id from inturn_incarnation where queue = ? order by after desc limit 1;
 
@@ -786,15 +671,6 @@ select id from inturn_incarnation where queue = ? order by after desc limit 1;
 insert into inturn_incarnation (queue, after, id, made_ms, note) values (?, ?, ?, ?, ?)
 on conflict (queue, after) do update
 set id = excluded.id, made_ms = excluded.made_ms, note = coalesce(excluded.note, note);
-
--- name: trim_incarnations
--- The same as trim() in core/queue/incarnation.py.
-delete from inturn_incarnation where queue = ?1
-and after < (select after from inturn_incarnation where queue = ?1 order by after desc limit 1 offset ?3)
-and after < (select max(after) from inturn_incarnation where queue = ?1 and after < ?2);
-
--- name: remove_incarnations
-delete from inturn_incarnation where queue = ?;
 
 -- name: rates
 select grp, next_us from inturn_rate where queue = ? and grp in (select value from json_each(?));
@@ -807,9 +683,6 @@ delete from inturn_rate where queue = ?1 and grp in (
     select grp from inturn_rate where queue = ?1 and next_us < ?2 order by next_us limit ?3
 );
 
--- name: remove_rates
-delete from inturn_rate where queue = ?;
-
 -- name: revision
 select last from inturn_revision where queue = ? and grp = ?;
 
@@ -818,9 +691,6 @@ select grp, last from inturn_revision where queue = ? and grp in (select value f
 
 -- name: save_revision
 insert or replace into inturn_revision (queue, grp, last) values (?, ?, ?);
-
--- name: remove_revisions
-delete from inturn_revision where queue = ?;
 
 -- name: writer
 select name, epoch, until_ms, since_ms from inturn_writer where queue = ? and grp = ?;
@@ -832,27 +702,13 @@ where queue = ? and grp in (select value from json_each(?));
 -- name: save_writer
 insert or replace into inturn_writer (queue, grp, name, epoch, until_ms, since_ms) values (?, ?, ?, ?, ?, ?);
 
--- name: remove_writers
-delete from inturn_writer where queue = ?;
-
 -- name: priorities
 select grp, priority from inturn_priority where queue = ? and grp in (select value from json_each(?));
 
 -- name: save_priority
 insert or replace into inturn_priority (queue, grp, priority) values (?, ?, ?);
 
--- name: remove_priorities
-delete from inturn_priority where queue = ?;
-
 -- Sources; see store/sql/sources.py.
-
--- name: source_names
-select distinct source from inturn_source_partition order by source;
-
--- name: source_partitions
-select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
-    record_ms, is_finished, dropped, position_form, gone_ms
-from inturn_source_partition where source = ? order by name;
 
 -- name: lock_source_partitions
 select ?;
@@ -865,16 +721,10 @@ select name, position, incarnation, owner, epoch, until_ms, is_paused, received,
     record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = ? and not is_finished order by name;
 
--- name: source_finished
-select name, incarnation from inturn_source_partition where source = ? and is_finished and gone_ms is null;
-
 -- name: source_partition
 select name, position, incarnation, owner, epoch, until_ms, is_paused, received, rejected, moved_ms, note, lag,
     record_ms, is_finished, dropped, position_form, gone_ms
 from inturn_source_partition where source = ? and name = ?;
-
--- name: add_source_partition
-insert into inturn_source_partition (source, name) values (?, ?) on conflict do nothing;
 
 -- name: save_source_partition
 insert or replace into inturn_source_partition
@@ -882,52 +732,13 @@ insert or replace into inturn_source_partition
      lag, record_ms, is_finished, dropped, position_form, gone_ms)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: renew_source_partitions
-update inturn_source_partition set until_ms = ? where source = ? and owner = ?;
-
--- name: remove_source_partition
-delete from inturn_source_partition where source = ? and name = ?;
-
--- name: source_instances
-select instance from inturn_source_instance where source = ? order by instance;
-
--- name: save_source_instance
-insert into inturn_source_instance (source, instance, until_ms, trouble) values (?, ?, ?, ?)
-on conflict (source, instance) do update set until_ms = excluded.until_ms, trouble = excluded.trouble;
-
--- name: source_troubles
-select instance, trouble from inturn_source_instance where source = ? and until_ms > ? and trouble <> '' order by instance;
-
--- name: remove_source_instance
-delete from inturn_source_instance where source = ? and instance = ?;
-
--- name: forget_source_instances
-delete from inturn_source_instance where source = ? and until_ms <= ?;
-
--- name: add_source_rejection
-insert into inturn_source_rejection
-    (source, name, position, reason, record_key, headers, body, exact, rejected_ms)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?);
-
 -- name: source_rejections_by_number
 select name, position, reason, record_key, headers, body, exact, number, rejected_ms
 from inturn_source_rejection where source = ? and number in (select value from json_each(?)) order by number;
 
--- name: source_rejection_places
-select number, name, size from inturn_source_rejection where source = ? order by number;
-
--- name: source_rejection_total
-select count(*), coalesce(sum(size), 0) from inturn_source_rejection where source = ?;
-
--- name: next_rejecting_source
-select min(source) from inturn_source_rejection where source > ?;
-
 -- name: lock_source_rejections
 select number from inturn_source_rejection
 where source = ? and number in (select value from json_each(?)) order by number;
-
--- name: save_source_rejection_reason
-update inturn_source_rejection set reason = ? where number = ?;
 
 -- name: remove_source_rejections
 delete from inturn_source_rejection where source = ? and number in (select value from json_each(?)) returning 1;
@@ -952,23 +763,9 @@ select ?, json_extract(value, '$[0]'), ?, json_extract(value, '$[1]') from json_
 select group_name, name, position from inturn_source_group
 where source = ? and group_name in (select value from json_each(?));
 
--- name: add_source_moved
-insert into inturn_source_moved (source, group_name, name, position, home, home_position, queue_name, draft, moved_ms)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: source_moved
-select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
-from inturn_source_moved where source = ? and number > ? order by number limit ?;
-
 -- name: source_moved_of
 select group_name, name, position, home, home_position, queue_name, draft, number, moved_ms
 from inturn_source_moved where source = ? and group_name = ? order by number;
-
--- name: source_moved_groups
-select distinct group_name from inturn_source_moved where source = ? order by group_name;
-
--- name: source_moved_counts
-select name, count(*) from inturn_source_moved where source = ? group by name;
 
 -- name: remove_source_moved
 delete from inturn_source_moved where number in (select value from json_each(?));
@@ -1012,19 +809,9 @@ where sequence_number > ?1 and sequence_number <= ?2 and grp = ?6
     and (?4 is null or revision >= ?4) and (?5 is null or revision <= ?5)
 order by sequence_number limit ?3;
 
--- name: log_place_time
-select sequence_number, sent_ms from inturn_message
-where sequence_number > ? and sequence_number <= ? order by sequence_number limit 1;
-
 -- name: log_done
 select sequence_number, sent_ms, grp from inturn_message indexed by inturn_done
 where done = 1 and sequence_number > ? and sequence_number <= ? order by sequence_number limit ?;
-
--- name: log_measured
-select last from inturn_log_block where queue = ? order by last desc limit 1;
-
--- name: log_blocks
-select last, bytes from inturn_log_block where queue = ? order by last;
 
 -- name: measure_log
 insert or ignore into inturn_log_block (queue, last, bytes)
@@ -1042,43 +829,14 @@ insert or ignore into inturn_log_group (queue, grp, sequence_number) values (?, 
 -- name: remove_log_group
 delete from inturn_log_group where queue = ? and grp = ? and sequence_number = ?;
 
--- name: remove_log_blocks
-delete from inturn_log_block
-where queue = ?1 and last <= ?2
-    and last < (select b.last from inturn_log_block b where b.queue = ?1 order by b.last desc limit 1);
-
--- name: purge_log_blocks
-delete from inturn_log_block where queue = ?;
-
 -- name: purge_log_groups
 delete from inturn_log_group where queue = ?;
 
 -- The erasure of a group; see store/sql/erasure.py.
 
--- name: erase_held
-delete from inturn_held where pipeline = ? and grp = ?;
-
--- name: erase_outputs
-delete from inturn_output where pipeline = ? and grp = ?;
-
--- name: erase_outbox
-delete from inturn_outbox where pipeline = ? and grp = ?;
-
 -- name: erase_rejected
 delete from inturn_rejected where pipeline = ? and grp = ?;
-
--- name: group_decisions
-select name, decision from inturn_decision where pipeline = ? and grp = ? order by name;
-
--- name: rewrite_decision
-update inturn_decision set decision = ?3 where pipeline = ?1 and name = ?2;
 
 -- name: erase_session
 update inturn_session set state = null, note = case when note is not null then 'forgotten' end
 where queue = ? and grp = ?;
-
--- name: erase_source_rejections
-delete from inturn_source_rejection where record_key = ?;
-
--- name: erase_source_moved
-delete from inturn_source_moved where group_name = ?;

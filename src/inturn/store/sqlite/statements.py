@@ -1,4 +1,4 @@
-"""Execution of the statements of queries.sql, by name."""
+"""Execution of the statements of queries.sql, and of those that both databases have alike, by name."""
 
 import re
 import sqlite3
@@ -11,9 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from inturn.core.queue.messages import StoredMessage
+from inturn.store.sql.statements import SHARED, statements
 from inturn.store.sqlite.connection import queries
 
-SQL: Final = queries()
+SQL: Final = {name: re.sub(r"\$(\d)", r"?\1", sql) for name, sql in statements(SHARED).items()} | queries()
 """The statements by name."""
 _VALUES: Final = re.compile(r"insert .*values (\([?, ]+\))", re.DOTALL)
 _FEWEST: Final = 8

@@ -1,0 +1,32 @@
+"""Named statements. The .sql files in this folder have those that both databases have alike."""
+
+import re
+from importlib.resources import files
+from itertools import chain
+from typing import Final
+
+SHARED: Final = "inturn.store.sql"
+"""The package with the shared statements."""
+
+
+def statements(*packages: str) -> dict[str, str]:
+    """Return the statements of all .sql files of packages by name; parameters are ``$1``, ``$2`` and so on.
+
+    A file may have parts, which stand in its statements, and in later parts, as ``{name}``.
+
+    Raises:
+        ValueError: if two statements have the same name.
+    """
+    found: dict[str, str] = {}
+    for each in sorted(chain(*(files(name).iterdir() for name in packages)), key=lambda file: file.name):
+        if not each.name.endswith(".sql"):
+            continue
+        pieces = re.split(r"^-- (name|part): (\w+)\n", each.read_text(), flags=re.MULTILINE)
+        parts: dict[str, str] = {}
+        for kind, name, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
+            if name in found or name in parts:
+                raise ValueError(f"two statements are called {name!r}; one is in {each.name}")
+            sql = re.sub(r"--.*$", "", text, flags=re.MULTILINE).strip().rstrip(";")
+            sql = re.sub(r"\{(\w+)\}", lambda part, known=parts: known[part[1]], sql)  # type: ignore[misc]  # a dict
+            (found if kind == "name" else parts)[name] = sql
+    return found
