@@ -68,8 +68,9 @@ delete from inturn_fact where name = $1;
 insert into inturn_meta (name, value) values ('facts', 1) on conflict (name) do update set value = inturn_meta.value + 1;
 
 -- name: leased_so
-select count(*) from unnest($1::bigint[], $2::bigint[], $3::bigint[]) given (sequence_number, token, until_ms)
-join inturn_hold h using (sequence_number, token, until_ms) where h.until_ms > $4;
+select count(*) from jsonb_array_elements($1::jsonb) given (lease) join inturn_hold h
+on h.sequence_number = (lease ->> 0)::bigint and h.token = (lease ->> 1)::bigint and h.until_ms = (lease ->> 5)::bigint
+where h.queue = $2 and h.until_ms > $3;
 
 -- name: forget_attempts
 delete from inturn_attempt where (queue, id) in (

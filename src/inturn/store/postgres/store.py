@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from types import TracebackType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,6 +24,7 @@ from inturn.store.postgres.listener import Listener
 from inturn.store.postgres.queues import PostgresQueues
 from inturn.store.postgres.servers import PostgresServers
 from inturn.store.postgres.statements import Wire
+from inturn.store.sql.transaction import SqlTransaction
 from inturn.telemetry.events import EventLogger
 
 BACKUP = (
@@ -63,8 +63,8 @@ class PostgresStore(PostgresQueues):
         timeout_s = None if busy_s == limits.BUSY_S else busy_s
         self._connection, self._planning = connect(url, durable=durable, create=create, timeout_s=timeout_s)
         super().__init__(Wire(self._connection.pgconn), ends_spans=True)
-        self.servers = PostgresServers(self.wire)
-        self._transaction = _PostgresTransaction(self.begin, self.commit, self.roll_back)
+        self.servers = PostgresServers(self.wire.one, self.wire.all, self.wire.do)
+        self._transaction = SqlTransaction(self.begin, self.commit, self.roll_back)
         self._run = _ServerRun("", frozenset())
         self._identify()
         self._clock = (0, 0.0)  # the server's time, and this machine's monotonic time at the same moment
@@ -87,7 +87,7 @@ class PostgresStore(PostgresQueues):
                 self.identity = str(Wire(another.pgconn).one("here")[0])
         return identity == self.identity
 
-    def transaction(self) -> "_PostgresTransaction":
+    def transaction(self) -> SqlTransaction:
         """Open a transaction, which commits when the block ends and rolls back if it raises."""
         return self._transaction
 
@@ -360,27 +360,3 @@ class _ServerRun(NamedTuple):
     def goes_on(self, before: "_ServerRun") -> bool:
         """Return whether this is certainly the run that was there before."""
         return self.timeline == before.timeline and not self.processes.isdisjoint(before.processes)
-
-
-class _PostgresTransaction:
-    """The context manager of transactions; a class, since a generator-based one costs as much as a statement."""
-
-    __slots__ = ("_begin", "_commit", "_roll_back")
-
-    def __init__(
-        self, begin: Callable[[], None], commit: Callable[[], None], roll_back: Callable[[BaseException], None]
-    ) -> None:
-        self._begin = begin
-        self._commit = commit
-        self._roll_back = roll_back
-
-    def __enter__(self) -> None:
-        self._begin()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._commit()
-        else:
-            self._roll_back(error)

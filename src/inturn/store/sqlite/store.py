@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from inturn import faults
@@ -17,6 +16,7 @@ from inturn.core.queue.messages import Draft, QueueInfo, Sent
 from inturn.store import limits as store_limits
 from inturn.store.drivers import refuse_driver
 from inturn.store.failures import OwnTransaction, RunAgain
+from inturn.store.sql.transaction import SqlTransaction
 from inturn.store.sqlite.backup import backup
 from inturn.store.sqlite.caller_transaction import DiskRoom, SqliteCallerTransaction
 from inturn.store.sqlite.cleaning import clean
@@ -56,7 +56,8 @@ class SqliteStore(SqliteQueues):
         self._room = DiskRoom(path)
         self._empty_log(1 if is_full else 0)
         self.identity, self.lineage = identity_of(self.connection, path)
-        self._transaction, self._own = _SqliteTransaction(self, is_own=False), _SqliteTransaction(self, is_own=True)
+        self._transaction = SqlTransaction(self.begin, self.commit, self.roll_back)
+        self._own = SqlTransaction(partial(self.begin, is_own=True), self.commit, self.roll_back)
         self.reads: Final = ReadTransactions(path, self._files.check)
 
     # --- transactions ---
@@ -66,11 +67,11 @@ class SqliteStore(SqliteQueues):
         return identity == self.identity
 
     @override
-    def transaction(self) -> "_SqliteTransaction":
+    def transaction(self) -> SqlTransaction:
         """Return a transaction for ``with``: committed at the end of the block, rolled back if it raises."""
         return self._transaction
 
-    def lasting(self) -> "_SqliteTransaction":
+    def lasting(self) -> SqlTransaction:
         """Return a transaction of the calling thread only, refused if it would deadlock with the thread's own."""
         return self._own
 
@@ -267,23 +268,3 @@ def _opened(
         if not isinstance(error.__cause__, sqlite3.Error) or not reserve.release():
             raise
         return *opening(), True
-
-
-class _SqliteTransaction:
-    """One transaction of a store; a plain class, since a generator-based one costs as much as a statement."""
-
-    __slots__ = ("_is_own", "_store")
-
-    def __init__(self, store: SqliteStore, *, is_own: bool) -> None:
-        self._store, self._is_own = store, is_own
-
-    def __enter__(self) -> None:
-        self._store.begin(is_own=self._is_own)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._store.commit()
-        else:
-            self._store.roll_back(error)
