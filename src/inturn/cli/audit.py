@@ -11,7 +11,7 @@ from rich.text import Text
 from inturn.cli.options import AsJson, FileOptions, SparkMaster
 from inturn.cli.texts import cell, lines, plain_console, print_line, say_json
 from inturn.core.errors import InputError
-from inturn.core.words import counted
+from inturn.core.words import counted, duration
 
 if TYPE_CHECKING:
     from inturn.spark.audit.report import AuditReport, Gaps, Grade, Late, Sizes
@@ -72,11 +72,10 @@ def audit(
     from inturn.cli.lab_study import show as show_study
     from inturn.lab.page.audit_link import AuditLink
     from inturn.pages.template import check_installed
-    from inturn.spark.audit.arrivals import arrivals
     from inturn.spark.audit.files import read_log
-    from inturn.spark.audit.folder import PAGE, Folder
-    from inturn.spark.audit.page import EXTRA
+    from inturn.spark.audit.page import EXTRA, PAGE, Folder
     from inturn.spark.audit.report import allowed
+    from inturn.spark.audit.run import arrivals
     from inturn.spark.audit.run import audit as examine
     from inturn.spark.local.progress import watching
     from inturn.spark.local.session import running
@@ -163,8 +162,6 @@ def _grade(grade: "Grade | None", console: Console) -> None:
 
 
 def _gaps(gaps: "Gaps | None") -> str:
-    from inturn.spark.audit.formatting import duration
-
     if gaps is None or not (gaps.lost or gaps.open):
         return ""
     named = "; ".join(
@@ -178,8 +175,6 @@ def _gaps(gaps: "Gaps | None") -> str:
 
 
 def _late(late: "Late | None") -> str:
-    from inturn.spark.audit.formatting import duration
-
     if late is None:
         return ""
     by = late.positions

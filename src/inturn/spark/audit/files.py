@@ -4,12 +4,16 @@ Text stays text: ``007`` and ``7`` in a CSV file are two groups, and a JSON fiel
 in another. The audit converts the columns that it needs as numbers or times.
 """
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlparse
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from inturn.core.errors import InputError, SetupError
@@ -108,3 +112,20 @@ def _delta(spark: SparkSession, source: str) -> LogFiles:
     if not files:
         raise InputError(f"{source} has no messages: it is empty")
     return LogFiles(spark.read.option("basePath", root).option("mergeSchema", "true").parquet(*files), files)
+
+
+def arrival_order(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the files of the rows as their metadata names them, in order of arrival; empty for other inputs."""
+    files = sorted(set(df.inputFiles()))
+    if came is not None:
+        rank = {unquote(urlparse(file).path): number for number, file in enumerate(came)}
+        files.sort(key=lambda file: rank.get(unquote(urlparse(file).path), len(rank)))
+    loud = logging.getLogger("DataFrameQueryContextLogger")
+    before = loud.level
+    loud.setLevel(logging.CRITICAL)  # a missing column is an answer here, not an error to log
+    try:
+        return tuple(files) if files and df.select(F.col("_metadata.file_block_start")).schema else ()
+    except AnalysisException:
+        return ()
+    finally:
+        loud.setLevel(before)

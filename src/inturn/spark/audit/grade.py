@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from inturn.core.pipeline.order import Order
-from inturn.core.words import counted
-from inturn.spark.audit.formatting import duration
+from inturn.core.words import counted, duration
 from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Grade, Late, LogColumns
 
 COUNTED: Final = 0.95
@@ -113,19 +112,40 @@ class GradeChoice:
         return not Order.grades[self.name].has_revisions
 
 
+def graded(seen: Evidence, name: str, row_field: str | None = None) -> Grade:
+    """Return the grade of a log, with its reasons and the pipeline that fits.
+
+    Args:
+        seen: the facts.
+        name: name of the pipeline.
+        row_field: the field of their row that is the group of change events; a mapping gives it to each.
+    """
+    choice = decide(seen)
+    made = Grade(choice.name, choice.evidence, line(seen, choice, name), choice.needs, _gives(seen, choice))
+    if row_field is None:
+        return made
+    says = f"These are change events: the group is the row's {row_field} after the change or, for a delete, before it."
+    need = (
+        f"The mapping writes the group of each event into the field {seen.keys.group}, from which the pipeline reads "
+        f'it; for inturn ingest, set preset = "debezium" and group = {_text(row_field)}.'
+    )
+    mapping = f"DebeziumMapping(group={_text(row_field)})"
+    return replace(made, evidence=[says, *made.evidence], needs=[*made.needs, need], mapping=mapping)
+
+
 def decide(seen: Evidence) -> GradeChoice:
     """Return the strongest grade that the data support."""
     choice = _decided(seen)
-    if seen.casts:
-        choice = replace(choice, needs=[*choice.needs, *seen.casts])
+    needs = [*choice.needs, *seen.casts]
     alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MOSTLY), None)
-    if alone is None:
-        return choice
-    part, column = f"{_percent(alone.part)} of the contradicting messages", alone.columns[0]
-    hint = (
-        f"{part} differ only in {column}: if it describes the delivery and not the event, exclude it from the content"
-    )
-    return replace(choice, needs=[f"{hint} with --ignore {column} or --arrival {column}.", *choice.needs])
+    if alone is not None:
+        column = alone.columns[0]
+        hint = (
+            f"{_percent(alone.part)} of the contradicting messages differ only in {column}: if it describes the "
+            f"delivery and not the event, exclude it from the content with --ignore {column} or --arrival {column}."
+        )
+        needs.insert(0, hint)
+    return replace(choice, needs=needs)
 
 
 def _decided(seen: Evidence) -> GradeChoice:
@@ -139,7 +159,7 @@ def _decided(seen: Evidence) -> GradeChoice:
     return _rising(seen, seen.keys.order_by, [])
 
 
-def gives(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
+def _gives(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
     """Return the number of messages by verdict if the pipeline reads this log in order of arrival; empty if unknown.
 
     Messages held because of a missing predecessor count as applied, stale ones as duplicates.
@@ -170,17 +190,6 @@ def line(seen: Evidence, choice: GradeChoice, name: str) -> str:
     if choice.on_gap is not None:
         parts.append(f"on_gap={choice.on_gap}")
     return f"Pipeline({', '.join(parts)}, handler=apply)"
-
-
-def of_rows(made: Grade, field: str, name: str) -> Grade:
-    """Return the grade of change events, grouped by a field of the row, with the mapping that gives each its group."""
-    says = f"These are change events: the group is the row's {field} after the change or, for a delete, before it."
-    need = (
-        f"The mapping writes the group of each event into the field {name}, from which the pipeline reads it; for "
-        f'inturn ingest, set preset = "debezium" and group = {_text(field)}.'
-    )
-    mapping = f"DebeziumMapping(group={_text(field)})"
-    return replace(made, evidence=[says, *made.evidence], needs=[*made.needs, need], mapping=mapping)
 
 
 def _text(name: str) -> str:
@@ -217,17 +226,18 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
         late = counted(seen.count(FaultKind.LATE), "message")
         says.append(f"{late} arrived after a later one; Gapless waits and restores the order.")
     on_gap, needs = _waiting(seen, says)
-    first = _start(seen)
-    start = [] if first == 1 else [f"start={_text(first) if isinstance(first, str) else first}"]
     epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
-    return GradeChoice("Gapless", f"Gapless({', '.join([_text(column), *start, *epoch])})", says, needs, on_gap)
+    return GradeChoice("Gapless", f"Gapless({', '.join([_text(column), *_start(seen), *epoch])})", says, needs, on_gap)
 
 
-def _start(seen: Evidence) -> int | str:
+def _start(seen: Evidence) -> list[str]:
     """Return the first revision; if groups begin anywhere, their first message, unless messages may precede it."""
-    if seen.keys.start is not None:
-        return seen.keys.start
-    return "first" if seen.late is None else min(1, 1 if seen.lowest is None else seen.lowest)
+    first = seen.keys.start
+    if first is None and seen.late is None:
+        return ['start="first"']
+    if first is None:
+        first = min(1, 1 if seen.lowest is None else seen.lowest)
+    return [] if first == 1 else [f"start={first}"]
 
 
 def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
@@ -277,18 +287,15 @@ def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
         f"{counted(late, 'message')} arrived after a greater {column}: Monotone treats them as stale and does not "
         "apply them."
     )
-    return GradeChoice("Monotone", f"Monotone({order})", [*says, price], [_sort_first(column)])
+    need = (
+        f"Late messages must be irrelevant (only the newest counts), or the messages must be sorted by {column} first."
+    )
+    return GradeChoice("Monotone", f"Monotone({order})", [*says, price], [need])
 
 
 def _never_falls(seen: Evidence, column: str) -> str:
     copies = ", apart from copies," if FaultKind.DUPLICATE in seen.found else ","
     return f"Within its group{copies} {column} never falls"
-
-
-def _sort_first(column: str) -> str:
-    return (
-        f"Late messages must be irrelevant (only the newest counts), or the messages must be sorted by {column} first."
-    )
 
 
 def _timed(seen: Evidence, column: str) -> GradeChoice:
@@ -319,9 +326,7 @@ def _id_needed(seen: Evidence) -> list[str]:
 
 def _rounded(seconds: float) -> str:
     """Return a duration of at least this many seconds, in the form that a pipeline reads."""
-    step = next((each for each in _STEPS_S if each >= seconds), None)
-    if step is None:
-        step = math.ceil(seconds / 604_800) * 604_800
+    step = next((each for each in _STEPS_S if each >= seconds), math.ceil(seconds / 604_800) * 604_800)
     unit, size = next((name, size) for name, size in _UNITS if step % size == 0)
     return f"{step // size} {unit}{'s' if step // size > 1 else ''}"
 

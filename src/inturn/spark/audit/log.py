@@ -4,34 +4,21 @@ No row is processed in Python. A message without a group or a place gets a timel
 with the others and does not affect them.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
 
 from inturn.core.errors import InputError
 from inturn.core.values.instant import MICROSECONDS
-from inturn.core.values.path import parts
-from inturn.spark.audit.change_events import ChangeEvents
+from inturn.core.values.path import joined, parts
+from inturn.spark.audit import values
+from inturn.spark.audit.files import arrival_order
 from inturn.spark.audit.report import LogColumns
-from inturn.spark.audit.values import (
-    TIMES,
-    check_audited,
-    check_names,
-    column,
-    kind_of,
-    micros,
-    numbers_and_times,
-    resolved,
-    unreadable,
-    what,
-    whole,
-)
-from inturn.spark.columns.dataframe import quoted
+from inturn.spark.columns.dataframe import quoted, sql_of, type_at
 from inturn.spark.columns.names import CORRUPT, OWN
 
 _CLOCKS = ("received_at", "arrived_at", "ingested_at", "timestamp", "ts", "time", "at", "occurred_at", "event_time")
@@ -46,12 +33,6 @@ _BEGINS, _FILE, _FROM, _NUMBER, _PATH, _WHOLE = (
 
 GOOD, UNREADABLE, NO_GROUP, NO_ORDER = range(4)
 """Values of ``status`` in a row."""
-COLUMNS = ("group_hash", "group", "epoch", "place", "content", "id", "time", "arrival", "row", "status")
-"""The columns of a row.
-
-``group_hash`` and ``content`` are hashes, and ``id`` is one too; ``place`` is the place in the order, ``time`` is in
-microseconds; ``arrival`` and ``row`` sort by arrival and name one row; ``status`` is why a row has no place.
-"""
 
 Key: TypeAlias = tuple[str, ...]
 GROUP: Final[Key] = ("group_hash", "group")
@@ -60,6 +41,78 @@ EPOCH: Final[Key] = (*GROUP, "epoch")
 """The same for groups with epochs."""
 ROW: Final[Key] = ("arrival", "row")
 """The columns that name one row, and sort rows by arrival."""
+
+_ROOTS = ((), ("payload",))
+"""Paths to a change event: a record contains it alone, or together with its schema."""
+_ROWS = ("after", "before")
+GROUP_FIELD = "row"
+"""The field in which the proposed pipeline finds the group that the mapping gives."""
+
+
+@dataclass(frozen=True)
+class ChangeEvents:
+    """The columns of a log of Debezium's change events, whose group is in the row after a change or, deleted, before.
+
+    A pipeline names one path for its group, so :class:`inturn.ingest.DebeziumMapping` gives each event that group.
+    Fields of the row are not an order: a delete has none after it, and those before a change belong to the change
+    before.
+
+    Attributes:
+        root: path to the event within a message; None for a log of other messages.
+    """
+
+    root: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, df: DataFrame) -> "ChangeEvents":
+        """Return the location of change events in the log, if it contains any."""
+        for root in _ROOTS:
+            row, source, op = (
+                [type_at(df.schema, (*root, name)) for name in names] for names in (_ROWS, ("source",), ("op",))
+            )
+            has_rows = any(isinstance(kind, StructType) for kind in row)
+            if has_rows and isinstance(source[0], StructType) and op[0] is not None and op[0].typeName() == "string":
+                return cls(root)
+        return cls(None)
+
+    @property
+    def position(self) -> str | None:
+        """The path of the position in the database's log."""
+        return None if self.root is None else joined((*self.root, "source", "lsn"))
+
+    def row_field(self, path: str) -> str | None:
+        """Return the field of the row that a path names, as ``id`` of ``after.id``; None if it names another."""
+        if self.root is None:
+            return None
+        at, names = len(self.root), tuple(parts(path))
+        is_row = names[:at] == self.root and len(names) > at + 1 and names[at] in _ROWS
+        return joined(names[at + 1 :]) if is_row else None
+
+    def group(self, df: DataFrame, path: str) -> Column:
+        """Return the group as text: by a field of the row, the one after the change, or else before."""
+        field = self.row_field(path)
+        if self.root is None or field is None:
+            return values.column(df, path).cast("string")
+        ways = [joined((*self.root, row, *parts(field))) for row in _ROWS]
+        there = [F.expr(sql_of(way)).cast("string") for way in ways if type_at(df.schema, parts(way)) is not None]
+        return F.coalesce(*there)
+
+    def known(self, kinds: dict[str, str], keys: LogColumns) -> dict[str, str]:
+        """Return the columns that could give an order or a time: no fields of the row, unless they are named."""
+        named = (keys.order, keys.order_by, keys.epoch, keys.arrival, keys.time)
+        return {path: kind for path, kind in kinds.items() if path in named or self.row_field(path) is None}
+
+    def mapped(self, keys: LogColumns) -> LogColumns:
+        """Return the columns as a pipeline sees them: after the mapping, if it needs one, relative to the event."""
+        if self.root is None or self.row_field(keys.group) is None:
+            return keys
+        root = self.root
+
+        def inside(path: str) -> str:
+            names = tuple(parts(path))
+            return joined(names[len(root) :]) if names[: len(root)] == root else path
+
+        return replace(keys.renamed(inside), group=GROUP_FIELD)
 
 
 @dataclass(frozen=True)
@@ -72,7 +125,7 @@ class AuditLog:
             :func:`inturn.spark.audit.values.numbers_and_times`.
         files: files from which the rows are read, in order of arrival; empty for other inputs.
         kinds: types of the columns by their paths, if ``df`` has them as text; None: those of ``df``.
-        events: the columns of Debezium's change events; None for other messages.
+        events: the columns of Debezium's change events.
     """
 
     df: DataFrame
@@ -80,9 +133,9 @@ class AuditLog:
     arrived: str
     is_time: bool
     known: dict[str, str]
-    files: tuple[str, ...] = ()
-    kinds: Mapping[str, str] | None = None
-    events: ChangeEvents | None = None
+    files: tuple[str, ...]
+    kinds: Mapping[str, str] | None
+    events: ChangeEvents
 
     @classmethod
     def of(
@@ -105,23 +158,22 @@ class AuditLog:
         """
         if df.isStreaming:
             raise InputError("the input is a stream; an audit takes a DataFrame that was read with spark.read")
-        check_audited(df)
         if keys.order and keys.order_by:
             msg = (
                 f"order={keys.order!r} and order_by={keys.order_by!r}: pass one; order is a count, order_by only sorts"
             )
             raise InputError(msg)
-        keys = keys.renamed(lambda name: resolved(df, name))
-        check_names(df, keys)
-        if keys.order is not None and kind_of(df, keys.order) in TIMES:
+        keys = keys.renamed(lambda name: values.resolved(df, name))
+        values.check_columns(df, keys)
+        if keys.order is not None and values.kind_of(df, keys.order) in values.TIMES:
             msg = f"the column {keys.order!r} is a time, which is not a count; use --order-by (order_by=) for it"
             raise InputError(msg)
-        known, events = numbers_and_times(df), ChangeEvents.of(df)
-        known = known if events is None else events.known(known, keys)
-        is_time = keys.order_by is not None and what(df, keys.order_by, known) not in (None, "number")
+        events = ChangeEvents.of(df)
+        known = events.known(values.numbers_and_times(df), keys)
+        is_time = keys.order_by is not None and values.what(df, keys.order_by, known) not in (None, "number")
         if keys.time is None:
             keys = replace(keys, time=keys.order_by if is_time else _clock(keys, known))
-        came = _files(df, files)
+        came = arrival_order(df, files)
         return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came, kinds, events)
 
     @property
@@ -165,84 +217,72 @@ class AuditLog:
         return [*self.keys.ignore, *([self.keys.arrival] if self.keys.arrival else [])]
 
     def rows(self, *more: Column) -> DataFrame:
-        """Return a row for each message, with :data:`COLUMNS` and further columns."""
+        """Return a row for each message, with these columns and further ones.
+
+        ``group_hash``, ``group`` and ``epoch``; ``place`` in the order; ``content`` and ``id``, which are hashes;
+        ``time`` in microseconds; ``arrival`` and ``row``, which sort by arrival and name one row; ``status``: why it
+        has no place.
+        """
         keys = self.keys
         nothing = F.lit(None).cast("bigint")
         df, arrival = self._with_arrival()
-        group = self._group(df)
-        place = self._place()
-        epoch = self._epoch()
-        unread = unreadable(self.df)
+        group = self.events.group(df, keys.group)
+        unread = values.unreadable(self.df)
         if CORRUPT in df.columns:
-            unread |= column(df, CORRUPT).isNotNull()
-        lost = place.isNull() | epoch.isNull()
-        if self.keys.arrival is not None:
-            lost |= column(df, self.keys.arrival).isNull()
-        bad = F.when(unread, UNREADABLE).when(group.isNull(), NO_GROUP).when(lost, NO_ORDER).otherwise(GOOD)
-        mine = F.monotonically_increasing_id()
+            unread |= values.column(df, CORRUPT).isNotNull()
+        bad = F.when(unread, UNREADABLE).when(group.isNull(), NO_GROUP).when(self._is_lost(), NO_ORDER).otherwise(GOOD)
+        own_id = None if keys.id is None else values.column(df, keys.id)
         base = df.select(
             group.alias("group"),
-            epoch.alias("epoch"),
-            place.alias("place"),
+            self._epoch().alias("epoch"),
+            self._place().alias("place"),
             self._content().alias("content"),
-            (
-                nothing if keys.id is None else F.when(column(df, keys.id).isNotNull(), F.xxhash64(column(df, keys.id)))
-            ).alias("id"),
-            (nothing if keys.time is None else micros(df, keys.time, self.known)).alias("time"),
+            (nothing if own_id is None else F.when(own_id.isNotNull(), F.xxhash64(own_id))).alias("id"),
+            (nothing if keys.time is None else values.micros(df, keys.time, self.known)).alias("time"),
             arrival.alias("arrival"),
-            mine.alias("row"),
+            F.monotonically_increasing_id().alias("row"),
             bad.alias("status"),
             *more,
         )
         # A message without a place has its own timeline: no two numbers have the same xxhash64.
         good = F.col("status") == GOOD
-        added = base.columns[len(COLUMNS) - 1 :]
-        return base.select(
-            F.when(good, F.xxhash64("group")).otherwise(F.xxhash64("row")).alias("group_hash"),
-            F.when(good, F.col("group")).alias("group"),
-            *COLUMNS[2:],
-            *added,
-        )
+        of_row = F.when(good, F.xxhash64("group")).otherwise(F.xxhash64("row"))
+        return base.withColumns({"group_hash": of_row, "group": F.when(good, F.col("group"))})
 
     def messages(self) -> DataFrame:
         """Return the whole messages as ``message``, with their ``arrival`` and ``row``, and the ``file`` of each."""
         whole = F.struct(*(F.col(quoted(name)) for name in self.df.columns)).alias(_WHOLE)
         file = F.col("_metadata.file_path") if self.files else F.lit(None).cast("string")
         df, arrival = self._with_arrival(whole, file.alias(_FROM))
-        mine, kept = F.monotonically_increasing_id(), (F.col(_FROM).alias("file"), F.col(_WHOLE).alias("message"))
-        return df.select(arrival.alias("arrival"), mine.alias("row"), *kept)
+        row, kept = F.monotonically_increasing_id().alias("row"), {_FROM: "file", _WHOLE: "message"}
+        return df.select(arrival.alias("arrival"), row, *(F.col(own).alias(name) for own, name in kept.items()))
 
     def misfits(self) -> list[str]:
         """Return some values that should give a message's place but do not."""
-        names = [name for name in (self.keys.place, self.keys.epoch) if name is not None]
-        bad = self._place().isNull() | self._epoch().isNull()
-        if self.keys.arrival is not None:
-            names, bad = [*names, self.keys.arrival], bad | column(self.df, self.keys.arrival).isNull()
-        texts = [column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
-        group = self._group(self.df).alias("group")
-        lacking = self.df.where(bad).select(group, *texts).where(F.col("group").isNotNull())
+        names = [name for name in (self.keys.place, self.keys.epoch, self.keys.arrival) if name is not None]
+        texts = [values.column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
+        group = self.events.group(self.df, self.keys.group).alias("group")
+        lacking = self.df.where(self._is_lost()).select(group, *texts).where(F.col("group").isNotNull())
         rows = lacking.distinct().orderBy("group", "v0").limit(3)
         return [
             f"{row.group}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
             for row in rows.collect()
         ]
 
-    def _group(self, df: DataFrame) -> Column:
-        """Return a message's group as text."""
-        of_row = None if self.events is None else self.events.group(df, self.keys.group)
-        return column(df, self.keys.group).cast("string") if of_row is None else of_row
-
     def _place(self) -> Column:
         """Return a message's place in the order; without an order, its content, so that only copies share a place."""
-        if self.keys.order is not None:
-            return whole(self.df, self.keys.order)
-        if self.keys.order_by is None:
+        name = self.keys.place
+        if name is None:
             return self._content()
-        return micros(self.df, self.keys.order_by, self.known) if self.is_time else whole(self.df, self.keys.order_by)
+        return values.micros(self.df, name, self.known) if self.is_time else values.whole(self.df, name)
+
+    def _is_lost(self) -> Column:
+        """Return whether a message lacks what orders it."""
+        lost = self._place().isNull() | self._epoch().isNull()
+        return lost if self.keys.arrival is None else lost | values.column(self.df, self.keys.arrival).isNull()
 
     def _epoch(self) -> Column:
-
-        return F.lit(0).cast("bigint") if self.keys.epoch is None else whole(self.df, self.keys.epoch)
+        return F.lit(0).cast("bigint") if self.keys.epoch is None else values.whole(self.df, self.keys.epoch)
 
     def _content(self) -> Column:
         """Return a hash of the message's content.
@@ -266,8 +306,15 @@ class AuditLog:
         """Return the messages, further columns, and a coarse arrival; Spark's row numbers decide among equals."""
         df = self.df.select("*", *more)
         if self.keys.arrival is not None:
-            is_time = kind_of(self.df, self.keys.arrival) in TIMES or self.known.get(self.keys.arrival) == "time"
-            value = micros(self.df, self.keys.arrival, self.known) if is_time else whole(self.df, self.keys.arrival)
+            is_time = (
+                values.kind_of(self.df, self.keys.arrival) in values.TIMES
+                or self.known.get(self.keys.arrival) == "time"
+            )
+            value = (
+                values.micros(self.df, self.keys.arrival, self.known)
+                if is_time
+                else values.whole(self.df, self.keys.arrival)
+            )
             return df, F.coalesce(value, F.lit(2**63 - 1))
         if not self.files:
             return df, F.lit(0).cast("bigint")
@@ -299,22 +346,3 @@ def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
         return "by the order of the rows in the DataFrame"
     rows, among = "by the order of the rows in", "in the order of their names" if by_name else "as they arrived"
     return f"{rows} the file" if len(files) == 1 else f"{rows} {len(files):,} files, which are read {among}"
-
-
-def _files(df: DataFrame, came: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the files of the rows as their metadata names them, in order of arrival; empty for other inputs."""
-    from pyspark.errors import AnalysisException
-
-    files = sorted(set(df.inputFiles()))
-    if came is not None:
-        rank = {unquote(urlparse(file).path): number for number, file in enumerate(came)}
-        files.sort(key=lambda file: rank.get(unquote(urlparse(file).path), len(rank)))
-    loud = logging.getLogger("DataFrameQueryContextLogger")
-    before = loud.level
-    loud.setLevel(logging.CRITICAL)  # a missing column is an answer here, not an error to log
-    try:
-        return tuple(files) if files and df.select(F.col("_metadata.file_block_start")).schema else ()
-    except AnalysisException:
-        return ()
-    finally:
-        loud.setLevel(before)

@@ -1,26 +1,101 @@
-"""A report as one HTML page that opens without a network: the faults, their places, and the remedies."""
+"""A report as files: one HTML page that opens without a network, the JSON, and the offending messages as Parquet."""
 
-import datetime as dt
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from inturn.core.errors import StoreError
 from inturn.core.pipeline.order import Order
-from inturn.core.words import counted
+from inturn.core.words import counted, duration
 from inturn.pages.template import environment, markup, name, number
 from inturn.spark.audit import pictures
-from inturn.spark.audit.formatting import duration
+from inturn.spark.audit.log import GOOD, ROW, AuditLog
 from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
+from inturn.spark.tables.storage import storage
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 EXTRA: Final = "spark"
 """The extra that installs all packages that the page needs."""
+PAGE, DOCUMENT, MESSAGES, GAPS, LAB = "report.html", "report.json", "messages", "gaps", "lab.html"
+_MARK = ".inturn-audit"
 _A_TIME: Final = 10**14
 """A greater place in an order that does not count is a time in microseconds: no other number is as large."""
 _NOT_IN_FOLDERS: Final = {FaultKind.GAP: "gaps", FaultKind.PLACEHOLDER: None}
 """Kinds without messages, and the folder in which they are written, if any."""
+
+
+class Folder:
+    """A folder for one report; the files of an earlier audit are replaced, a folder with other files is refused.
+
+    Args:
+        location: a directory, or a URL that Spark and :mod:`inturn.spark.tables.storage` know.
+
+    Raises:
+        StoreError: if it contains files that no audit wrote.
+    """
+
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        self._files = storage(location)
+        if not self._files.exists(_MARK):
+            strangers = [name for name in self._files.names("") if not name.startswith(".")]
+            if strangers:
+                msg = f"{self._files.location} contains {strangers[0]}, which no audit wrote; use another folder"
+                raise StoreError(msg)
+            self._files.create(_MARK, b"inturn audit created the files in this folder, and overwrites them\n")
+
+    def messages(self, rows: DataFrame, log: AuditLog) -> None:
+        """Write the complete messages with faults, with one folder per kind."""
+        place = F.timestamp_micros("place") if log.is_time else F.col("place")
+        faults = rows.where("kinds is not null").select(
+            *ROW,
+            F.explode("kinds").alias("kind"),
+            "group",
+            F.when(F.col("status") == GOOD, F.col("epoch")).alias("epoch"),
+            (place if log.keys.place else F.lit(None).cast("bigint")).alias("place"),
+            "position",
+            F.col("positions").alias("late_positions"),
+            (F.col("waited") / 1e6).alias("late_s"),
+        )
+        whole = faults.join(log.messages(), list(ROW), "left").drop(*ROW)
+        whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.where(MESSAGES))
+
+    def gaps(self, holes: DataFrame) -> None:
+        """Write the gaps, one row each."""
+        table = holes.select(
+            *("group", "epoch", "first", "last", "missing", "open", "age"),
+            (F.col("age_us") / 1e6).alias("age_s"),
+            F.timestamp_micros("opened_us").alias("opened"),
+        )
+        table.coalesce(1).write.mode("overwrite").parquet(self._files.where(GAPS))
+
+    def write(self, report: AuditReport) -> AuditReport:
+        """Write the page and the JSON, and return the report with the names of the files."""
+        names = {"page": PAGE, "document": DOCUMENT, "messages": MESSAGES}
+        if report.gaps is not None:
+            names["gaps"] = GAPS
+        return self._written(replace(report, files={what: self._files.where(name) for what, name in names.items()}))
+
+    def add_lab(self, report: AuditReport, page: str) -> AuditReport:
+        """Write the lab's page into the folder, link the other pages to it, and return the report with its file.
+
+        Args:
+            report: report that was written to this folder.
+            page: the lab's page, as HTML.
+        """
+        self._files.replace(LAB, page.encode())
+        return self._written(replace(report, files={**report.files, "lab": self._files.where(LAB)}))
+
+    def _written(self, whole: AuditReport) -> AuditReport:
+        self._files.replace(PAGE, render(whole).encode())
+        self._files.replace(DOCUMENT, json.dumps(whole.to_dict(), ensure_ascii=False, indent=1).encode())
+        return whole
 
 
 def render(report: AuditReport) -> str:
@@ -31,15 +106,15 @@ def render(report: AuditReport) -> str:
     """
     templates = environment(Path(__file__).parent, EXTRA)
     worst = report.worst if report.keys.place else [_as_first_seen(line) for line in report.worst]
-    templates.filters |= {"duration": duration, "utc": _utc}
+    templates.filters["duration"] = duration
     is_time = _is_time(report)
     return templates.get_template("page.html.j2").render(
         report=report,
         headline=headline(report),
-        folder=_folder,
+        folder=lambda kind: _NOT_IN_FOLDERS.get(kind, f"messages/kind={kind}"),
         lateness=[] if report.late is None else _lateness(report.late, is_time=is_time),
         pictures=_pictures(report),
-        worst=[(line, _faults(line), _part(line), _timeline(line, is_time=is_time)) for line in worst],
+        worst=[_timeline(line, is_time=is_time) for line in worst],
         legend=[(markup(icon), words) for icon, words in pictures.legend(worst)],
         epochs_in_gaps=report.gaps is not None and any(gap.epoch for gap in report.gaps.largest),
     )
@@ -57,14 +132,6 @@ def headline(report: AuditReport) -> str:
     if report.keys.place is None:
         return f"{read}: no faults, but no column gives their order"
     return f"{read}: no faults"
-
-
-def _utc(moment: dt.datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
-
-
-def _folder(kind: FaultKind) -> str | None:
-    return _NOT_IN_FOLDERS.get(kind, f"messages/kind={kind}")
 
 
 def _is_time(report: AuditReport) -> bool:
@@ -127,18 +194,6 @@ def _of_sizes(sizes: Sizes) -> dict[str, str]:
     return found
 
 
-def _faults(line: GroupTimeline) -> str:
-    return ", ".join(f"{kind} {count:,}" for kind, count in line.faults.items())
-
-
-def _part(line: GroupTimeline) -> str:
-    """Return the number of messages of a group, and which of them are shown."""
-    whole = counted(line.messages, "message")
-    if len(line.points) >= line.messages or not line.points:
-        return whole
-    return f"{whole}, showing {line.points[0].position:,} to {line.points[-1].position:,}"
-
-
 def _as_first_seen(line: GroupTimeline) -> GroupTimeline:
     """Return a group without an order: messages in the order first seen, copies next to their first."""
     seen: dict[int, int] = {}
@@ -146,8 +201,13 @@ def _as_first_seen(line: GroupTimeline) -> GroupTimeline:
     return replace(line, points=points)
 
 
-def _timeline(line: GroupTimeline, *, is_time: bool) -> "Markup | None":
-    if not line.points:
-        return None
-    words = f"Group {name(line.group)} in order of arrival, {_part(line)}: {_faults(line)}"
-    return markup(pictures.timeline(line, words, is_time=is_time))
+def _timeline(line: GroupTimeline, *, is_time: bool) -> "tuple[GroupTimeline, str, str, Markup | None]":
+    """Return a group with its faults, the number of its messages and which are shown, and its picture."""
+    faults = ", ".join(f"{kind} {count:,}" for kind, count in line.faults.items())
+    part, points = counted(line.messages, "message"), line.points
+    if not points:
+        return line, faults, part, None
+    if len(points) < line.messages:
+        part += f", showing {points[0].position:,} to {points[-1].position:,}"
+    words = f"Group {name(line.group)} in order of arrival, {part}: {faults}"
+    return line, faults, part, markup(pictures.timeline(line, words, is_time=is_time))

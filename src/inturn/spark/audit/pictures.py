@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from inturn.core.words import duration
 from inturn.pages.svg import FAINT, GREY, INK, WHITE, Drawing, Icon, Place, Plot, Tick, icons
 from inturn.pages.ticks import COUNTS, SECONDS, rounds, spaced, times
-from inturn.spark.audit.formatting import duration
 from inturn.spark.audit.report import Bar, FaultKind, Gap, Gaps, GroupTimeline, Point, Sizes, Spread
 
 PALE, QUIET, COPY, LATE, WRONG, OPEN = "#eef1f4", "#6f8fa8", "#7b8590", "#e07b1f", "#c8374d", "#a86a08"

@@ -1,13 +1,14 @@
 """The result of an audit as plain values; every view (terminal, page, JSON) shows these and nothing else."""
 
 import datetime as dt
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
 from inturn.core.errors import InputError
-from inturn.spark.audit.formatting import outcome, plain
+from inturn.core.words import counted
 
 Json = dict[str, Any]
 
@@ -244,7 +245,13 @@ class Grade:
     @property
     def outcome(self) -> str:
         """The verdicts of the line for this log, in a sentence."""
-        return outcome(self.gives)
+        rejected = [f"{self.gives[why]:,} as {why}" for why in ("conflict", "invalid") if self.gives.get(why)]
+        return (
+            "For this log, in the order of arrival, the pipeline applies or holds "
+            f"{counted(self.gives.get('applied', 0), 'message')}, "
+            f"recognises {self.gives.get('duplicate', 0):,} as duplicate or stale"
+            + (f", and rejects {' and '.join(rejected)}." if rejected else ".")
+        )
 
 
 @dataclass(frozen=True)
@@ -304,8 +311,8 @@ class LogColumns:
 
     def renamed(self, path: Callable[[str], str]) -> "LogColumns":
         """Return the same keys with the paths of the columns."""
-        given = {name: getattr(self, name) for name in ("group", "order", "order_by", "id", "epoch", "arrival", "time")}
-        found: dict[str, Any] = {name: path(value) for name, value in given.items() if value is not None}
+        names = ("group", "order", "order_by", "id", "epoch", "arrival", "time")
+        found: Json = {name: path(own) for name in names if (own := getattr(self, name)) is not None}
         return replace(self, **found, ignore=tuple(map(path, self.ignore)))
 
     @property
@@ -373,7 +380,7 @@ class AuditReport:
 
     def to_dict(self) -> Json:
         """Return the report as JSON values; times are ISO 8601."""
-        document: Json = plain(asdict(self))
+        document: Json = json.loads(json.dumps(asdict(self), default=dt.datetime.isoformat))
         return document
 
 

@@ -1,7 +1,7 @@
-"""The audit of a DataFrame from end to end: read, sort twice, count, judge."""
+"""The audit of a DataFrame from end to end: read, sort twice, count, judge; and its messages for the lab."""
 
 import time as clock
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
@@ -9,27 +9,23 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from inturn.core.errors import InputError
 from inturn.core.pipeline.order import Order
 from inturn.core.values.duration import Duration, duration_us
+from inturn.core.words import time_of
 from inturn.pages.template import check_installed
-from inturn.spark.audit import conflicts, examples, grade, rating, restarts, totals
-from inturn.spark.audit.folder import Folder
-from inturn.spark.audit.formatting import instant
-from inturn.spark.audit.log import EPOCH, GROUP, AuditLog
-from inturn.spark.audit.page import EXTRA
+from inturn.spark.audit import findings, grade, rating
+from inturn.spark.audit.log import GOOD, ROW, AuditLog
+from inturn.spark.audit.page import EXTRA, Folder
 from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
-from inturn.spark.audit.sort_passes import telling
-from inturn.spark.audit.values import casts, texts
-from inturn.spark.audit.verdicts import begun, gaps, judged
+from inturn.spark.audit.values import casts, column, resolved, texts
+from inturn.spark.audit.verdicts import Keep, begun, gaps, judged
 from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
 from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import unique_names
 
-Keep = Callable[[DataFrame], DataFrame]
-
 _RIVALS: Final = {FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE}
-_UNPLACED: Final = (FaultKind.UNREADABLE, FaultKind.NO_GROUP, FaultKind.NO_ORDER)
 
 
 def audit(  # noqa: PLR0913 - each names one thing about the log
@@ -90,7 +86,7 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     with input_errors(f"cannot audit {source}"):
         check_described(df)
         check_own_names(df)
-        df = named_once(df)
+        df = _named_once(df)
         log = AuditLog.of(df, keys, files, kinds)
         columns = [] if keys.place else rating.rated(log)
         best = columns[0] if columns else None
@@ -107,83 +103,94 @@ def _audited(
     log: AuditLog, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None
 ) -> AuditReport:
     with _at_hand() as keep:
-        rows = _judged(log, keep)
-        per_group = keep(totals.by_group(rows))
-        seen = totals.overview(per_group)
-        found = totals.faults(rows, seen)
-        unplaced = sum(found[kind].messages for kind in _UNPLACED if kind in found)
-        keys, found_late, found_gaps, holes = log.keys, None, None, None
+        rows = judged(log, keep)
+        per_group = keep(findings.by_group(rows))
+        seen = findings.overview(per_group)
+        keys, found_gaps, holes = log.keys, None, None
         if log.counts:
             keys = replace(keys, start=seen.start(keys.start))
-            rows, found = _begun(rows, keys, seen, found)
-            found_late = totals.late(rows, log) if FaultKind.LATE in found else None
-            holes, patience = totals.dated(gaps(rows, keys.start), found_late, seen.ended_us, patience_us)
-            found_gaps, in_groups = totals.gaps(holes, patience, seen)
+            if keys.start is not None and seen.lowest is not None and seen.lowest < keys.start:
+                rows = begun(rows, keys.start)
+        found, unplaced = findings.faults(rows, seen)
+        found_late = findings.late(rows, log) if FaultKind.LATE in found else None
+        if log.counts:
+            holes, patience = gaps(rows, keys.start, found_late, seen.ended_us, patience_us)
+            found_gaps, in_groups = findings.gaps(holes, patience, seen)
             if found_gaps.lost:
                 found[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
-        elif FaultKind.LATE in found:
-            found_late = totals.late(rows, log)
-        samples = examples.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
+        samples = findings.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
         if FaultKind.NO_ORDER in found:
-            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: examples.SAMPLES]
+            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: findings.SAMPLES]
         report = AuditReport(
             source=source,
             keys=keys,
             arrived=log.arrived,
             messages=seen.messages + unplaced,
             groups=seen.groups,
-            began=None if seen.began_us is None else instant(seen.began_us),
-            ended=None if seen.ended_us is None else instant(seen.ended_us),
+            began=None if seen.began_us is None else time_of(seen.began_us),
+            ended=None if seen.ended_us is None else time_of(seen.ended_us),
             found={kind: found[kind] for kind in FaultKind if kind in found},
             samples={kind: samples[kind] for kind in FaultKind if kind in samples},
             gaps=found_gaps,
             late=found_late,
-            differ=conflicts.differing(rows, log) if _RIVALS & found.keys() else [],
+            differ=findings.differing(rows, log) if _RIVALS & found.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
-            sizes=totals.sizes(per_group, seen),
+            sizes=findings.sizes(per_group, seen),
             columns=columns,
             texts=[] if log.kinds is None else texts(log.df, log.kinds),
             grade=None,
         )
-        outcomes = [] if report.epochs else totals.outcomes(rows, log, keys.start)
+        outcomes = [] if report.epochs else findings.outcomes(rows, log, keys.start)
         report = replace(report, grade=_grade(report, log, seen, outcomes))
         if folder is not None:
             folder.messages(rows, log)
             if holes is not None:
                 folder.gaps(holes)
-            report = replace(report, worst=examples.timelines(rows, holes, log))
+            report = replace(report, worst=findings.timelines(rows, holes, log))
     return report
 
 
-def named_once(df: DataFrame) -> DataFrame:
+def arrivals(
+    df: DataFrame,
+    report: AuditReport,
+    *,
+    files: Sequence[str] | None = None,
+    duration: str | None = None,
+    most: int | None = None,
+) -> Iterator[tuple[str, int, int | None, float | None]]:
+    """Return the messages that have a group and a place, in the order of arrival.
+
+    Args:
+        df: the messages that were audited.
+        report: the audit's report, for the columns.
+        files: the files that ``df`` reads, in order of arrival; without it, by name.
+        duration: column of the handler times, in milliseconds.
+        most: use only the first N messages.
+
+    Returns:
+        For each message its group, its place, the log's clock in microseconds and the handler time in milliseconds.
+
+    Raises:
+        InputError: if no order is known, or the column does not exist.
+    """
+    if report.keys.place is None:
+        raise InputError("no column gives the order of these messages; name one with --order or --order-by")
+    with input_errors(f"cannot read {report.source}"):
+        log = AuditLog.of(_named_once(df), report.keys, files)
+        lasted = F.lit(None) if duration is None else column(log.df, resolved(log.df, duration))
+        rows = log.rows(lasted.cast("double").alias("duration")).where(F.col("status") == GOOD).orderBy(*ROW)
+        rows = rows if most is None else rows.limit(most)
+        for row in rows.select("group", "place", "time", "duration").toLocalIterator():
+            yield row.group, row.place, row.time, row.duration
+
+
+def _named_once(df: DataFrame) -> DataFrame:
     """Return the messages with unique column names; repeated ones get a number."""
     names = unique_names(df.columns)
     exact = is_case_sensitive(df.sparkSession)
     if names == df.columns or (exact and len(set(df.columns)) == len(df.columns)):
         return df
     return df.toDF(*names)
-
-
-def _begun(
-    rows: DataFrame, keys: LogColumns, seen: totals.Overview, found: dict[FaultKind, FaultCount]
-) -> tuple[DataFrame, dict[FaultKind, FaultCount]]:
-    """Return the rows and the faults, given the first revision of the groups."""
-    if keys.start is None or seen.lowest is None or seen.lowest >= keys.start:
-        return rows, found
-    rows = begun(rows, keys.start)
-    return rows, totals.faults(rows, seen)
-
-
-def _judged(log: AuditLog, keep: Keep) -> DataFrame:
-    """Return the telling rows of a log with their verdicts."""
-    rows = conflicts.marked_by_id(log.rows(), keep) if log.keys.id else log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
-    whole = keep(judged(telling(rows, log.key, log), log.key, log))
-    if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
-        return whole
-    suspects = whole.where("suspect").select(*GROUP).distinct()
-    again = restarts.divided(rows.join(suspects, list(GROUP), "left_semi"))
-    anew = judged(telling(again, EPOCH, log), EPOCH, log)
-    return keep(whole.join(suspects, list(GROUP), "left_anti").unionByName(anew))
 
 
 @contextmanager
@@ -199,13 +206,12 @@ def _at_hand() -> Iterator[Keep]:
         yield keep
 
 
-def _grade(report: AuditReport, log: AuditLog, size: totals.Overview, outcomes: list[grade.Outcome]) -> Grade | None:
+def _grade(report: AuditReport, log: AuditLog, size: findings.Overview, outcomes: list[grade.Outcome]) -> Grade | None:
     if not size.messages:
         return None
     no_id = report.keys.id is None and not log.counts
-    mapped = None if log.events is None else log.events.mapped(report.keys)
     seen = grade.Evidence(
-        mapped or report.keys,
+        log.events.mapped(report.keys),
         log.is_time,
         size.messages,
         report.found,
@@ -219,11 +225,7 @@ def _grade(report: AuditReport, log: AuditLog, size: totals.Overview, outcomes: 
         casts(log.df, log.keys, is_time=log.is_time, kinds=log.kinds),
         size.lowest,
     )
-    choice = grade.decide(seen)
-    line = grade.line(seen, choice, _name(report.source))
-    made = Grade(choice.name, choice.evidence, line, choice.needs, grade.gives(seen, choice))
-    field = None if log.events is None else log.events.row_field(report.keys.group)
-    return made if field is None else grade.of_rows(made, field, seen.keys.group)
+    return grade.graded(seen, _name(report.source), log.events.row_field(report.keys.group))
 
 
 def _name(source: str) -> str:

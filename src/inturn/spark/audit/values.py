@@ -129,12 +129,7 @@ def _unit(path: str, numbers: int, inside: Sequence[int]) -> str | None:
 
 
 def what(df: DataFrame, path: str, known: dict[str, str]) -> str | None:
-    """Return the kind of one column, which may be fractional: as in :func:`numbers_and_times`, or None.
-
-    Args:
-        df: the messages.
-        path: the column.
-        known: result of :func:`numbers_and_times`.
+    """Return the kind of one column by the result of :func:`numbers_and_times`, or None; fractions are numbers.
 
     Raises:
         InputError: if the column does not exist.
@@ -198,17 +193,14 @@ def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
         return text_micros(path)
     if kind in INTEGERS or kind.startswith(_BROKEN) or kind == "string":
         value = try_cast(path, "double")
-        found: Column | None = None
-        for least, unit in _EPOCH_UNITS_US:
-            inside, scaled_to = F.abs(value) >= least, (value * unit).cast("bigint")
-            found = F.when(inside, scaled_to) if found is None else found.when(inside, scaled_to)
-        return column(df, name).cast("bigint") if found is None else found
+        of_size = [F.when(F.abs(value) >= least, (value * unit).cast("bigint")) for least, unit in _EPOCH_UNITS_US]
+        return F.coalesce(*of_size)
     msg = f"the column {name!r} is {kind}; expected a time: {', '.join(TIMES)}, ISO 8601 text, or seconds since 1970"
     raise InputError(msg)
 
 
-def check_audited(df: DataFrame) -> None:
-    """Check that an audit can compare the values of the columns.
+def check_columns(df: DataFrame, keys: LogColumns) -> None:
+    """Check that an audit can compare the values of all columns, and Spark those of the group and the id.
 
     Raises:
         InputError: if it cannot; the text names the column and a remedy.
@@ -218,21 +210,12 @@ def check_audited(df: DataFrame) -> None:
             if name_of(kind) in _LACKING:
                 msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
                 raise InputError(f"{msg}: {MENDS[name_of(kind)]}, or drop the column")
-            twice = twice_fault(path, kind)
-            if twice is not None:
+            if twice := twice_fault(path, kind):
                 raise InputError(twice)
-
-
-def check_names(df: DataFrame, keys: LogColumns) -> None:
-    """Check that Spark can compare the values of the columns of the group and the id.
-
-    Raises:
-        InputError: if it cannot; the text names the column and a remedy.
-    """
     for path in filter(None, (keys.group, keys.id)):
-        kind = type_at(df.schema, parts(path))
-        if kind is not None and any(name_of(each.kind) in _NO_NAMES for each in within(kind, path)):
-            msg = f"the column {path!r} is {kind.simpleString()}, which can be neither a group nor an id"
+        own = type_at(df.schema, parts(path))
+        if own is not None and any(name_of(each.kind) in _NO_NAMES for each in within(own, path)):
+            msg = f"the column {path!r} is {own.simpleString()}, which can be neither a group nor an id"
             raise InputError(f"{msg}: convert it with to_json(…)")
 
 
@@ -256,23 +239,20 @@ def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
     """
     have = leaves(df)
     asked = [path for path, kind in kinds.items() if kind == "string" and have.get(path) == "string"]
-
-    def counted_in(rows: DataFrame, paths: Sequence[str]) -> list[tuple[str, int, int, str]]:
-        others = [F.when(~F.expr(sql_of(path)).rlike(_NUMBER), F.expr(sql_of(path))) for path in paths]
-        sums = [
-            each
-            for path, other in zip(paths, others, strict=True)
-            for each in (F.count(F.expr(sql_of(path))), F.count(other), F.min(other))
-        ]
+    found: list[tuple[str, int, int, str]] = []
+    for rows in (df.limit(_SAMPLE_ROWS), df):
+        sums: list[Column] = []
+        for own in map(F.expr, map(sql_of, asked)):
+            other = F.when(~own.rlike(_NUMBER), own)
+            sums += F.count(own), F.count(other), F.min(other)
         row = tuple(rows.agg(*sums).collect()[0]) if sums else ()
-        found = [(path, *row[3 * at : 3 * at + 3]) for at, path in enumerate(paths)]
-        return [each for each in found if each[2] * 2 < each[1]]
-
-    likely = [path for path, *_ in counted_in(df.limit(_SAMPLE_ROWS), asked)]
+        counts = [(path, *row[3 * at : 3 * at + 3]) for at, path in enumerate(asked)]
+        found = [each for each in counts if each[2] * 2 < each[1]]
+        asked = [path for path, *_ in found]
     return [
         f"The column {path} is text: {others:,} of its {counted(values, 'value')} {'is' if others == 1 else 'are'} "
         f"not a number, such as {such[:60]!r}."
-        for path, values, others, such in counted_in(df, likely)
+        for path, values, others, such in found
         if others
     ]
 
@@ -280,13 +260,8 @@ def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
 def casts(df: DataFrame, keys: LogColumns, *, is_time: bool, kinds: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return a sentence for each column that must be cast before a pipeline takes it.
 
-    Lines of CSV have no types before a pipeline reads them, so they yield no sentence.
-
-    Args:
-        df: the messages.
-        keys: the columns that the audit used.
-        is_time: whether the order is a time.
-        kinds: types of the columns by their paths, if ``df`` has them as text; None: those of ``df``.
+    Lines of CSV have no types before a pipeline reads them, so they yield no sentence. ``kinds`` are the types of the
+    columns by their paths, if ``df`` has them as text.
     """
     if kinds is None and CORRUPT in df.columns:
         return ()

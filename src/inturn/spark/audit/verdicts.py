@@ -1,58 +1,102 @@
-"""Verdicts of telling rows: the faults of each message, and the missing revisions of each group."""
+"""Verdicts: two sorts of a whole log, which leave only the telling messages, with the faults of each.
+
+The first sort reads each group in order of arrival, the second from its highest place down. Each keeps a few running
+values, so that a row has the facts about earlier rows without a lookup. The cost grows like that of a sort. The telling
+messages are those with a fault, or next to one, and the last row of each group, which has the group's totals.
+
+The numbers of a group may start again without a column that shows it, such as those of a device that was reset. A
+restart looks like a conflict at first: revision 1 arrives again with other content. The next messages distinguish it
+from a conflict and from a second writer: the new timeline repeats the old revisions, one after the other, before the
+group continues beyond them. Only groups in which a first revision was contradicted, or in which the numbers fell
+from far above to 0 or 1, are checked.
+"""
 
 import functools
 import operator
+from collections.abc import Callable
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from inturn.spark.audit import restarts
-from inturn.spark.audit.log import GOOD, GROUP, NO_GROUP, ROW, UNREADABLE, AuditLog, Key
-from inturn.spark.audit.report import FaultKind
-from inturn.spark.audit.sort_passes import before, follows_gap, timelines
+from inturn.core.words import counted, duration
+from inturn.spark.audit.log import EPOCH, GOOD, GROUP, NO_GROUP, ROW, UNREADABLE, AuditLog, Key
+from inturn.spark.audit.report import FaultKind, Late
 
+FALL: Final = 100
+"""A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
+SURELY: Final = 10
+"""A group that ends with its first revision, contradicted, has restarted if it had been at least this far above it."""
 _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown", "-", "?")
 """Placeholders for a missing key."""
 
+Keep = Callable[[DataFrame], DataFrame]
+"""A function that caches a DataFrame for the queries of an audit."""
 
-def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
-    """Return the telling rows with their verdicts. Nothing is sorted: the rows are in the order of the second pass.
 
-    Args:
-        told: rows from :func:`inturn.spark.audit.sort_passes.telling`.
-        key: columns that the messages of one timeline share.
-        log: the log of the rows.
+def judged(log: AuditLog, keep: Keep) -> DataFrame:
+    """Return the telling rows of a log with their verdicts.
 
     Returns:
         The columns that later steps need, and:
 
         * ``kinds``: kinds of faults of the message, an array of texts; null for none.
         * ``missing_from``: revision after which all before this one are missing; null for none.
-        * ``opened``, ``opened_us``: position of arrival, and clock, at which that gap opened.
+        * ``opened``, ``opened_us``: position of arrival, and clock, at which its place or a higher one arrived first,
+          which opened that gap; in a group's last row, at which the group began.
         * ``positions``: for a late message, messages of the group since the first that overtook it, including that one.
         * ``waited``: for a late message, the same in microseconds; null if there is no time.
         * ``behind``: for a late message, the distance of its place from the greatest so far.
-        * ``suspect``: whether its group's numbers may start again here, see :mod:`inturn.spark.audit.restarts`.
+        * ``suspect``: whether its group's numbers may start again here.
         * ``again``, ``other``, ``no_id``: whether an earlier message is the same, an earlier one has its id and other
           content, it has no id; and those of :func:`_compared`: inputs of a pipeline's decision.
     """
-    rows = _compared(told, key, log)
+    rows = log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
+    rows = _marked_by_id(rows, keep) if log.keys.id else rows
+    whole = keep(_with_verdicts(rows, log.key, log))
+    if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
+        return whole
+    suspects = whole.where("suspect").select(*GROUP).distinct()
+    again = _with_verdicts(_divided(rows.join(suspects, list(GROUP), "left_semi")), EPOCH, log)
+    return keep(whole.join(suspects, list(GROUP), "left_anti").unionByName(again))
+
+
+def _marked_by_id(rows: DataFrame, keep: Keep) -> DataFrame:
+    """Return the rows with ``other``: whether an earlier message of the group has the same id and other content.
+
+    Few logs have such messages, so the search does not sort the log.
+    """
+    own_id = [*GROUP, "id"]
+    known = rows.where((F.col("status") == GOOD) & F.col("id").isNotNull())
+    contents = known.repartition("group_hash").groupBy(*own_id)
+    used_twice = keep(
+        contents.agg((F.min("content") < F.max("content")).alias("differ")).where("differ").drop("differ")
+    )
+    if not used_twice.count():
+        return rows
+    own = known.join(used_twice, own_id, "left_semi")
+    first = keep(own.groupBy(*own_id).agg(F.min_by("content", F.struct(*ROW)).alias("first_content")))
+    other = F.coalesce((F.col("status") == GOOD) & (F.col("content") != F.col("first_content")), F.lit(False))  # noqa: FBT003
+    return rows.join(first, own_id, "left").withColumn("other", other).select(*rows.columns)
+
+
+def _with_verdicts(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
+    """Return the telling rows of all rows, with ``other``, as :func:`judged` does."""
+    rows = _compared(_telling(rows, key, log), key, log)
     place, top, good, no = F.col("place"), F.col("top"), F.col("status") == GOOD, F.lit(False)  # noqa: FBT003
-    first, rival = F.col("first"), F.col("rival")
-    late = good & (place < top) & (first if log.counts else ~F.col("copy")) if log.keys.place else no
-    gap = good & follows_gap(place, F.col("below")) if log.counts else no
-    suspect = restarts.may_start(rival=rival, first=good & first) if log.hides_restarts else no
+    late = good & (place < top) & (F.col("first") if log.counts else ~F.col("copy")) if log.keys.place else no
+    gap = good & _follows_gap(place, F.col("below")) if log.counts else no
+    suspect = _may_restart(good) if log.hides_restarts else no
     faults = _faults(log, late)
     kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
     faulty = functools.reduce(operator.or_, (F.coalesce(fault, no) for fault, _ in faults))
     return rows.select(
         *(*GROUP, "epoch", "place", *ROW, "status", "position", "rows_so_far", "below", "clock_last", "size"),
         *("first", "same", "overtaken", "again"),
-        F.col("clock_over").alias("clock_first"),
+        F.col("position_over").alias("opened"),
+        F.col("clock_over").alias("opened_us"),
         F.when(faulty, kinds).alias("kinds"),
         F.when(gap, F.col("below")).alias("missing_from"),
-        F.when(gap, F.col("position_over")).alias("opened"),
-        F.when(gap, F.col("clock_over")).alias("opened_us"),
         F.when(late, F.col("position") - F.col("position_ahead")).alias("positions"),
         F.when(late, F.col("clock") - F.col("clock_ahead")).alias("waited"),
         F.when(late, top.cast("double") - place.cast("double")).alias("behind"),
@@ -62,6 +106,68 @@ def judged(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     )
 
 
+def _telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
+    """Return the telling rows.
+
+    Args:
+        rows: all rows of a log, see :meth:`inturn.spark.audit.log.AuditLog.rows`; and ``other``, whether an earlier
+            message has its id and other content.
+        key: columns that the messages of one timeline share.
+        log: the log of the rows.
+
+    Returns:
+        Rows sorted by ``key``, ``down``, ``content`` and ``position``, with these further columns:
+
+        * ``position``: position of arrival, from 1; ``clock``: the group's clock at that time.
+        * ``top``: greatest place that had arrived by then, including its own.
+        * ``down``: its place inverted, so that sorting begins with the highest.
+        * ``above``, ``below``: place of the next row up and down; equal if several messages share a place.
+        * ``again``: whether an earlier message has its place and its content.
+        * ``position_over``, ``clock_over``: first arrival of its place or a higher one, among the rows so far.
+        * ``position_higher``, ``clock_higher``: the same among the rows before. In the first row of a place: of higher
+          places.
+        * ``rows_so_far``: number of rows so far; ``clock_last``: the clock so far. In a group's last row, whose
+          ``below`` is null, they are the group's totals; its ``clock_over`` is the group's first clock, and its place
+          the lowest.
+    """
+    with_time = log.keys.time is not None
+    nothing = F.lit(None).cast("bigint")
+    rows = rows.repartition("group_hash")
+    arrivals = Window.partitionBy(*key).orderBy(*log.arrives)
+    arrived = rows.select(
+        "*",
+        F.bitwise_not("place").alias("down"),  # unlike -o, this is defined for every number
+        F.row_number().over(arrivals).alias("position"),
+        F.max("place").over(so_far(arrivals)).alias("top"),
+        (F.max("time").over(so_far(arrivals)) if with_time else nothing).alias("clock"),
+    )
+    falling = Window.partitionBy(*key).orderBy("down", "content", "position")
+    place = F.col("place")
+    placed = arrived.select(
+        "*",
+        F.lag("place").over(falling).alias("above"),
+        F.lead("place").over(falling).alias("below"),
+        (F.lag("content").over(falling) == F.col("content")).alias("alike"),
+        F.row_number().over(falling).alias("rows_so_far"),
+        F.min("position").over(so_far(falling)).alias("position_over"),
+        (F.min("clock").over(so_far(falling)) if with_time else nothing).alias("clock_over"),
+        F.min("position").over(before(falling)).alias("position_higher"),
+        (F.min("clock").over(before(falling)) if with_time else nothing).alias("clock_higher"),
+        (F.max("clock").over(so_far(falling)) if with_time else nothing).alias("clock_last"),
+    )
+    shared = (F.col("above") == place) | (F.col("below") == place)
+    tells = F.col("below").isNull() | shared | F.col("other") | (F.col("status") != GOOD)
+    if log.keys.place:
+        tells |= place < F.col("top")
+    if log.counts:
+        tells |= _follows_gap(place, F.col("below"))
+        tells |= place < (1 if log.keys.start is None else log.keys.start)
+    if log.keys.id:
+        tells |= F.col("id").isNull()
+    again = F.coalesce((F.col("above") == place) & F.col("alike"), F.lit(False))  # noqa: FBT003
+    return placed.where(tells).withColumn("again", again).drop("alike")
+
+
 def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Add columns that compare each row with the other rows of the same place and of the same timeline.
 
@@ -69,9 +175,10 @@ def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     arrived after a greater place. ``copy`` and ``rival``: the row repeats or contradicts an earlier one; ``writers``:
     the timeline has two writers. ``size`` and ``lowest``: messages and lowest place of the timeline.
     """
-    whole, shared = timelines(key), timelines(key, "down")
+    whole, shared = Window.partitionBy(*key), Window.partitionBy(*key, "down")
     first, same = F.col("position") == F.col("first_position"), F.col("content") == F.col("first_content")
-    copy = F.col("again") & ~F.col("other") if by_id(log) else ~first & same
+    ids_decide = log.is_time or log.keys.place is None  # not places
+    copy = F.col("again") & ~F.col("other") if ids_decide else ~first & same
     rival = (F.col("status") == GOOD) & ~first & ~copy & ~same
     rows = told.select(
         "*",
@@ -108,9 +215,54 @@ def _faults(log: AuditLog, late: Column) -> list[tuple[Column, Column]]:
     ]
 
 
-def by_id(log: AuditLog) -> bool:
-    """Return whether ids identify copies instead of places: in an order by time, or by arrival."""
-    return log.is_time or log.keys.place is None
+def _two_writers(key: Key) -> Column:
+    """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
+    whole, rival, place = Window.partitionBy(*key), F.col("rival"), F.col("place")
+    falling = whole.orderBy("down", "content", "position")
+    higher = F.last(F.when(rival, place), ignorenulls=True).over(before(falling))
+    return F.coalesce(F.max(rival & (higher == place + 1)).over(whole), F.lit(False))  # noqa: FBT003
+
+
+def _may_restart(good: Column) -> Column:
+    """Return whether a telling row may be the first of a new timeline; ``good``: it has a place."""
+    place, top = F.col("place"), F.col("top")
+    again = F.col("rival") & (place == F.col("lowest")) & (top > place)
+    return again | (good & F.col("first") & place.isin(0, 1) & (top > place + FALL))
+
+
+def _divided(rows: DataFrame) -> DataFrame:
+    """Return the rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
+
+    A copy belongs to the timeline of its original.
+    """
+    group = Window.partitionBy(*GROUP)
+    arrivals, backwards = group.orderBy(*ROW), group.orderBy(*map(F.desc, ROW))
+    of_place = so_far(Window.partitionBy(*GROUP, "place").orderBy(*ROW))
+    copies = Window.partitionBy(*GROUP, "place", "content").orderBy(*ROW)
+    place, top = F.col("place"), F.col("top")
+    seen = rows.select(
+        "*",
+        F.min("place").over(group).alias("lowest"),
+        (F.first("content").over(of_place) != F.col("content")).alias("rival"),
+        (F.row_number().over(copies) == 1).alias("fresh"),
+    )
+    counted = seen.select(
+        "*",
+        F.max("place").over(before(arrivals)).alias("top"),
+        F.min("place").over(before(arrivals)).alias("bottom"),
+        F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(so_far(arrivals)).alias("rivals"),
+    )
+    beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(before(backwards))
+    ahead = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(group).alias("all_rivals"))
+    gave_again = F.coalesce("beyond", "all_rivals") - F.col("rivals") + 1
+    restated = (gave_again >= 2) & (gave_again >= top - place)
+    unfinished = F.col("beyond").isNull() & ((gave_again >= 2) | (top - place >= SURELY))
+    again = F.col("rival") & (place == F.col("lowest")) & (top > place) & (restated | unfinished)
+    fell = place.isin(0, 1) & (F.col("bottom") > place + FALL)
+    restarts = (F.col("fresh") & (again | fell)).cast("bigint")
+    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(so_far(arrivals)), F.lit(0)).alias("timeline"))
+    own = F.first("timeline").over(so_far(copies))
+    return numbered.select(*(own.alias("epoch") if name == "epoch" else name for name in rows.columns))
 
 
 def begun(rows: DataFrame, start: int) -> DataFrame:
@@ -120,44 +272,50 @@ def begun(rows: DataFrame, start: int) -> DataFrame:
     return rows.withColumn("kinds", kinds)
 
 
-def _two_writers(key: Key) -> Column:
-    """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
-    falling, rival, place = timelines(key).orderBy("down", "content", "position"), F.col("rival"), F.col("place")
-    higher = F.last(F.when(rival, place), ignorenulls=True).over(before(falling))
-    return F.coalesce(F.max(rival & (higher == place + 1)).over(timelines(key)), F.lit(False))  # noqa: FBT003
+def gaps(
+    rows: DataFrame, start: int | None, found_late: Late | None, ended_us: int | None, patience_us: int | None
+) -> tuple[DataFrame, str]:
+    """Return the gaps in the groups' revisions, and the greatest age of an open one in words.
 
-
-def gaps(rows: DataFrame, start: int | None) -> DataFrame:
-    """Return the gaps in the groups' revisions.
+    A gap is open while it is not older than the greatest lateness in this log: by the clock if late messages show it
+    or ``patience_us`` sets it; else by messages of the group, at least one.
 
     Args:
         rows: rows from :func:`judged`.
         start: first revision that a group should have; None if groups begin anywhere.
+        found_late: lateness in this log; None if nothing is late.
+        ended_us: end of the log's clock; None if it has none.
+        patience_us: age beyond which a gap is a loss; None takes it from the log.
 
     Returns:
         For each gap: ``group``, ``epoch``, ``first`` and ``last`` missing revision, ``missing``: their number,
         ``size``: of the group, ``opened``: position of arrival of the first message beyond it, ``opened_us``: clock
-        at that time.
+        at that time, ``age`` in messages, ``age_us``, ``open``.
     """
-    inside = F.col("missing_from").isNotNull()
-    least = F.col("missing_from") + 1
-    if start is not None:  # nothing below it can be missing
-        least, inside = F.greatest(least, F.lit(start)), inside & (F.col("place") > start)
-    inner = _hole(least, F.col("place") - 1, F.col("opened"), F.col("opened_us"))
-    parts, some = [F.when(inside, inner)], inside
-    if start is not None:
-        lacking = (F.col("status") == GOOD) & F.col("below").isNull() & (F.col("place") > start)
-        parts.append(F.when(lacking, _hole(F.lit(start), F.col("place") - 1, F.lit(1), F.col("clock_first"))))
-        some |= lacking
-    few = rows.where(some)  # avoids an array for each of the other rows
-    found = few.select("group", "epoch", "size", F.inline(F.array_compact(F.array(*parts))))
+    place, some, first = F.col("place"), F.col("missing_from").isNotNull(), F.col("missing_from") + 1
+    if start is not None:  # nothing below it can be missing, and all from it to a group's lowest place is
+        lowest = (F.col("status") == GOOD) & F.col("below").isNull()
+        some, first = (some | lowest) & (place > start), F.greatest(first, F.lit(start))
+    hole = {"first": first, "last": place - 1, "opened": F.col("opened"), "opened_us": F.col("opened_us")}
+    values = [column.cast("bigint").alias(name) for name, column in hole.items()]
+    found = rows.where(some).select("group", "epoch", "size", *values)
     wide = "decimal(38,0)"  # numbers that are not a count may differ by more than a long can hold
-    return found.withColumn("missing", F.col("last").cast(wide) - F.col("first").cast(wide) + 1)
-
-
-def _hole(first: Column, last: Column, opened: Column, opened_us: Column) -> Column:
-    named = {"first": first, "last": last, "opened": opened, "opened_us": opened_us}
-    return F.struct(*(column.cast("bigint").alias(name) for name, column in named.items()))
+    missing = F.col("last").cast(wide) - F.col("first").cast(wide) + 1
+    age, age_us = F.col("size") - F.col("opened") + 1, F.lit(ended_us) - F.col("opened_us")
+    words = "set by --patience"
+    if patience_us is None and found_late is not None and found_late.seconds is not None:
+        patience_us, words = round(found_late.seconds.most * 1e6), "the greatest lateness in this log"
+    grant = 1 if found_late is None else max(1, int(found_late.positions.most))
+    if patience_us is None or ended_us is None:
+        is_open = age <= grant
+        words = f"{counted(grant, 'message')} of its group, the greatest lateness in this log"
+        if found_late is None:
+            words = "1 message of its group, since no message in this log is late"
+    else:
+        is_open = F.coalesce(age_us <= patience_us, age <= grant)
+        words = f"{duration(patience_us / 1e6)}, {words}"
+    more = {"missing": missing, "age": age, "age_us": age_us.cast("bigint"), "open": is_open}
+    return found.withColumns(more), words
 
 
 def groups(rows: DataFrame) -> DataFrame:
@@ -168,3 +326,18 @@ def groups(rows: DataFrame) -> DataFrame:
 def is_placeholder(group: Column) -> Column:
     """Return whether a group's name is blank or a placeholder."""
     return F.lower(F.trim(group)).isin(*_BLANKS)
+
+
+def before(window: WindowSpec) -> WindowSpec:
+    """Return a window of all rows before a row."""
+    return window.rowsBetween(Window.unboundedPreceding, -1)
+
+
+def so_far(window: WindowSpec) -> WindowSpec:
+    """Return a window of all rows before a row, and the row."""
+    return window.rowsBetween(Window.unboundedPreceding, 0)
+
+
+def _follows_gap(place: Column, below: Column) -> Column:
+    """Return whether a revision is missing between a row's place and the one below; safe at the ends of the range."""
+    return F.try_add(below, F.lit(1)) < place
