@@ -64,7 +64,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="a directory; expected a file in it"):
         inturn.open(tmp_path)
 
 

@@ -24,8 +24,6 @@ SECONDS: Final = (
     *((30, "30 s"), (300, "5 min"), (1_800, "30 min"), (10_800, "3 h"), (36_000, "10 h"), (259_200, "3 days")),
 )
 """Durations for a logarithmic scale, the most useful first."""
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The first and the last microsecond of the calendar."""
 _CLOCKS: Final = {"minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 """The unit in which a clock ends, in microseconds."""
 
@@ -55,7 +53,7 @@ def times(low_us: int, high_us: int, most: int) -> tuple[list[int], list[str], s
 
 
 def _clock(value_us: int, unit: str = "minutes") -> str:
-    return time_of(min(max(value_us, _FIRST_US), _LAST_US)).replace(tzinfo=None).isoformat(" ", unit)
+    return time_of(value_us).replace(tzinfo=None).isoformat(" ", unit)
 
 
 def spaced(values: Iterable[Tick], at: Callable[[float], float], low: float, high: float, most: float) -> list[Tick]:
