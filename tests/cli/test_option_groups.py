@@ -128,6 +128,7 @@ OPTIONS |= {"outputs_format": "--outputs"}
         ("call configure(dead_letter=…)", "call configure(dead_letter=…)"),
         ("outputs_format='csv'; expected 'parquet' or 'delta'", "--outputs csv; expected 'parquet' or 'delta'"),
         ("max_receives=0; expected 1 or more", "--max-receives 0; expected 1 or more"),
+        ("to=['a']; pass to= or omit group=", "to=['a']; pass --to or omit --group"),
         ("my-dead_letter and dead_letters", "my-dead_letter and dead_letters"),
     ],
 )

@@ -266,7 +266,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], list[Any], str, dict[str, Any], type[
         "the column 'amount' is boolean, but Transfer.amount is int",
     ),
     "final without times": ({}, ROWS, DDL, {"final": True}, InputError, "Gapless has no times"),
-    "no buckets": ({}, ROWS, DDL, {"buckets": 0}, PipelineError, "buckets=0; expected a whole number from 1"),
+    "no buckets": ({}, ROWS, DDL, {"buckets": 0}, PipelineError, "buckets is 0; expected a whole number from 1"),
     "too many buckets": ({}, ROWS, DDL, {"buckets": 10**6}, PipelineError, "buckets=1000000"),
     "buckets that are a flag": ({}, ROWS, DDL, {"buckets": True}, PipelineError, "buckets=True"),
     "a first state that cannot be stored": (

@@ -30,7 +30,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "spark is 5; expected a SparkSession": lambda _: inturn.spark.register(5),  # type: ignore[arg-type]
     "store is 3; expected the path": lambda _: inturn.spark.store(3),  # type: ignore[arg-type]
     "store is None; expected the path": lambda df: inturn.spark.batch(LEDGER, df, store=None),  # type: ignore[arg-type]
-    "keep_steps='x'; expected": lambda _: inturn.spark.vacuum("s", keep_steps="x"),  # type: ignore[arg-type]
+    "keep_steps is 'x'; expected": lambda _: inturn.spark.vacuum("s", keep_steps="x"),  # type: ignore[arg-type]
 }
 
 

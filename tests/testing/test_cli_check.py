@@ -190,7 +190,7 @@ NOT_DONE = {
     "no such engine": (
         ["ledger", "--engines", "worker,flink"],
         1,
-        "InputError: engines=['worker', 'flink']; expected one or several of",
+        "InputError: --engines is ['worker', 'flink']; expected one or several of",
     ),
     "no such pipeline": (["none"], 1, "PipelineError: no pipeline 'none' in ledger.py; existing pipelines: ledger, "),
     "no messages wanted": (["ledger", "--limit", 0], 2, "Invalid value for '--limit'"),

@@ -114,7 +114,7 @@ def with_options(text: str, options: Mapping[str, str], own: Collection[str]) ->
     if not own:
         return text
     text = re.sub(
-        rf"""(?<![\w'"(.-])({"|".join(options)})=(?:'([^']*)'|([\w.…-]+))?""",
+        rf"""(?<![\w'"(.-])({"|".join(options)})=(?:'([^']*)'|([\w.…-]+)|(?![^\s;,)]))""",
         lambda found: " ".join(filter(None, (options[found[1]], found[2], found[3]))),
         text,
     )

@@ -10,6 +10,7 @@ from inturn.core.errors import InturnError
 from inturn.core.source_shares import SourcePartition
 from inturn.core.words import counted
 from inturn.ingest import SourceControl, source_names
+from inturn.store.sources import RejectedRecord
 
 _REJECTED: Final = 20
 
@@ -27,7 +28,7 @@ def sources(fields: RequestFields) -> dict[str, Any]:
                     moved = control.moved_counts()
                     rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
                     kept = control.rejected(_REJECTED)
-                    rejected = [each._replace(exact=b"") for each in kept]  # headers are needed only for a resend
+                    rejected = [_shown(each) for each in kept]
                     found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
         except (InturnError, OSError) as error:
             unread.append(UnreadStore(place.title, str(error)))
@@ -67,6 +68,11 @@ def _changed(fields: RequestFields, how: str) -> dict[str, str]:
 def _partitions(fields: RequestFields) -> list[str]:
     partition = fields.get("partition")
     return [] if partition is None else [partition]
+
+
+def _shown(record: RejectedRecord) -> dict[str, Any]:
+    """Return a rejected record without its exact headers, which only a resend needs."""
+    return {name: value for name, value in record._asdict().items() if name != "exact"}
 
 
 def _row(each: SourcePartition, moved: int, now_ms: int) -> dict[str, Any]:

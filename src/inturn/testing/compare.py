@@ -125,7 +125,7 @@ def compare(
     """
     unknown = [name for name in engines if name not in ENGINES]
     if unknown or not engines:
-        raise InputError(f"engines={engines!r}; expected one or several of {', '.join(ENGINES)}")
+        raise InputError(f"engines is {engines!r}; expected one or several of {', '.join(ENGINES)}")
     given, on_spark = list(messages), [name for name in ON_SPARK if name in engines]
     if on_spark:
         from inturn.testing.rows import as_rows

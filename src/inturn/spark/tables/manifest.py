@@ -202,7 +202,7 @@ def new_identity(pipeline: Pipeline, buckets: int | None) -> StoreIdentity:
     """
     count = limits.BUCKETS if buckets is None else buckets
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= limits.MAX_BUCKETS:
-        raise PipelineError(f"buckets={buckets!r}; expected a whole number from 1 to {limits.MAX_BUCKETS}")
+        raise PipelineError(f"buckets is {buckets!r}; expected a whole number from 1 to {limits.MAX_BUCKETS}")
     return StoreIdentity(FORMAT, pipeline.name, pipeline.group, repr(pipeline.order), pipeline.id, count)
 
 

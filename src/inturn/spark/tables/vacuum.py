@@ -71,7 +71,7 @@ def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s
 def clean(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> Swept:
     """Do the same as :func:`vacuum`, and also return the files that were kept because they are young."""
     if not isinstance(keep_steps, int) or keep_steps < 1:
-        raise InputError(f"keep_steps={keep_steps!r}; expected at least 1: the next step needs the last one")
+        raise InputError(f"keep_steps is {keep_steps!r}; expected at least 1: the next step needs the last one")
     target = SparkStore(store)
     target.known()
     for step in target.steps()[:-keep_steps]:
