@@ -169,7 +169,10 @@ class Consumer(BackgroundLoop):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop, and wait for running handlers."""
         self.stop_soon()
-        await asyncio.to_thread(self.__exit__, kind)
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        if kind is None:
+            self._tell()
 
     @property
     def is_taking(self) -> bool:

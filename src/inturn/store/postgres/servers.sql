@@ -70,7 +70,7 @@ insert into inturn_meta (name, value) values ('facts', 1) on conflict (name) do 
 -- name: leased_so
 select count(*) from jsonb_array_elements($1::jsonb) given (lease) join inturn_hold h
 on h.sequence_number = (lease ->> 0)::bigint and h.token = (lease ->> 1)::bigint and h.until_ms = (lease ->> 5)::bigint
-where h.queue = $2 and h.until_ms > $3;
+where h.queue + 0 = $2 and h.until_ms + 0 > $3; -- only the primary key serves, whatever the size of the table
 
 -- name: forget_attempts
 delete from inturn_attempt where (queue, id) in (

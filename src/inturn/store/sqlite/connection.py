@@ -1,7 +1,6 @@
 """Connections to the file: opening, migrations, and SQLite errors in plain words."""
 
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -32,12 +31,6 @@ _TOLD = {
 }
 _PASSING: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR_SHMSIZE")
 """Prefixes of the names of temporary errors, which end without a change of the file or of the user."""
-
-
-def queries() -> dict[str, str]:
-    """Return the statements of queries.sql by name."""
-    parts = re.split(r"^-- name: (\w+)\n", (_HERE / "queries.sql").read_text(), flags=re.MULTILINE)
-    return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def connect(

@@ -12,9 +12,8 @@ import msgspec
 
 from inturn.core.queue.messages import StoredMessage
 from inturn.store.sql.statements import SHARED, statements
-from inturn.store.sqlite.connection import queries
 
-SQL: Final = {name: re.sub(r"\$(\d)", r"?\1", sql) for name, sql in statements(SHARED).items()} | queries()
+SQL: Final = {name: re.sub(r"\$(\d)", r"?\1", sql) for name, sql in statements(SHARED, "inturn.store.sqlite").items()}
 """The statements by name."""
 _VALUES: Final = re.compile(r"insert .*values (\([?, ]+\))", re.DOTALL)
 _FEWEST: Final = 8
