@@ -63,7 +63,7 @@ def test_a_time_orders_a_log_without_revisions() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"rev": 1}, "row 1: g is None; expected the group"),
+        ({"rev": 1}, "row 1: g is None; expected a group; existing fields: rev"),
         ({"g": "a", "rev": "soon", "at": 1, "took": 0}, "row 1: rev is 'soon'; expected a number or a time"),
         ({"g": "a", "rev": 2, "at": None}, "row 1: at is None"),
         ({"g": "a", "rev": 2, "at": 5, "took": -1}, "row 1: took is -1; expected milliseconds"),

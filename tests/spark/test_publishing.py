@@ -67,8 +67,8 @@ def test_a_stream_that_died_after_a_commit_is_caught_up_with(
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ({"states_format": "parquet"}, "states_format='parquet'; expected 'delta' or None"),
-        ({"outputs_format": "csv"}, "outputs_format='csv'; expected 'parquet' or 'delta'"),
+        ({"states_format": "parquet"}, "states_format is 'parquet'; expected 'delta' or None"),
+        ({"outputs_format": "csv"}, "outputs_format is 'csv'; expected 'parquet' or 'delta'"),
         ({"states_to": "shop.db#t"}, "states_to is 'shop.db#t'; expected postgresql://…#TABLE"),
     ],
 )

@@ -399,7 +399,7 @@ def test_what_is_wrong_is_told_before_the_stream_starts(spark: SparkSession, sou
         batch(ledger, source.df(), store=at["store"])
     with pytest.raises(InputError, match="has no column 'revision'"):
         stream(ledger, source.df("account string, amount bigint"), **at)
-    with pytest.raises(InputError, match="outputs_format='csv'"):
+    with pytest.raises(InputError, match="outputs_format is 'csv'"):
         stream(ledger, source.df(), **at, outputs_format="csv")
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot"):

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, cast
 
@@ -56,9 +56,9 @@ class Commands(typer.Typer):
 
             @functools.wraps(call)
             def run(**values: Any) -> Any:
-                # With a configuration, the value that an error names may be the file's.
-                own = {name for name in spellings if values[name] or not values.get("config")}
-                with reported_errors(lambda text: with_options(text, spellings, own)):
+                # With a configuration, an error may be about a value of the file.
+                own = {} if values.get("config") else spellings
+                with reported_errors(lambda text: with_options(text, own) if own else text):
                     return call(**values)
 
             return cast("Command", register(run))
@@ -103,23 +103,26 @@ def needed(what: str, extra: str) -> Iterator[None]:
         raise SetupError(f"{what} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
 
 
-def with_options(text: str, options: Mapping[str, str], own: Collection[str]) -> str:
+def with_options(text: str, options: Mapping[str, str]) -> str:
     """Return the text of an error with options in place of parameters: ``pass --group`` for ``pass group=``.
+
+    A parameter is what begins the text as ``group is``, and what stands in it as ``group=`` without a value: names and
+    contents of a user, such as the directory ``group=5``, are left as they are.
 
     Args:
         text: the text, from the library.
         options: the options of a command by the names of their parameters.
-        own: the parameters whose value is that of the option.
     """
-    if not own:
-        return text
+    names = "|".join(options)
     text = re.sub(
-        rf"""(?<![\w'"(.-])({"|".join(options)})=(?:'([^']*)'|([\w.…-]+)|(?![^\s;,)]))""",
-        lambda found: " ".join(filter(None, (options[found[1]], found[2], found[3]))),
+        rf"(?<= )({names})=(?:(?=[\s;,.)]|$)|'(next)')",
+        lambda found: " ".join(filter(None, (options[found[1]], found[2]))),
         text,
     )
+    if not re.match(rf"(?:{names}) is ", text):
+        return text
     return re.sub(
-        rf"(?:^|(?<=\bbut )|(?<=\band ))({'|'.join(own)}) is( None\b)?",
+        rf"(?:^|(?<= but )|(?<= and ))({names}) is(?: (None)\b|(?= (?:set|True|False|[-'\[\d])))",
         lambda found: f"{options[found[1]]} is{' not set' if found[2] else ''}",
         text,
     )

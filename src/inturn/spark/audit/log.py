@@ -159,10 +159,8 @@ class AuditLog:
         if df.isStreaming:
             raise InputError("the input is a stream; an audit takes a DataFrame that was read with spark.read")
         if keys.order and keys.order_by:
-            msg = (
-                f"order={keys.order!r} and order_by={keys.order_by!r}: pass one; order is a count, order_by only sorts"
-            )
-            raise InputError(msg)
+            given = f"order is {keys.order!r} and order_by is {keys.order_by!r}"
+            raise InputError(f"{given}; pass one: order counts, order_by only sorts")
         keys = keys.renamed(lambda name: values.resolved(df, name))
         values.check_columns(df, keys)
         if keys.order is not None and values.kind_of(df, keys.order) in values.TIMES:

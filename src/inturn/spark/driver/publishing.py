@@ -31,9 +31,9 @@ class Publishing:
 
     def __post_init__(self) -> None:
         if self.outputs_format not in ("parquet", "delta"):
-            raise InputError(f"outputs_format={self.outputs_format!r}; expected 'parquet' or 'delta'")
+            raise InputError(f"outputs_format is {self.outputs_format!r}; expected 'parquet' or 'delta'")
         if self.states_format not in (None, "delta"):
-            raise InputError(f"states_format={self.states_format!r}; expected 'delta' or None")
+            raise InputError(f"states_format is {self.states_format!r}; expected 'delta' or None")
         if self.states_to is not None:
             StatesTable.of(self.states_to)
 
