@@ -267,8 +267,8 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], list[Any], str, dict[str, Any], type[
     ),
     "final without times": ({}, ROWS, DDL, {"final": True}, InputError, "Gapless has no times"),
     "no buckets": ({}, ROWS, DDL, {"buckets": 0}, PipelineError, "buckets is 0; expected a whole number from 1"),
-    "too many buckets": ({}, ROWS, DDL, {"buckets": 10**6}, PipelineError, "buckets=1000000"),
-    "buckets that are a flag": ({}, ROWS, DDL, {"buckets": True}, PipelineError, "buckets=True"),
+    "too many buckets": ({}, ROWS, DDL, {"buckets": 10**6}, PipelineError, "buckets is 1000000"),
+    "buckets that are a flag": ({}, ROWS, DDL, {"buckets": True}, PipelineError, "buckets is True"),
     "a first state that cannot be stored": (
         {"state": lambda: {1, 2}},
         ROWS,
