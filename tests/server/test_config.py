@@ -181,7 +181,7 @@ def test_everything(tmp_path: Path) -> None:
         ),
         ("[server]\nreplays = 'never'", 'replays is \'never\'; expected "accept" or "refuse"'),
         ("[server]\nmetrics = true", 'metrics is True; expected "local", "all" or "off"'),
-        ("[server]\ntls_key = 'k'", "line 1, [server]: tls_key is set without tls_cert; set both"),
+        ("[server]\ntls_key = 'k'", "line 1, [server]: tls_key is set and tls_cert is not; set both"),
         (
             "[server]\nbase_url = 'queues.example.org'",
             "base_url is 'queues.example.org'; expected an http or https URL",

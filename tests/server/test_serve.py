@@ -577,7 +577,7 @@ def told(*arguments: str) -> str:
 def test_what_is_refused_at_the_start() -> None:
     assert "Add [[keys]] with an id and a secret" in told("--db", "a.db", "--host", "0.0.0.0")  # noqa: S104
     assert "port is 70000; expected a port from 0 to 65535" in told("--db", "a.db", "--port", "70000")
-    assert "--tls-cert is set, but --tls-key is not set; set both" in told("--db", "a.db", "--tls-cert", "c.pem")
+    assert "--tls-cert is set and --tls-key is not; set both" in told("--db", "a.db", "--tls-cert", "c.pem")
     assert "nowhere.toml: No such file" in told("--db", "a.db", "--config", "nowhere.toml")
     assert "directory 'no' does not exist" in told("--db", "no/a.db")
     Path("inturn.toml").write_text("[server]\nprot = 1")

@@ -122,7 +122,7 @@ def with_options(text: str, options: Mapping[str, str]) -> str:
     if not re.match(rf"(?:{names}) is ", text):
         return text
     return re.sub(
-        rf"(?:^|(?<= but )|(?<= and ))({names}) is(?: (None)\b|(?= (?:set|True|False|[-'\[\d])))",
+        rf"(?:^|(?<= but )|(?<= and ))({names}) is(?: (None)\b|(?= (?:set|not|True|False|[-'\[\d])))",
         lambda found: f"{options[found[1]]} is{' not set' if found[2] else ''}",
         text,
     )

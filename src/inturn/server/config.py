@@ -88,7 +88,7 @@ class ServerConfig(Table, frozen=True, kw_only=True):
         """Check settings that depend on each other."""
         if (self.tls_cert is None) != (self.tls_key is None):
             given, absent = ("tls_key", "tls_cert") if self.tls_cert is None else ("tls_cert", "tls_key")
-            raise ValueError(f"{given} is set, but {absent} is None; set both, the certificate and its key, or neither")
+            raise ValueError(f"{given} is set and {absent} is not; set both, the certificate and its key, or neither")
         if self.base_url is not None and not _is_base_url(self.base_url):
             raise ValueError(
                 f"base_url is {self.base_url!r}; expected an http or https URL with a host and optionally a path, "

@@ -1,4 +1,4 @@
-"""The groups that are not open are found in their own files, and in stores of older versions by a search of all."""
+"""The groups that are not open are found in their own files, and after an erasure by a search of all."""
 
 import random
 import zipfile
@@ -17,6 +17,7 @@ from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.inspection import GroupBrief, GroupStatus
 from inturn.core.texts import last_line
 from inturn.spark.driver.inspection import SparkInspector
+from inturn.spark.tables.erasure import ErasedRows, erase_group
 from inturn.spark.tables.manifest import SparkStore
 from inturn.spark.tables.sorted import Batches
 from inturn.spark.tables.steps import manifest_name
@@ -53,7 +54,7 @@ def brief(each: GroupStatus) -> GroupBrief:
 
 
 def forget_files(store: Path) -> None:
-    """Make the last manifest like that of a version without these files."""
+    """Make the last manifest like that of an erasure, which has no such files."""
     at = SparkStore(store)
     last = at.latest()
     assert last is not None
@@ -115,13 +116,21 @@ def test_vacuum_keeps_the_files_of_the_last_step(tmp_path: Path) -> None:
         assert told(bench.root) == before
 
 
-def test_the_store_of_an_older_version_is_searched(tmp_path: Path) -> None:
+def test_a_store_is_searched_after_an_erasure(tmp_path: Path) -> None:
     with zipfile.ZipFile(GOLDEN) as packed:
         packed.extractall(tmp_path)
-    last = SparkStore(tmp_path / "store").latest()
+    store = tmp_path / "store"
+    before = [(each.group, each.status) for each in told(store)]
+    assert before == [("failed", "failed"), ("waits", "waiting")]
+    first = SparkStore(store).latest()
+    assert erase_group(store, "unknown", by="officer") == ErasedRows(is_known=False, outputs=0, rejected=0, held=0)
+    assert SparkStore(store).latest() == first
+    erase_group(store, "waits", by="officer")
+    last = SparkStore(store).latest()
     assert last is not None
-    assert [level.unsettled for level in last.levels] == [None], "this file was made before"
-    assert [(each.group, each.status) for each in told(tmp_path / "store")] == [
-        ("failed", "failed"),
-        ("waits", "waiting"),
-    ]
+    assert [level.unsettled for level in last.levels] == [None]
+    assert [(each.group, each.status) for each in told(store)] == [("failed", "failed"), ("waits", "given up")]
+    erase_group(store, "waits", by="officer")
+    again = SparkStore(store).latest()
+    assert again is not None
+    assert again.step == last.step

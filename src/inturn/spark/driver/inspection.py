@@ -69,7 +69,7 @@ class SparkInspector(Decider):
             yield from map(GroupBrief, group, status, map(last_line, error), *numbers)
 
     def _unsettled(self, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the newest rows of the groups that are not open; an older version's level is searched for them."""
+        """Yield the newest rows of the groups that are not open; a level after an erasure is searched for them."""
         wanted = None if names is None else pa.array(names, pa.string())
         for number, level in reversed(list(enumerate(self.last.levels))):
             files = level.groups if level.unsettled is None else level.unsettled

@@ -182,7 +182,8 @@ def _level_without(store: SparkStore, level: Level, group: str, told: str | None
             continue
         others = table.filter(pc.not_equal(table["group"], group))
         held += _written(store, "held", [others])
-    return _Found(Level(level.step, groups, held), status, count)
+    is_same = (groups, held) == (level.groups, level.held)
+    return _Found(level if is_same else Level(level.step, groups, held), status, count)
 
 
 def _table(store: SparkStore, file: File, group: str) -> pa.Table | None:

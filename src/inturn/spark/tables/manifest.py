@@ -75,7 +75,7 @@ class Level(msgspec.Struct, frozen=True):
         groups: files with the groups that it touched, as they are after it.
         held: files with the messages that it holds.
         unsettled: files with those of the groups that are not open, a copy for inspection, which need not search for
-            them; None in a level that an older version wrote, of which ``groups`` is searched.
+            them; None after an erasure, until the level is merged: then ``groups`` is searched.
     """
 
     step: int
