@@ -15,6 +15,8 @@ from inturn.database import Database
 from inturn.ingest import Decoder, Ingest, MessageMapping, SourceControl, SourceRecord, source_names
 from inturn.ingest import limits as source_limits
 from inturn.ingest.rejections import restored
+from inturn.store.commands import Ask
+from inturn.store.sources import RejectedRecord
 from waiting import until
 
 BY_ACCOUNT = MessageMapping(group="body.account", revision="body.n", id="body.id")
@@ -253,6 +255,13 @@ def test_pause_resume_and_seek_from_elsewhere(db: Database) -> None:
     assert len(sent(db)) == 2, "the ids are known"
     with pytest.raises(InputError, match=r"source 'bank' has no partition 'z'; .*: p, q"):
         control.pause("z")
+
+
+def test_a_source_that_has_only_rejected_records_cannot_be_paused(db: Database) -> None:
+    bad = RejectedRecord("requests", "null", "no group", None, "{}", b"{}", b"")
+    db.writer.run(Ask("", lambda store, now_ms: store.sources.reject("bank", [bad], now_ms)))
+    with pytest.raises(InputError, match="source 'bank' has no partition; existing partitions: none"):
+        SourceControl(db, "bank").pause()
 
 
 def test_a_partition_that_was_made_again_is_refused_until_somebody_says_where_to_go_on(db: Database) -> None:

@@ -303,10 +303,11 @@ class SourceControl:
         def run(store: SqlStore, now_ms: int) -> int:
             known = store.sources.locked_partitions(self._name)
             missing = sorted(set(names) - {each.name for each in known})
-            _check_exists(self._name, store)
-            if missing:
+            if missing or not known:
+                _check_exists(self._name, store)
                 there = ", ".join(each.name for each in known) or "none"
-                raise InputError(f"source {self._name!r} has no partition {missing[0]!r}; existing partitions: {there}")
+                what = f"partition {missing[0]!r}" if missing else "partition"
+                raise InputError(f"source {self._name!r} has no {what}; existing partitions: {there}")
             count = 0
             for each in known:
                 changed = change(each)
