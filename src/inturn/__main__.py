@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command line; without its extra, print how to install it."""
     try:
         from inturn.cli import app
-        from inturn.telemetry.logs import configure
+        from inturn.serving.logs import configure
 
         configure("warning", json_lines=False)
         app()

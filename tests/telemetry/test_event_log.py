@@ -10,7 +10,7 @@ from clocks import Clock
 from inturn import telemetry
 from inturn.core import limits
 from inturn.telemetry.events import EventLogger
-from inturn.telemetry.logs import JsonLines, TextLines
+from inturn.serving.logs import JsonLines, TextLines
 
 
 @pytest.fixture

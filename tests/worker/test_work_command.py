@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import inturn
-from inturn.cli.metrics import metrics_page
+from inturn.serving.metrics_page import metrics_page
 from inturn.cli.work import WorkedPipeline, read
 from inturn.core.errors import InputError
 from inturn.demo.free_ports import free_port
 from inturn.queue import QueueSettings
-from inturn.worker.health import HealthEndpoint
+from inturn.serving.health import HealthEndpoint
 from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
 from inturn.worker.service import Job, Service
 from waiting import is_running, until

@@ -29,7 +29,7 @@ from inturn.core.pipeline.policies import Retry
 from inturn.core.rate import Rate
 from inturn.core.words import counted
 from inturn.definitions import load_function
-from inturn.toml_file import read_toml
+from inturn.serving.config_file import read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -55,8 +55,8 @@ def run(
 ) -> None:
     """Read records of sources into queues as messages, until SIGTERM or Ctrl-C."""
     from inturn.ingest.config import read
-    from inturn.telemetry.logs import configure
-    from inturn.worker.signals import end_process, stopped_by
+    from inturn.serving.logs import configure
+    from inturn.serving.signals import end_process, stopped_by
 
     chosen = adapted(read(config), telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)

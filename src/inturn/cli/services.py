@@ -12,15 +12,15 @@ import msgspec
 import typer
 
 from inturn.cli.errors import needed
-from inturn.cli.metrics import metrics_page
+from inturn.serving.metrics_page import metrics_page
 from inturn.cli.option_groups import given
 from inturn.cli.places import make_absent, opened, split
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
 from inturn.telemetry import measures
-from inturn.telemetry.logs import LEVELS, configure
-from inturn.telemetry.settings import TelemetrySettings
+from inturn.serving.logs import LEVELS, configure
+from inturn.serving.settings import TelemetrySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ def beside(folder: Path, where: str, mark: str) -> str:
 
 def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
     """Work in this process or in several, until stopped or until all queues are empty."""
-    from inturn.worker.signals import end_process, stopped_by
+    from inturn.serving.signals import end_process, stopped_by
 
     configure(config.log_level, json_lines=config.log_json)
     with ExitStack() as stack:
@@ -191,7 +191,7 @@ def monitored(
         status: returns the document of ``/health`` and ``/ready``.
         workers: returns the measurements of the workers, of this process or of several.
     """
-    from inturn.worker.health import HealthEndpoint
+    from inturn.serving.health import HealthEndpoint
 
     with ExitStack() as stack:
         wanted = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
@@ -245,7 +245,7 @@ def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[N
 def _one_of_several(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
     """Run one of several processes; the parent handles Ctrl-C, forwards stops, and reports the databases' figures."""
     from inturn.worker.service import told
-    from inturn.worker.signals import stopped_by
+    from inturn.serving.signals import stopped_by
 
     config, until_empty = argument
     configure(config.log_level, json_lines=config.log_json)

@@ -26,7 +26,7 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.override import override
 from inturn.definitions import load, load_deliver
-from inturn.toml_file import read_toml
+from inturn.serving.config_file import read_toml
 
 if TYPE_CHECKING:
     from types import ModuleType

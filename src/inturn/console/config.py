@@ -8,7 +8,7 @@ import msgspec
 
 from inturn.console.roles import Role
 from inturn.core.errors import InputError
-from inturn.toml_file import read_toml
+from inturn.serving.config_file import read_toml
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _TOKEN_LETTERS: Final = 20

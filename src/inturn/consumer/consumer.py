@@ -35,7 +35,7 @@ from inturn.faults import reach
 from inturn.queue.message import Message
 from inturn.queue.queue import Queue, check_queue
 from inturn.worker.background import BackgroundLoop, OnError
-from inturn.worker.signals import stopped_by
+from inturn.serving.signals import stopped_by
 from inturn.worker.thread_pool import Pace, ThreadPool
 
 _RETRY = Retry(5, "1 second")

@@ -43,7 +43,7 @@ from inturn.server.webhooks import WebhookRoutes
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
-from inturn.worker.signals import StopRequest, StopSignals
+from inturn.serving.signals import StopRequest, StopSignals
 
 if TYPE_CHECKING:
     from inturn.console.serving import ConsoleServer

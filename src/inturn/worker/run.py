@@ -11,7 +11,7 @@ from inturn.core.pipeline.replay import check_final
 from inturn.queue import Queue
 from inturn.worker.chain import To
 from inturn.worker.outbox import DELIVER_RETRY, Deliver
-from inturn.worker.signals import stopped_by
+from inturn.serving.signals import stopped_by
 from inturn.worker.worker import Worker
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from inturn.core import limits
 from inturn.server.run import asked
-from inturn.worker.signals import StopSignals, stopped_by
+from inturn.serving.signals import StopSignals, stopped_by
 from waiting import DEADLINE_S
 
 
