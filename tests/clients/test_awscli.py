@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import ACCOUNT, ARN, DEADLINE_S, REGION, Serving, unique
+from served_endpoint import ACCOUNT, ARN, DEADLINE_S, REGION, Serving, unique
 
 BIN = Path(sys.executable).parent
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/server.md"

@@ -18,7 +18,7 @@ from boto3.resources.base import ServiceResource
 from boto_halves import service
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from serving import ACCOUNT, ARN, DEADLINE_S, READER, REGION, Key, Serving, unique
+from served_endpoint import ACCOUNT, ARN, DEADLINE_S, READER, REGION, Key, Serving, unique
 
 NO_RETRIES = Config(retries={"total_max_attempts": 1}, read_timeout=DEADLINE_S)
 

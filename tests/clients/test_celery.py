@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 import pytest
 from kombu.utils.url import safequote
-from serving import DEADLINE_S, REGION, Serving, unique
+from served_endpoint import DEADLINE_S, REGION, Serving, unique
 
 pytestmark = pytest.mark.slow
 

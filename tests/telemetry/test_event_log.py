@@ -9,8 +9,8 @@ import pytest
 from clocks import Clock
 from inturn import telemetry
 from inturn.core import limits
-from inturn.telemetry.events import EventLogger
 from inturn.serving.logs import JsonLines, TextLines
+from inturn.telemetry.events import EventLogger
 
 
 @pytest.fixture

@@ -17,12 +17,10 @@ from typing import Any
 import pytest
 
 import inturn
-from inturn.serving.metrics_page import metrics_page
 from inturn.cli.work import WorkedPipeline, read
 from inturn.core.errors import InputError
 from inturn.demo.free_ports import free_port
 from inturn.queue import QueueSettings
-from inturn.serving.health import HealthEndpoint
 from inturn.worker.processes import ProcessGroup, Uplink, WorkFailed
 from inturn.worker.service import Job, Service
 from waiting import is_running, until
@@ -361,17 +359,6 @@ def test_the_sdk_is_set_up_by_its_variables(folder: Path, monkeypatch: pytest.Mo
     assert "OTEL_TRACES_EXPORTER is 'nowhere'" in " ".join(done.stderr.split())
 
 
-def test_without_the_client_of_prometheus_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "inturn.telemetry.collector", raising=False)
-    with HealthEndpoint("127.0.0.1:0", lambda: {"ready": True}, metrics_page([], list)) as endpoint:
-        with pytest.raises(urllib.error.HTTPError, match="501") as refused:
-            urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10)
-        assert refused.value.read() == (
-            b"/metrics needs prometheus_client; install it with: pip install 'inturn[telemetry]'\n"
-        )
-
-
 def test_a_configuration_with_an_unknown_name_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "work.toml"
     file.write_text('[[pipelines]]\npipeline = "a:b"\nqueue = "shop.db#q"\nconcurency = 3\n')
@@ -443,15 +430,6 @@ def test_the_same_pipeline_over_two_databases_is_two_jobs(tmp_path: Path) -> Non
             Service([jobs[0], jobs[0]])
         with pytest.raises(InputError, match="nothing to run; pass a pipeline and a queue"):
             Service([])
-
-
-def test_a_probe_may_ask_over_either_protocol_and_with_a_query() -> None:
-    for host in ("127.0.0.1", "[::1]"):
-        with (
-            HealthEndpoint(f"{host}:0", lambda: {"ready": True}, bytes) as endpoint,
-            urllib.request.urlopen(f"http://{host}:{endpoint.port}/ready?x=1", timeout=10) as answer,
-        ):
-            assert (answer.status, json.load(answer)) == (200, {"ready": True})
 
 
 CHAIN = """

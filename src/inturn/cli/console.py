@@ -1,7 +1,7 @@
 """``inturn console``: web pages that show waiting groups and queues of stores, and accept decisions."""
 
-import signal
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -11,6 +11,8 @@ from inturn.cli.places import near, parts
 from inturn.cli.texts import line, say
 from inturn.core.address import shown
 from inturn.core.errors import InputError, NoSuchDatabase
+from inturn.serving.listening import check_tls_pair
+from inturn.serving.signals import end_process, stopped_by
 
 
 def console(
@@ -28,31 +30,19 @@ def console(
     tls_key: Annotated[Path | None, "Private key of the certificate (PEM)."] = None,
 ) -> None:
     """Serve web pages that show waiting groups and queues, and accept decisions, until Ctrl-C."""
+    check_tls_pair(tls_cert, tls_key)
     with needed("inturn console needs", "console"):
-        from inturn.console import ConsoleConfig, read_config
-        from inturn.console import console as application
-        from inturn.console.serving import ConsoleServer, check_exposure, user_name
+        from inturn.console.server import console_server
     for each in stores:
         _check_exists(each)
-    settings = ConsoleConfig() if config is None else read_config(config)
-    check_exposure(host, has_log_in=settings.has_log_in)
-    if (tls_cert is None) != (tls_key is None):
-        raise InputError("HTTPS needs both --tls-cert and --tls-key; only one is set")
     if take and not pipeline:
         raise InputError("--take needs the handlers of --pipeline; pass --pipeline, or omit --take")
-    app = application(
-        *stores,
-        by=user_name(),
-        pipelines=pipeline or (),
-        config=settings,
-        folder=config.parent if config else Path(),
-        takes=take,
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops in order and then raises the signal again
-        signal.signal(number, _stop)
-    server = ConsoleServer(app, host, port, tls_cert, tls_key)
-    say(f"Serving the console of {line(', '.join(map(shown, stores)))} at {server.url}")
-    server.run()
+    tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    server = console_server(stores, config=config, host=host, port=port, tls=tls, pipelines=pipeline or (), takes=take)
+    stopped = Event()
+    with server, stopped_by(stopped.set, force=end_process):
+        say(f"Serving the console of {line(', '.join(map(shown, stores)))} at {server.url}")
+        stopped.wait()
 
 
 def _check_exists(store: str) -> None:
@@ -64,7 +54,3 @@ def _check_exists(store: str) -> None:
     path, _ = parts(store)
     if "://" not in path and path != ":memory:" and not (Path(path).exists() or Path(store).exists()):
         raise NoSuchDatabase(f"no database or store {path!r}; {near(path)}")
-
-
-def _stop(*_: object) -> None:
-    raise SystemExit(0)

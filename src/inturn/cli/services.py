@@ -12,15 +12,15 @@ import msgspec
 import typer
 
 from inturn.cli.errors import needed
-from inturn.serving.metrics_page import metrics_page
 from inturn.cli.option_groups import given
 from inturn.cli.places import make_absent, opened, split
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
-from inturn.telemetry import measures
 from inturn.serving.logs import LEVELS, configure
+from inturn.serving.metrics_page import metrics_page
 from inturn.serving.settings import TelemetrySettings
+from inturn.telemetry import measures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,14 +191,14 @@ def monitored(
         status: returns the document of ``/health`` and ``/ready``.
         workers: returns the measurements of the workers, of this process or of several.
     """
-    from inturn.serving.health import HealthEndpoint
+    from inturn.serving.health import health_server
 
     with ExitStack() as stack:
         wanted = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
         opening = stack.enter_context(ExitStack())
         databases = [_measured(opening, path) for path in wanted]
         if config.health is not None:
-            stack.enter_context(HealthEndpoint(config.health, status, metrics_page(databases, workers)))
+            stack.enter_context(health_server(config.health, status, metrics_page(databases, workers)))
         if config.telemetry:
             stack.enter_context(_instrumented(databases))
         yield
@@ -244,8 +244,8 @@ def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[N
 
 def _one_of_several(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
     """Run one of several processes; the parent handles Ctrl-C, forwards stops, and reports the databases' figures."""
-    from inturn.worker.service import told
     from inturn.serving.signals import stopped_by
+    from inturn.worker.service import told
 
     config, until_empty = argument
     configure(config.log_level, json_lines=config.log_json)

@@ -34,8 +34,8 @@ from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.queue.message import Message
 from inturn.queue.queue import Queue, check_queue
-from inturn.worker.background import BackgroundLoop, OnError
 from inturn.serving.signals import stopped_by
+from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.thread_pool import Pace, ThreadPool
 
 _RETRY = Retry(5, "1 second")

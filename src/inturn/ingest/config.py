@@ -23,8 +23,8 @@ from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
 from inturn.ingest.sources.rabbitmq import RabbitSource
 from inturn.ingest.sources.sqs import SqsSource
-from inturn.serving.settings import TelemetrySettings
 from inturn.serving.config_file import read_toml
+from inturn.serving.settings import TelemetrySettings
 
 _OF_SERVER: Final = frozenset({"server", "webhooks", "queues", "keys"})
 """The tables by which a server's configuration is recognized."""

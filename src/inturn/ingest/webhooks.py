@@ -139,7 +139,7 @@ class Webhook:
             BodyTooLong: if the body, as sent or unpacked, is longer than a message may be.
         """
         if len(body) > limits.BODY_BYTES:
-            raise BodyTooLong(f"the body has {len(body):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+            raise _too_long(len(body))
         sent = _RequestHeaders({name.lower(): value for name, value in headers.items()})
         CHECKS[self.signature](self._keys, sent, body, now_ms / 1000, self.tolerance_s)
         record = SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms)
@@ -189,6 +189,10 @@ class BodyTooLong(InputError):
     """A request with a body that no message can hold."""
 
 
+def _too_long(length: int) -> BodyTooLong:
+    return BodyTooLong(f"the body has {length:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+
+
 def _unpacked(body: bytes, encoding: str | None) -> bytes:
     """Return the body as it was before its ``Content-Encoding``; at most the size of a message is held."""
     kind = (encoding or "identity").strip().lower()
@@ -233,13 +237,17 @@ def refused(error: BaseException) -> WebhookAnswer:
     return WebhookAnswer(503, _told("the request could not be stored; send it again"), WEBHOOK_RETRY_AFTER_S)
 
 
-def unknown(name: str) -> WebhookAnswer:
-    """Return the answer to a request for an unknown webhook."""
-    return WebhookAnswer(404, _told(f"no webhook {name[: limits.SHOWN_LENGTH]!r}"))
-
-
-NOT_POST: Final = WebhookAnswer(405, b'{"error":"a webhook request needs the method POST"}')
-"""The answer to any other method."""
+def refused_head(
+    webhooks: Mapping[str, Webhook], name: str, method: str, content_length: bytes | None
+) -> WebhookAnswer | None:
+    """Return the answer to a request that is refused before its body is read; None if it is not."""
+    if name not in webhooks:
+        return WebhookAnswer(404, _told(f"no webhook {name[: limits.SHOWN_LENGTH]!r}"))
+    if method != "POST":
+        return WebhookAnswer(405, _told("a webhook request needs the method POST"))
+    if content_length is not None and content_length.isdigit() and int(content_length) > limits.BODY_BYTES:
+        return refused(_too_long(int(content_length)))
+    return None
 
 
 def prepared(webhooks: Sequence[Webhook]) -> Command[None]:
@@ -287,16 +295,13 @@ class WebhookApp:
         if scope["type"] != "http":
             return
         name = scope["path"].rpartition("/")[2]
-        webhook = self._webhooks.get(name)
-        if webhook is None:
-            answer = unknown(name)
-        elif scope["method"] != "POST":
-            answer = NOT_POST
-        else:
+        length = dict(scope["headers"]).get(b"content-length")
+        answer = refused_head(self._webhooks, name, scope["method"], length)
+        if answer is None:
             body = await read_body(receive, limits.BODY_BYTES)
             if body is None:
                 return
-            answer = await self._answer(webhook, scope["headers"], body)
+            answer = await self._answer(self._webhooks[name], scope["headers"], body)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
         if answer.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % answer.retry_after_s))

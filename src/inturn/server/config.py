@@ -24,7 +24,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -41,6 +40,7 @@ from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address
 from inturn.server.tables import Table, file_text
 from inturn.server.webhook_config import WebhookConfig, with_secrets
+from inturn.serving.listening import check_tls_pair, is_loopback
 
 _A_REGION: Final = Meta(description='a region, such as "us-east-1"')
 _AN_ACCOUNT: Final = Meta(description="twelve digits in quotes")
@@ -86,9 +86,10 @@ class ServerConfig(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check settings that depend on each other."""
-        if (self.tls_cert is None) != (self.tls_key is None):
-            given, absent = ("tls_key", "tls_cert") if self.tls_cert is None else ("tls_cert", "tls_key")
-            raise ValueError(f"{given} is set and {absent} is not; set both, the certificate and its key, or neither")
+        try:
+            check_tls_pair(self.tls_cert, self.tls_key)
+        except InputError as error:
+            raise ValueError(str(error)) from None  # which msgspec reports with the table
         if self.base_url is not None and not _is_base_url(self.base_url):
             raise ValueError(
                 f"base_url is {self.base_url!r}; expected an http or https URL with a host and optionally a path, "
@@ -321,14 +322,6 @@ def check_exposure(config: Config) -> None:
             f"host is {host!r}, which other machines can reach, but webhook {unsigned!r} has no signature: any client "
             "could send messages. Configure a signature with secrets, or listen on 127.0.0.1"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is localhost or a loopback address, so that no other machine can reach it."""
-    try:
-        return host.lower() == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_base_url(text: str) -> bool:

@@ -4,15 +4,16 @@ inturn has its own because an ASGI server costs three times as much per request.
 """
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
+from socket import SOMAXCONN
 
 from inturn.server.connection import Connection, Exchange, Room
 from inturn.server.failures import Failures
 from inturn.server.http1 import Admit, Handler, Reply, Request, RequestLimits, Response
+from inturn.serving.listening import listening_sockets
 
 __all__ = ["Exchange", "Handler", "HttpServer", "Reply", "Request", "RequestLimits", "Response"]
 
@@ -52,32 +53,33 @@ class HttpServer(Room):
     @property
     def port(self) -> int:
         """The port that the server listens on, once started."""
-        return int(self._listener.sockets[0].getsockname()[1])
+        return int(self._listeners[0].sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Listen on the address.
 
         Raises:
-            OSError: if the address cannot be listened on.
+            InputError: if the address cannot be listened on.
         """
+        sockets = listening_sockets(*self._address)
         self._tick()
-        try:
-            self._listener = await asyncio.get_running_loop().create_server(
+        self._listeners = [
+            await asyncio.get_running_loop().create_server(
                 lambda: Connection(self),
-                *self._address,
+                sock=each,
                 ssl=self._tls,
                 ssl_handshake_timeout=self.limits.request_s if self._tls else None,
                 ssl_shutdown_timeout=self.limits.linger_s if self._tls else None,
-                backlog=socket.SOMAXCONN,
+                backlog=SOMAXCONN,
             )
-        except OSError:
-            self._timer.cancel()
-            raise
+            for each in sockets
+        ]
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest."""
         self.is_stopping = True
-        self._listener.close()
+        for each in self._listeners:
+            each.close()
         for connection in tuple(self.connections):
             connection.retire()
         if self.connections:

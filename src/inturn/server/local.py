@@ -11,12 +11,12 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from inturn.server import limits
-from inturn.server.config import is_loopback
 from inturn.server.context import Permit
 from inturn.server.errors import access_denied, signature_does_not_match
 from inturn.server.http import Request
 from inturn.server.naming import RequestOrigin, is_region
 from inturn.server.wire import Call
+from inturn.serving.listening import is_loopback
 
 _LOG: Final = logging.getLogger(__name__)
 _NOBODY: Final = Permit(RequestOrigin())

@@ -6,12 +6,13 @@ from typing import Final
 
 import msgspec
 
-from inturn.server.config import Config, is_loopback
+from inturn.server.config import Config
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
 from inturn.server.http import Reply, Request, Response
 from inturn.server.local import Local
 from inturn.server.metrics import Metrics
+from inturn.serving.listening import is_loopback
 from inturn.telemetry.families import PAGE_TYPE
 
 Page = Callable[[Request], Awaitable[Response]]

@@ -8,27 +8,24 @@
 """
 
 import asyncio
-import errno
 import gc
 import logging
-import os
-import signal
-import ssl
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from msgspec.structs import replace
 
-from inturn.core.errors import InputError, InturnError, StoreError
+from inturn.core.errors import InputError, InturnError, SetupError, StoreError
 from inturn.database import Database
 from inturn.server import http, limits
 from inturn.server.access import Access
 from inturn.server.actions.queues import create_queue
 from inturn.server.app import App
-from inturn.server.config import Config, QueueConfig, check_exposure
-from inturn.server.console import console_server
+from inturn.server.config import Config, QueueConfig, ServerConfig, check_exposure
+from inturn.server.console_config import ConsoleTable
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
@@ -40,18 +37,16 @@ from inturn.server.pages import Pages
 from inturn.server.policies import policies_in
 from inturn.server.shared import Shared
 from inturn.server.webhooks import WebhookRoutes
+from inturn.serving.listening import server_url, tls_context
+from inturn.serving.signals import end_process, stopped_by
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
 from inturn.store.writer.event_loop import EventLoopWriter
-from inturn.serving.signals import StopRequest, StopSignals
 
 if TYPE_CHECKING:
-    from inturn.console.serving import ConsoleServer
+    from inturn.serving.asgi import AsgiServer
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class EndpointNaming:
@@ -70,11 +65,8 @@ class EndpointNaming:
     @staticmethod
     def at(config: Config, port: int) -> str:
         """Return the URL of an endpoint that listens on this port."""
-        host = config.server.host.strip("[]")
-        if host in {"0.0.0.0", "::"}:  # noqa: S104 - every address, of which this one is sure to be the server's
-            host = "localhost"
-        scheme = "http" if config.server.tls_cert is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        server = config.server
+        return server_url(server.host, port, is_tls=server.tls_cert is not None)
 
 
 class Endpoint:
@@ -100,7 +92,7 @@ class Endpoint:
         self._pages = Pages(config, self.metrics, self._failures)
         self._app.show = self._pages.show
         self._server: http.HttpServer
-        self._console: ConsoleServer | None = None
+        self._console: AsgiServer | None = None
 
     @property
     def url(self) -> str:
@@ -145,16 +137,16 @@ class Endpoint:
         self._webhooks = WebhookRoutes(self._db, webhooks, Local(server.base_url), self._app.counts, self._failures)
         self._server = http.HttpServer(
             self._handle,
-            server.host.strip("[]"),
+            server.host,
             server.port,
-            tls=None if server.tls_cert is None else _tls(server.tls_cert, server.tls_key),
+            tls=None if server.tls_cert is None else tls_context(server.tls_cert, server.tls_key),
             limits=_limits(self._config),
             admit=self._admit,
             is_vital=self._pages.is_vital,
             failures=self._failures,
         )
         if self._config.console is not None:
-            self._console = console_server(self._db, self._config.console, server)
+            self._console = _console_server(self._db, self._config.console, server)
         await self._app.start()
         try:
             self._find_home()
@@ -164,9 +156,6 @@ class Endpoint:
             found = (await self._db.figures.aio()).queues
             ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
-        except OSError as error:
-            await self._end()
-            raise InputError(_not_listening(server.host, server.port, error)) from error
         except BaseException:
             await self._end()
             raise
@@ -255,53 +244,28 @@ class Endpoint:
         Args:
             grace_s: the time for the answers, in seconds; None: as configured.
         """
+        grace_s = self._config.server.grace_s if grace_s is None else grace_s
+        _LOG.info("stopping", extra={"grace_s": grace_s})
         self._pages.is_stopping = True
         self._looking.cancel()
         await self._end()
         self._db.writer.end_waits()
-        await self._server.stop(self._config.server.grace_s if grace_s is None else grace_s)
+        await self._server.stop(grace_s)
         self._failures.look(is_last=True)
         _LOG.info("stopped", extra={"requests": self._server.requests})
 
 
 async def serve(db: Database, config: Config) -> None:
-    """Serve until SIGTERM or SIGINT; then finish the requests in progress. A later SIGINT cuts that short.
+    """Serve until SIGTERM or SIGINT; then finish the requests in progress. A later SIGINT ends the process at once.
 
     Raises:
         InturnError: if the endpoint cannot start; see :meth:`Endpoint.start`.
     """
-    loop = asyncio.get_running_loop()
-    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for each in _SIGNALS:
-        loop.add_signal_handler(each, signals.put_nowait, each)
-    try:
-        async with EventLoopWriter(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext():
-            await _serve(Endpoint(db, config), signals, config.server.grace_s)
-    finally:
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
-
-
-async def _serve(endpoint: Endpoint, signals: "asyncio.Queue[signal.Signals]", grace_s: float) -> None:
-    await endpoint.start()
-    known = StopSignals()
-    came = await asked(known, signals, "stop")
-    _LOG.info("stopping", extra={"signal": came.name, "grace_s": grace_s})
-    stopping, hurry = asyncio.ensure_future(endpoint.stop()), asyncio.ensure_future(asked(known, signals, "force"))
-    await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-    if hurry.done() and not stopping.done():
-        stopping.cancel()
-        with suppress(asyncio.CancelledError):
-            await stopping
-        await endpoint.stop(grace_s=0)
-    hurry.cancel()
-
-
-async def asked(known: StopSignals, signals: "asyncio.Queue[signal.Signals]", what: StopRequest) -> signal.Signals:
-    """Wait for a signal that makes this request and return it; earlier signals without it are ignored."""
-    while known.asks(came := await signals.get()) != what:
-        pass
-    return came
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    writer = EventLoopWriter(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext()
+    with stopped_by(lambda: loop.call_soon_threadsafe(stopped.set), force=end_process):  # type: ignore[arg-type]
+        async with writer, Endpoint(db, config):
+            await stopped.wait()
 
 
 def run(db: Database, config: Config) -> None:
@@ -314,6 +278,29 @@ def run(db: Database, config: Config) -> None:
     gc.set_threshold(limits.GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=_loop()) as runner:
         runner.run(serve(db, config))
+
+
+def _console_server(db: Database, table: ConsoleTable, server: ServerConfig) -> "AsgiServer":
+    """Return a server of the database's console, on a port of its own.
+
+    It shares no path with SQS clients, and no event loop, so a slow page does not delay them.
+
+    Raises:
+        SetupError: if a package of the console is not installed.
+        InputError: if its configuration is not valid, or its address cannot be listened on.
+    """
+    try:
+        from inturn.console.server import console_server
+    except ModuleNotFoundError as error:
+        raise SetupError(f"the console needs {error.name}; install it with: pip install 'inturn[console]'") from error
+    return console_server(
+        [db],
+        config=None if table.config is None else Path(table.config),
+        host=table.host,
+        port=table.port,
+        tls=None if server.tls_cert is None or server.tls_key is None else (server.tls_cert, server.tls_key),
+        pipelines=table.pipelines,
+    )
 
 
 def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -333,24 +320,3 @@ def _limits(config: Config) -> http.RequestLimits:
         request_s=given.request_s,
         unread_s=given.unread_s,
     )
-
-
-def _not_listening(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use; stop the process that listens on it, or set another --port"
-    reason = error.strerror or error
-    if error.errno is not None and error.errno > 0:
-        reason = os.strerror(error.errno)  # asyncio's own text repeats the address
-    return f"cannot listen on {host}:{port} ({reason}); set another --host or --port"
-
-
-def _tls(cert: str, key: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "reason", None) or error.strerror or error
-        raise InputError(
-            f"cannot use certificate {cert} with key {key}: {reason}; expected two PEM files that belong together"
-        ) from error
-    return context

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from inturn.core import limits
 from inturn.database import Database
 from inturn.ingest.signatures import SignatureRefused
 from inturn.ingest.webhooks import (
-    NOT_POST,
     BodyTooLong,
     Verdict,
     Webhook,
@@ -18,7 +16,7 @@ from inturn.ingest.webhooks import (
     by_name,
     prepared,
     refused,
-    unknown,
+    refused_head,
 )
 from inturn.server.errors import SqsError
 from inturn.server.failures import Failures
@@ -68,23 +66,12 @@ class WebhookRoutes:
         """Check the head of a request before its body arrives; return the response if it is refused, else None."""
         began = time.perf_counter()
         name = _name(head)
-        webhook = self._webhooks.get(name)
-        length = head.headers.get(b"content-length", b"0")
-        if webhook is None:
-            answer = unknown(name)
-        elif head.method != "POST":
-            answer = NOT_POST
-        elif length.isdigit() and int(length) > limits.BODY_BYTES:
-            answer = refused(
-                BodyTooLong(f"the body has {int(length):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
-            )
-        elif webhook.signature == "none" and not self._is_local(head):
+        answer = refused_head(self._webhooks, name, head.method, head.headers.get(b"content-length"))
+        if answer is None and self._webhooks[name].signature == "none" and not self._is_local(head):
             answer = WebhookAnswer(
                 403, b'{"error":"this webhook has no signature, so it refuses requests from web pages"}'
             )
-        else:
-            return None
-        return self._response(answer, began)
+        return None if answer is None else self._response(answer, began)
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Answer a request; this and the reply are called in the event loop."""

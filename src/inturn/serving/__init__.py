@@ -1,1 +1,1 @@
-"""How a command that runs until it is stopped reads its configuration, stops, logs and reports its health."""
+"""Commands that run until they are stopped: configuration files, addresses, signals, logs, health and metrics."""

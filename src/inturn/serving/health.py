@@ -1,82 +1,73 @@
-"""A health endpoint: ``/health``: the process lives; ``/ready``: all workers run; ``/metrics``: for Prometheus."""
+"""The health pages of a command: ``/health``: the process lives; ``/ready``: it works; ``/metrics``: for Prometheus."""
 
+import asyncio
 import json
-import socket
-import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
 
-from inturn.core.errors import InputError, SetupError
+from inturn.core.errors import SetupError
+from inturn.serving.asgi import AsgiServer
+from inturn.serving.listening import split_address
 from inturn.telemetry.families import PAGE_TYPE
 
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-class HealthEndpoint:
-    """The endpoint, in a thread, for ``with``.
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; charset=utf-8"
+_PATHS: Final = ("/health", "/metrics", "/ready")
+
+
+def health_server(address: str, status: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> AsgiServer:
+    """Return a server of the health pages, for ``with``.
 
     Args:
         address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 means any free port.
-        status: returns a JSON document whose ``ready`` is whether all workers run.
+        status: returns a JSON document whose ``ready`` is whether the command works.
         metrics: returns the page for Prometheus; raises SetupError if a package for it is missing.
 
     Raises:
-        InputError: if the address is malformed.
-        SetupError: if it cannot listen on the address.
+        InputError: if the address is malformed, or cannot be listened on.
+    """
+    return AsgiServer(HealthPages(status, metrics), *split_address(address), name="inturn-health")
+
+
+class HealthPages:
+    """The pages as an ASGI application; see :func:`health_server`.
+
+    Reading waits for databases, so it runs in threads. Metrics have one thread: however many clients request them while
+    a database is unavailable, threads are left for health.
     """
 
-    def __init__(self, address: str, status: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> None:
-        host, _, port = address.rpartition(":")
-        if not port.isdecimal() or int(port) > 65_535:
-            raise InputError(f"invalid address {address!r} to listen on: expected HOST:PORT, such as 127.0.0.1:8080")
+    def __init__(self, status: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> None:
+        self._status = status
+        self._metrics = metrics
+        self._reading = asyncio.Lock()
 
-        class Probe(BaseHTTPRequestHandler):
-            timeout = 10  # seconds for a client that sends nothing
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        if scope["method"] not in {"GET", "HEAD"}:
+            code, body, kind = 405, b"expected GET or HEAD\n", _TEXT
+        elif scope["path"] == "/metrics":
+            code, body, kind = await self._metrics_page()
+        else:
+            code, body, kind = await self._document(scope["path"])
+        headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": code, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-            def do_GET(self) -> None:
-                found, path = status(), self.path.partition("?")[0]
-                known = {"/health": 200, "/ready": 200 if found["ready"] else 503}
-                if path == "/metrics":
-                    try:
-                        self._answer(200, metrics(), PAGE_TYPE)
-                    except SetupError as error:
-                        self._answer(501, f"{error}\n".encode(), "text/plain; charset=utf-8")
-                    return
-                document = found if path in known else {"paths": sorted({*known, "/metrics"})}
-                self._answer(known.get(path, 404), json.dumps(document).encode(), "application/json")
+    async def _metrics_page(self) -> tuple[int, bytes, str]:
+        async with self._reading:
+            try:
+                return 200, await asyncio.to_thread(self._metrics), PAGE_TYPE
+            except SetupError as error:
+                return 501, f"{error}\n".encode(), _TEXT
 
-            def _answer(self, code: int, body: bytes, kind: str) -> None:
-                self.send_response(code)
-                self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-                """Log nothing: a probe sends a request every few seconds."""
-
-        class ProbeServer(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            daemon_threads = True
-
-        try:
-            self._server = ProbeServer((host.strip("[]") or "127.0.0.1", int(port)), Probe)
-        except OSError as error:
-            raise SetupError(f"cannot listen on {address}: {error.strerror or error}") from error
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._server.server_port
-
-    def __enter__(self) -> Self:
-        """Begin to answer."""
-        threading.Thread(target=self._server.serve_forever, name="inturn-health", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
+    async def _document(self, path: str) -> tuple[int, bytes, str]:
+        if path not in _PATHS:
+            return 404, json.dumps({"paths": _PATHS}).encode(), _JSON
+        status = await asyncio.to_thread(self._status)
+        return 503 if path == "/ready" and not status["ready"] else 200, json.dumps(status).encode(), _JSON

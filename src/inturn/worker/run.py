@@ -9,9 +9,9 @@ from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.policies import Retry
 from inturn.core.pipeline.replay import check_final
 from inturn.queue import Queue
+from inturn.serving.signals import stopped_by
 from inturn.worker.chain import To
 from inturn.worker.outbox import DELIVER_RETRY, Deliver
-from inturn.serving.signals import stopped_by
 from inturn.worker.worker import Worker
 
 

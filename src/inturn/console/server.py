@@ -1,0 +1,65 @@
+"""The console as a server: its configuration file, who may reach it, and its address."""
+
+import getpass
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from inturn.console.app import console
+from inturn.console.config import ConsoleConfig, read_config
+from inturn.core.errors import InputError
+from inturn.database import Database
+from inturn.serving.asgi import AsgiServer
+from inturn.serving.listening import is_loopback
+
+PORT = 9325
+
+
+def console_server(
+    stores: Sequence[str | Database],
+    *,
+    config: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    tls: tuple[str | Path, str | Path] | None = None,
+    pipelines: Sequence[str] = (),
+    takes: bool = False,
+) -> AsgiServer:
+    """Return a server of the console of some stores; clients can connect at once.
+
+    Args:
+        stores: as for :func:`inturn.console.console`.
+        config: the configuration file; relative files in it refer to its folder.
+        host: the host to listen on.
+        port: the port; 0: any free one.
+        tls: the files with the certificate and its key, PEM; None: plain HTTP.
+        pipelines: as for :func:`inturn.console.console`.
+        takes: as for :func:`inturn.console.console`.
+
+    Raises:
+        InputError: if a value or the configuration is not valid, or the address cannot be listened on.
+    """
+    settings = ConsoleConfig() if config is None else read_config(config)
+    if not is_loopback(host) and not settings.has_log_in:
+        raise InputError(
+            f"host is {host!r}, but a console that has no log-in may listen only on 127.0.0.1, ::1 or localhost; for "
+            "other addresses, configure people or a proxy in a file for --config, or use an SSH tunnel"
+        )
+    app = console(
+        *stores,
+        by=_user_name(),
+        pipelines=pipelines,
+        config=settings,
+        folder=Path() if config is None else config.parent,
+        takes=takes,
+    )
+    cert, key = tls or (None, None)
+    end_streams = app.state.end_streams
+    return AsgiServer(app, host, port, tls_cert=cert, tls_key=key, name="inturn-console", end_streams=end_streams)
+
+
+def _user_name() -> str:
+    """Return the name of the user who runs this process; empty if unknown."""
+    with suppress(OSError, KeyError):
+        return getpass.getuser()
+    return ""

@@ -1,0 +1,116 @@
+"""Addresses that a command listens on: their form, their sockets, TLS, and who can reach them."""
+
+import errno
+import os
+import socket
+import ssl
+from ipaddress import ip_address
+from pathlib import Path
+
+from inturn.core.errors import InputError
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return the host and the port of ``HOST:PORT``; of ``PORT`` alone, the host is 127.0.0.1.
+
+    Raises:
+        InputError: if it has another form.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise InputError(f"invalid address {address!r} to listen on: expected HOST:PORT, such as 127.0.0.1:8080")
+    return bare_host(host) or "127.0.0.1", int(port)
+
+
+def bare_host(host: str) -> str:
+    """Return a host without the brackets of an IPv6 address."""
+    return host.strip("[]")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is localhost or a loopback address, so that no other machine can reach it."""
+    try:
+        return host.lower() == "localhost" or ip_address(bare_host(host)).is_loopback
+    except ValueError:
+        return False
+
+
+def server_url(host: str, port: int, *, is_tls: bool) -> str:
+    """Return the URL of a server, as this machine reaches it."""
+    name = bare_host(host)
+    if name in {"0.0.0.0", "::"}:  # noqa: S104 - every address, of which this one is sure to be the server's
+        name = "localhost"
+    return f"{'https' if is_tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+def listening_sockets(host: str, port: int) -> list[socket.socket]:
+    """Listen on all addresses of a host; clients can connect from now on.
+
+    Args:
+        host: the name or address; ``::`` includes the addresses of IPv4.
+        port: the port; 0: any free one, the same for all addresses.
+
+    Raises:
+        InputError: if an address cannot be listened on.
+    """
+    name = bare_host(host)
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, *_, address in dict.fromkeys(found):
+            server = socket.socket(family)
+            sockets.append(server)
+            if os.name == "posix":
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, name != "::")
+            server.bind((address[0], sockets[0].getsockname()[1] if len(sockets) > 1 else port, *address[2:]))
+            server.listen(socket.SOMAXCONN)
+    except OSError as error:
+        close(sockets)
+        raise InputError(_refusal(name, port, error)) from error
+    return sockets
+
+
+def close(sockets: list[socket.socket]) -> None:
+    """Stop listening."""
+    for each in sockets:
+        each.close()
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is in use; stop the process that listens on it, or set another port"
+    return f"cannot listen on {host}:{port} ({error.strerror or error}); set another host or port"
+
+
+def tls_context(cert: str | Path, key: str | Path | None) -> ssl.SSLContext:
+    """Return the context for HTTPS.
+
+    Args:
+        cert: the file with the certificate and its chain, PEM.
+        key: the file with the certificate's key, PEM; None: it is in the file of the certificate.
+
+    Raises:
+        InputError: if the files cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or error.strerror or error
+        raise InputError(
+            f"cannot use certificate {cert} with key {key}: {reason}; expected two PEM files that belong together"
+        ) from error
+    return context
+
+
+def check_tls_pair(cert: object, key: object) -> None:
+    """Check that a certificate and its key are set together.
+
+    Raises:
+        InputError: if only one of them is set.
+    """
+    if (cert is None) != (key is None):
+        given, absent = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
+        raise InputError(f"{given} is set and {absent} is not; set both, the certificate and its key, or neither")

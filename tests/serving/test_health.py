@@ -1,0 +1,102 @@
+"""The health pages: what each path answers, and that a slow database leaves room for health."""
+
+import http.client
+import json
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from inturn.core.errors import InputError
+from inturn.serving.health import health_server
+from inturn.serving.listening import close, listening_sockets
+from inturn.serving.metrics_page import metrics_page
+from waiting import DEADLINE_S
+
+
+def asked(port: int, path: str, method: str = "GET", host: str = "127.0.0.1") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_S)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_the_pages_of_a_command(is_ready: bool) -> None:
+    status = {"ready": is_ready, "workers": []}
+    with health_server("127.0.0.1:0", lambda: status, lambda: b"up 1\n") as server:
+        assert asked(server.port, "/health") == (200, json.dumps(status).encode())
+        assert asked(server.port, "/ready?x=1")[0] == (200 if is_ready else 503)
+        assert asked(server.port, "/metrics") == (200, b"up 1\n")
+        code, body = asked(server.port, "/none")
+        assert (code, json.loads(body)) == (404, {"paths": ["/health", "/metrics", "/ready"]})
+        assert asked(server.port, "/health", "HEAD") == (200, b"")
+        assert asked(server.port, "/health", "POST")[0] == 405
+
+
+def test_a_client_asks_over_either_protocol() -> None:
+    for host in ("127.0.0.1", "::1"):
+        with health_server(f"[{host}]:0", lambda: {"ready": True}, bytes) as server:
+            assert asked(server.port, "/ready", host=host)[0] == 200
+
+
+def test_without_the_client_of_prometheus_the_page_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "inturn.telemetry.collector", raising=False)
+    with health_server("127.0.0.1:0", lambda: {"ready": True}, metrics_page([], list)) as server:
+        assert asked(server.port, "/metrics") == (
+            501,
+            b"/metrics needs prometheus_client; install it with: pip install 'inturn[telemetry]'\n",
+        )
+
+
+def test_metrics_that_wait_for_a_database_leave_threads_for_health() -> None:
+    released = threading.Event()
+
+    def metrics() -> bytes:
+        released.wait(DEADLINE_S)
+        return b"late"
+
+    found: list[Any] = []
+    with health_server("127.0.0.1:0", lambda: {"ready": True}, metrics) as server:
+        waiting = [
+            threading.Thread(target=lambda: found.append(asked(server.port, "/metrics")), daemon=True)
+            for _ in range(50)
+        ]
+        for each in waiting:
+            each.start()
+        for _ in range(3):
+            assert asked(server.port, "/ready")[0] == 200
+        assert not found
+        released.set()
+        for each in waiting:
+            each.join(DEADLINE_S)
+    assert found == [(200, b"late")] * 50
+
+
+def test_a_page_that_fails_is_answered_and_the_next_one_too() -> None:
+    def failing() -> bytes:
+        raise ValueError("a bug")
+
+    with health_server("127.0.0.1:0", lambda: {"ready": True}, failing) as server:
+        assert asked(server.port, "/metrics")[0] == 500
+        assert asked(server.port, "/health")[0] == 200
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    taken = listening_sockets("127.0.0.1", 0)
+    port = taken[0].getsockname()[1]
+    with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 is in use"):
+        health_server(f"127.0.0.1:{port}", dict, bytes)
+    close(taken)
+
+
+def test_a_server_that_never_served_leaves_its_port() -> None:
+    server = health_server("127.0.0.1:0", dict, bytes)
+    port = server.port
+    server.stop()
+    close(listening_sockets("127.0.0.1", port))
