@@ -109,6 +109,16 @@ class InturnSigned(Inturn):
         return [*super().command(directory), "--config", str(config)]
 
 
+class InturnOnGranian(Inturn):
+    """inturn with Granian's HTTP server instead of its own; only where Granian is installed."""
+
+    name = "inturn on Granian"
+
+    def command(self, directory: Path) -> list[str]:
+        serve = super().command(directory)
+        return [sys.executable, str(HERE / "on_granian.py"), *serve[serve.index("serve") :]]
+
+
 class Fauxqs(Server):
     """fauxqs as it is: all in memory; its log is off."""
 
@@ -144,6 +154,7 @@ class Moto(Server):
 
 
 SERVERS: tuple[type[Server], ...] = (Inturn, InturnSigned, Fauxqs, FauxqsDurable, Moto)
+ALL: tuple[type[Server], ...] = (*SERVERS, InturnOnGranian)
 
 
 def install_fauxqs() -> None:
@@ -397,15 +408,16 @@ def goals(rows: dict[Row, dict[str, Cell]], console: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=[kind.name for kind in SERVERS])
+    parser.add_argument("--only", nargs="+", choices=[kind.name for kind in ALL])
     parser.add_argument("--kind", choices=["fifo", "standard"], default="fifo")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", type=int, default=1, metavar="N", help="the N-th part of the work")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
-    install_fauxqs()
+    kinds = [kind for kind in ALL if kind.name in options.only] if options.only else list(SERVERS)
+    if {Fauxqs, FauxqsDurable} & set(kinds):
+        install_fauxqs()
     rows: dict[Row, dict[str, Cell]] = {}
-    kinds = [kind for kind in SERVERS if not options.only or kind.name in options.only]
     for number in range(options.rounds):
         for backlog in (0, BACKLOG // options.quick):
             for kind in kinds:
