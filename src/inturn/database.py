@@ -135,6 +135,7 @@ class Database:
         self.writer: Writer = ReadingWriter(
             store, clock, settings or WriterSettings(store.is_identity, lambda: store.identity)
         )
+        self.writer.database = name
 
     def __enter__(self) -> Self:
         """Return the database, to be closed at the end of the block."""

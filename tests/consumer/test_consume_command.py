@@ -161,12 +161,12 @@ def test_its_page_of_metrics_shows_the_consumer_and_its_queue(folder: Path) -> N
     options = ["--health", f"127.0.0.1:{port}", "--retries", "0"]
     process = start(folder, *options)
     shown = [
-        'inturn_consumer_up{queue="payments"} 1.0',
-        'inturn_consumer_busy{queue="payments"} 0.0',
-        'inturn_consumer_messages_done_total{queue="payments"} 2.0',
-        'inturn_consumer_attempts_failed_total{queue="payments"} 1.0',
-        'inturn_consumer_groups_parked_total{queue="payments"} 1.0',
-        'inturn_consumer_handler_seconds_count{queue="payments"} 3.0',
+        'inturn_consumer_up{database="shop.db",queue="payments"} 1.0',
+        'inturn_consumer_busy{database="shop.db",queue="payments"} 0.0',
+        'inturn_consumer_acknowledged_messages_total{database="shop.db",queue="payments"} 2.0',
+        'inturn_consumer_failed_attempts_total{database="shop.db",queue="payments"} 1.0',
+        'inturn_consumer_parked_groups_total{database="shop.db",queue="payments"} 1.0',
+        'inturn_consumer_handler_duration_seconds_count{database="shop.db",queue="payments"} 3.0',
         'inturn_queue_messages{database="shop.db",queue="payments"} 1.0',
     ]
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,13 +40,13 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, Any]]:
     ]
 
 
-def samples(registry: CollectorRegistry, queue: str) -> dict[str, float]:
+def samples(registry: CollectorRegistry, db: Database, queue: str) -> dict[str, float]:
     """The metrics of consumers of a queue."""
     return {
         sample.name.removeprefix("inturn_consumer_"): sample.value
         for family in registry.collect()
         for sample in family.samples
-        if sample.name.startswith("inturn_consumer_") and sample.labels == {"queue": queue}
+        if sample.name.startswith("inturn_consumer_") and sample.labels == {"database": db.name, "queue": queue}
     }
 
 
@@ -133,14 +134,14 @@ def test_what_was_not_committed_is_not_told(
     registry = CollectorRegistry()
     telemetry.prometheus(db, registry=registry)
     queue = db.queue("rolled back")
-    before = samples(registry, "rolled back")
+    before = samples(registry, db, "rolled back")
     queue.send("bad", group="a")
     settle, up = Rounds._settle, []
 
     def settle_and_fail_once(self: Rounds, store: Any, info: Any, request: Any, found: Any) -> None:
         settle(self, store, info, request, found)
         if request.ended:
-            up.append(samples(registry, "rolled back")["up"])
+            up.append(samples(registry, db, "rolled back")["up"])
             assert [each for each in told(caplog) if each[1] == "park"] == []
             if len(up) == 1:
                 raise StoreUnavailable("gone before the commit")
@@ -150,10 +151,10 @@ def test_what_was_not_committed_is_not_told(
     assert up == [1, 0], "while its database is unavailable it is not up"
     assert [each for each in told(caplog) if each[1] == "park"] == [("WARNING", "park", "a")]
     assert (counts.failed, counts.parked) == (1, 1)
-    assert grown(before, samples(registry, "rolled back")) == {
-        "attempts_failed_total": 1,
-        "groups_parked_total": 1,
-        "handler_seconds_count": 1,
+    assert grown(before, samples(registry, db, "rolled back")) == {
+        "failed_attempts_total": 1,
+        "parked_groups_total": 1,
+        "handler_duration_seconds_count": 1,
     }
 
 
@@ -169,26 +170,38 @@ def test_a_consumer_is_measured(db: Database) -> None:
             assert go_on.wait(60)
         fail(message)
 
-    before = samples(registry, "measured")
+    before = samples(registry, db, "measured")
     queue.send_many([draft(body, group=body) for body in ("a", "b", "bad")])
     queue.send("bad")
     with Consumer(queue, handle, retry=SOON) as consumer:
         consumer.drain(60)
-        assert (samples(registry, "measured")["up"], samples(registry, "measured")["busy"]) == (1, 0)
+        assert (samples(registry, db, "measured")["up"], samples(registry, db, "measured")["busy"]) == (1, 0)
         queue.send("waits", group="c")
         assert begun.wait(60)
-        assert samples(registry, "measured")["busy"] == 1
+        assert samples(registry, db, "measured")["busy"] == 1
         go_on.set()
         consumer.drain(60)
-    found = samples(registry, "measured")
+    found = samples(registry, db, "measured")
     assert (found["up"], found["busy"]) == (0, 0)
     assert grown(before, found) == {
-        "messages_done_total": 3,
-        "attempts_failed_total": 4,
-        "groups_parked_total": 1,
-        "messages_deferred_total": 1,
-        "handler_seconds_count": 7,
+        "acknowledged_messages_total": 3,
+        "failed_attempts_total": 4,
+        "parked_groups_total": 1,
+        "deferred_messages_total": 1,
+        "handler_duration_seconds_count": 7,
     }
+
+
+def test_queues_of_one_name_in_two_databases_are_counted_apart(db: Database, tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    telemetry.prometheus(db, registry=registry)
+    with inturn.open(tmp_path / "other.db") as other:
+        for each, number in ((db, 1), (other, 2)):
+            queue = each.queue("of one name")
+            queue.send_many([draft(at) for at in range(number)])
+            inturn.consume(queue, lambda message: None, until="empty")
+        counts = [samples(registry, each, "of one name")["acknowledged_messages_total"] for each in (db, other)]
+    assert counts == [1, 2]
 
 
 def test_received_messages_are_observed(db: Database) -> None:
@@ -222,7 +235,7 @@ def test_messages_that_leave_for_the_dead_letter_queue_and_lost_leases_are_count
     telemetry.prometheus(db, registry=registry)
     db.queue("dead")
     queue = db.queue("leaving", QueueSettings(dead_letter="dead", max_receives=100))
-    before = samples(registry, "leaving")
+    before = samples(registry, db, "leaving")
     queue.send_many([draft(body, group=body) for body in ("bad", "purged")])
 
     def handle(message: Message) -> None:
@@ -231,9 +244,9 @@ def test_messages_that_leave_for_the_dead_letter_queue_and_lost_leases_are_count
 
     with Consumer(queue, handle, concurrency=1, retry=Retry(0), then="dead-letter") as consumer:
         until(lambda: consumer.counts.lost)
-    assert grown(before, samples(registry, "leaving")) == {
-        "attempts_failed_total": 1,
-        "messages_dead_lettered_total": 1,
-        "leases_lost_total": 1,
-        "handler_seconds_count": 2,
+    assert grown(before, samples(registry, db, "leaving")) == {
+        "failed_attempts_total": 1,
+        "dead_lettered_messages_total": 1,
+        "lost_leases_total": 1,
+        "handler_duration_seconds_count": 2,
     }

@@ -163,7 +163,7 @@ class TestAlertsFireAndTheRunbookEndsThem:
         (site.folder / "shop.secret").write_text("new")
         assert CliRunner().invoke(app, ["keys", "add", site.db, "shop", "--json"]).exit_code == 0
         with _asking(site, "new"):
-            fired(site, "InturnRequestsRefused", code="SignatureDoesNotMatch")
+            fired(site, "InturnRequestsRefused", error_type="SignatureDoesNotMatch")
             site.run("InturnRequestsRefused")
             cleared(site, "InturnRequestsRefused")
 

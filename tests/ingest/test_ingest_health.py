@@ -48,7 +48,7 @@ def up(db: Database) -> float | None:
     """The metric of the host of the source."""
     registry = CollectorRegistry()
     telemetry.prometheus(db, registry=registry)
-    return registry.get_sample_value("inturn_ingest_up", {"source": "bank", "queue": "payments"})
+    return registry.get_sample_value("inturn_ingest_up", {"database": db.name, "source": "bank", "queue": "payments"})
 
 
 def test_a_source_that_waits_out_an_error_is_not_ready(db: Database, source: Scripted) -> None:
@@ -122,7 +122,7 @@ def test_a_queue_that_is_full_from_the_start_is_told_to_all(db: Database, source
 
 
 def test_what_is_in_the_way_now_is_told_rather_than_what_was_before() -> None:
-    report = IngestReport("bank", "payments")
+    report = IngestReport("bank", "payments", "shop.db")
     report.begins()
     report.waits(SourceError("it is down"), 1)
     report.has_full_queue(2)

@@ -19,9 +19,10 @@ from inturn.core.queue.delivery import SettleAction, Settlement
 from inturn.database import Database
 from inturn.queue import QueueSettings, draft
 from inturn.server import limits
-from inturn.server.metrics import Metrics, _TimedCache, buckets
+from inturn.server.metrics import Metrics, RequestCounts, _TimedCache
 from inturn.store.commands import Ask, Command, Outcome, Send, Settle
 from inturn.store.execution import execute
+from inturn.telemetry.collector import buckets
 from inturn.telemetry.figures import QueueFigures
 
 
@@ -89,24 +90,14 @@ def test_parked_groups_are_counted(db: Database) -> None:
     queue.resume("b")
     assert figures(db)["q"].parked == 2
     found = samples(asyncio.run(made(db).page()))
-    assert found["inturn_queue_groups_parked", ("q",)] == 2
+    assert found["inturn_queue_parked_groups", (db.name, "q")] == 2
 
 
-class Took:
-    def __init__(self, *counts: int, sum_s: float) -> None:
-        self.counts = list(counts)
-        self.sum_s = sum_s
-
-
-class Asked:
-    def __init__(self) -> None:
-        self.requests = {("SendMessage", ""): 2, ("SendMessage", "AccessDenied"): 1, ("", "InvalidAction"): 4}
-        self.latencies = {"SendMessage": Took(1, 1, 1, sum_s=100.5), "": Took(4, 0, 0, sum_s=0)}
-
-
-def made(db: Database) -> Metrics:
-    asked: Any = Asked()
-    return Metrics(db, asked, (0.0005, 0.5))
+def made(db: Database, *asked: tuple[str, str, float]) -> Metrics:
+    counts = RequestCounts()
+    for action, code, took_s in asked:
+        counts.add(action, code, took_s)
+    return Metrics(db, counts)
 
 
 def test_the_page_has_the_pipelines_of_the_database(db: Database) -> None:
@@ -123,22 +114,31 @@ def test_the_page_has_the_pipelines_of_the_database(db: Database) -> None:
 def test_the_page(db: Database) -> None:
     queue = db.queue('odd "name"\\ of a queue', QueueSettings(delay_s=1))
     queue.send("x")
-    found = samples(asyncio.run(made(db).page()))
-    name = (queue.name,)
-    assert found["inturn_queue_messages", name] == found["inturn_queue_delayed", name] == 1
-    assert found["inturn_queue_in_flight", name] == found["inturn_queue_groups_blocked", name] == 0
+    asked = [("SendMessage", "", 0.0004), ("SendMessage", "", 400.0), ("SendMessage", "AccessDenied", 0.4)]
+    found = samples(asyncio.run(made(db, *asked, ("", "InvalidAction", 0)).page()))
+    name = (db.name, queue.name)
+    assert found["inturn_queue_messages", name] == found["inturn_queue_delayed_messages", name] == 1
+    assert found["inturn_queue_in_flight_messages", name] == found["inturn_queue_blocked_groups", name] == 0
     assert found["inturn_queue_oldest_message_age_seconds", name] == 0
-    assert found["inturn_requests_total", ("SendMessage", "OK")] == 2
-    assert found["inturn_requests_total", ("SendMessage", "AccessDenied")] == 1
-    assert found["inturn_requests_total", ("unknown", "InvalidAction")] == 4
-    assert found["inturn_request_seconds_bucket", ("SendMessage", "0.0005")] == 1
-    assert found["inturn_request_seconds_bucket", ("SendMessage", "0.5")] == 2
-    assert found["inturn_request_seconds_bucket", ("SendMessage", "+Inf")] == 3
-    assert found["inturn_request_seconds_count", ("SendMessage",)] == 3
-    assert found["inturn_request_seconds_sum", ("SendMessage",)] == 100.5
-    assert ("inturn_commit_batch_size_sum", ()) not in found
-    assert ("inturn_http_connections", ()) not in found
+    durations, ok = "inturn_server_request_duration_seconds", ("SendMessage", db.name, "")
+    assert found[f"{durations}_count", ok] == 2
+    assert found[f"{durations}_count", ("SendMessage", db.name, "AccessDenied")] == 1
+    assert found[f"{durations}_count", ("unknown", db.name, "InvalidAction")] == 1
+    buckets = [found[f"{durations}_bucket", (*ok, bound)] for bound in ("0.001", "300", "+Inf")]
+    assert buckets == [1, 1, 2]
+    assert found[f"{durations}_sum", ok] == 400.0004
+    assert found["inturn_server_commit_commands_count", (db.name,)] == 0
+    assert ("inturn_server_open_connections", (db.name,)) not in found
     assert found["process_cpu_seconds_total", ()] > 0
+
+
+def test_the_page_has_the_workers_of_the_process(db: Database) -> None:
+    queue = db.queue("handled")
+    metrics = made(db)
+    queue.send("x", group="a")
+    inturn.consume(queue, lambda message: None, until="empty")
+    found = samples(asyncio.run(metrics.page()))
+    assert found["inturn_consumer_acknowledged_messages_total", (db.name, "handled")] == 1
 
 
 def test_what_transactions_do_is_counted(db: Database) -> None:
@@ -163,17 +163,19 @@ def test_what_transactions_do_is_counted(db: Database) -> None:
     nothing = Ask("", lambda _store, _now_ms: None)
     do(*[nothing] * 5)
     found = samples(asyncio.run(metrics.page()))
-    assert (found["inturn_messages_sent_total", ("a",)], found["inturn_duplicates_dropped_total", ("a",)]) == (2, 3)
-    assert (found["inturn_messages_sent_total", ("b",)], found["inturn_duplicates_dropped_total", ("b",)]) == (2, 1)
-    assert found["inturn_messages_deleted_total", ("a",)] == 1
-    assert ("inturn_messages_sent_total", ("nowhere",)) not in found
-    assert found["inturn_commit_batch_size_count", ()] == 5
-    assert found["inturn_commit_batch_size_sum", ()] == 2 + 1 + 1 + 1 + 5
-    assert found["inturn_commit_batch_size_bucket", ("2",)] == 4
+    sent, duplicates = "inturn_queue_sent_messages_total", "inturn_queue_duplicate_messages_total"
+    a, b = (db.name, "a"), (db.name, "b")
+    assert (found[sent, a], found[duplicates, a]) == (2, 3)
+    assert (found[sent, b], found[duplicates, b]) == (2, 1)
+    assert found["inturn_queue_acknowledged_messages_total", a] == 1
+    assert (sent, (db.name, "nowhere")) not in found
+    assert found["inturn_server_commit_commands_count", (db.name,)] == 5
+    assert found["inturn_server_commit_commands_sum", (db.name,)] == 2 + 1 + 1 + 1 + 5
+    assert found["inturn_server_commit_commands_bucket", (db.name, "2")] == 4
     db.queue("a").delete()
-    assert ("inturn_messages_sent_total", ("a",)) in samples(asyncio.run(metrics.page())), "for a second"
+    assert (sent, a) in samples(asyncio.run(metrics.page())), "for a second"
     metrics._figures = _TimedCache(metrics._look, 0)
-    assert ("inturn_messages_sent_total", ("a",)) not in samples(asyncio.run(metrics.page()))
+    assert (sent, a) not in samples(asyncio.run(metrics.page()))
 
 
 def test_received_messages_are_counted_each_time(db: Database) -> None:
@@ -185,8 +187,8 @@ def test_received_messages_are_counted_each_time(db: Database) -> None:
         metrics.watch([command], execute(db.store, [command], db.writer.clock))
     metrics.watch([command], [(None, StoreError("x"))])
     found = samples(asyncio.run(metrics.page()))
-    assert found["inturn_messages_received_total", ("q",)] == 3
-    assert found["inturn_commit_batch_size_sum", ()] == 1
+    assert found["inturn_queue_received_messages_total", (db.name, "q")] == 3
+    assert found["inturn_server_commit_commands_sum", (db.name,)] == 1
 
 
 def test_what_the_http_server_counts(db: Database) -> None:
@@ -201,10 +203,10 @@ def test_what_the_http_server_counts(db: Database) -> None:
     front: Any = Front()
     metrics.front = front
     found = samples(asyncio.run(metrics.page()))
-    assert found["inturn_http_connections", ()] == 3
-    assert found["inturn_http_pending_bytes", ()] == 4096
-    assert found["inturn_http_requests_total", ()] == 7
-    assert found["inturn_http_refused_total", ("431",)] == 2
+    assert found["inturn_server_open_connections", (db.name,)] == 3
+    assert found["inturn_server_pending_bytes", (db.name,)] == 4096
+    assert found["inturn_server_received_requests_total", (db.name,)] == 7
+    assert found["inturn_server_refused_requests_total", (db.name, "431")] == 2
 
 
 def test_many_who_ask_share_one_look(db: Database) -> None:

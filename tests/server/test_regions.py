@@ -388,8 +388,8 @@ def test_metrics_tell_the_queues_apart(db: Database) -> None:
 
     page = during(db, Config(server=FREE), use)
     for label in ("orders", f"arn:aws:sqs:{EU}:{OURS}:orders"):
-        assert f'inturn_queue_messages{{queue="{label}"}} 1.0\n'.encode() in page
-        assert f'inturn_messages_sent_total{{queue="{label}"}} 1.0\n'.encode() in page
+        assert f'inturn_queue_messages{{database="{db.name}",queue="{label}"}} 1.0\n'.encode() in page
+        assert f'inturn_queue_sent_messages_total{{database="{db.name}",queue="{label}"}} 1.0\n'.encode() in page
 
 
 def test_another_home_has_the_queues_that_were_made_for_it(db: Database) -> None:

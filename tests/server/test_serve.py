@@ -208,9 +208,10 @@ def test_health_and_metrics(db: Database) -> None:
         assert got(f"{url}/ready") == (200, "application/json", b'{"status":"ok","queues":1,"messages":1}')
         status, kind, page = got(f"{url}/metrics?x=1")
         assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-        assert b'inturn_queue_messages{queue="orders"} 1.0\n' in page
-        assert b'inturn_requests_total{action="ListQueues",code="OK"} 1.0\n' in page
-        assert b"inturn_http_connections " in page
+        of = f'database="{db.name}"'.encode()
+        assert b'inturn_queue_messages{%b,queue="orders"} 1.0\n' % of in page
+        assert b'request_duration_seconds_count{action="ListQueues",%b,error_type=""} 1.0\n' % of in page
+        assert b"inturn_server_open_connections{%b} " % of in page
 
     during(db, Config(server=FREE, keys=KEYS), lambda url: got(f"{url}/health"))
     during(db, Config(server=FREE), use)
@@ -485,7 +486,7 @@ def wait_for_requests(url: str, count: int) -> None:
     def have_come() -> bool:
         nonlocal asked
         asked += 1
-        (total,) = re.findall(rb"^inturn_http_requests_total (\S+)$", got(f"{url}/metrics")[2], re.MULTILINE)
+        (total,) = re.findall(rb"^inturn_server_received_requests_total{.*} (.+)$", got(f"{url}/metrics")[2], re.M)
         return float(total) >= count + asked
 
     until(have_come)
@@ -549,7 +550,7 @@ def test_messages_are_not_given_to_who_has_hung_up(start: Callable[..., Process]
 
 def wait_for_connections(url: str) -> None:
     """Wait until those of the client and of who asks are left."""
-    until(lambda: b"inturn_http_connections 2.0\n" in got(f"{url}/metrics")[2])
+    until(lambda: b'inturn_server_open_connections{database="shop.db"} 2.0\n' in got(f"{url}/metrics")[2])
 
 
 @pytest.mark.thorough
@@ -563,13 +564,13 @@ def test_metrics_tell_what_went_through(start: Callable[..., Process]) -> None:
     sqs.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
     told = got(f"{process.url}/metrics")[2].decode().splitlines()
     for line in (
-        'inturn_messages_sent_total{queue="q.fifo"} 2.0',
-        'inturn_messages_received_total{queue="q.fifo"} 2.0',
-        'inturn_messages_deleted_total{queue="q.fifo"} 1.0',
-        'inturn_duplicates_dropped_total{queue="q.fifo"} 1.0',
+        'inturn_queue_sent_messages_total{database="shop.db",queue="q.fifo"} 2.0',
+        'inturn_queue_received_messages_total{database="shop.db",queue="q.fifo"} 2.0',
+        'inturn_queue_acknowledged_messages_total{database="shop.db",queue="q.fifo"} 1.0',
+        'inturn_queue_duplicate_messages_total{database="shop.db",queue="q.fifo"} 1.0',
     ):
         assert line in told, [line for line in told if "q.fifo" in line]
-    assert any(line.startswith("inturn_commit_batch_size_count") for line in told)
+    assert any(line.startswith("inturn_server_commit_commands_count") for line in told)
     assert process.stop(signal.SIGTERM)[0] == 0
 
 
@@ -592,7 +593,9 @@ def test_what_is_refused_at_the_start() -> None:
 
 @pytest.mark.parametrize("name", ["httptools", "structlog", "prometheus_client"])
 def test_the_extra_is_named_if_it_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [each for each in sys.modules if each.startswith(("inturn.server", name))]:
+    for module in [
+        each for each in sys.modules if each.startswith(("inturn.server", "inturn.telemetry.collector", name))
+    ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     assert f"inturn serve needs {name}; install it with: pip install 'inturn[server]'" in told("--db", "a.db")

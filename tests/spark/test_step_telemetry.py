@@ -47,5 +47,5 @@ def test_a_step_is_logged_measured_and_traced(
     assert (
         value("inturn_spark_step_messages_total", {"pipeline": "told", "verdict": "applied"}) == report.counts.applied
     )
-    assert value("inturn_spark_step_seconds_count", {"pipeline": "told"}) == 1
+    assert value("inturn_spark_step_duration_seconds_count", {"pipeline": "told"}) == 1
     assert (value("inturn_spark_last_step_timestamp_seconds", {"pipeline": "told"}) or 0) > 1_700_000_000

@@ -227,12 +227,13 @@ def test_a_stop_finishes_what_runs_and_probes_see_it(folder: Path, processes: in
         until(lambda: answer("/ready") == 200, process=one)
         assert (answer("/health"), answer("/none")) == (200, 404)
         until((folder / "begun").exists, process=one)
-        up, messages = f'up{{pipeline="ledger",queue="payments"}} {processes}.0', 'messages{database="shop.db",queue='
+        at = 'database="shop.db"'
+        up = f'inturn_worker_up{{{at},pipeline="ledger",queue="payments"}} {processes}.0'
 
         def shows() -> bool:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as found:
                 page = found.read().decode()
-            return f"inturn_worker_{up}" in page and f'inturn_queue_{messages}"payments"}} 1.0' in page
+            return up in page and f'inturn_queue_messages{{{at},queue="payments"}} 1.0' in page
 
         until(shows, process=one)  # processes tell their parent every second
         os.killpg(one.pid, signal.SIGTERM) if whom == "all" else one.send_signal(signal.SIGTERM)

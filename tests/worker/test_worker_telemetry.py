@@ -29,7 +29,7 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft, session
 from inturn.store.commands import Ask
 from inturn.store.sql import dead_letters
-from inturn.telemetry import measures, observer
+from inturn.telemetry import families, measures, observer
 from inturn.worker import Worker, report
 from inturn.worker.unit_of_work import UnitOfWork
 from waiting import until
@@ -193,12 +193,13 @@ def test_prometheus_shows_databases_and_workers(
         rows = [row(1), row(1), row(3), row(4), row(1, account="b"), row(2, amount=-1, account="b"), row(1, amount=8)]
         queue.send_many([draft(each, group=each["account"]) for each in rows])
         queue.send(row(9), group="z", delay_s=60)
-        with Worker(pipeline, queue) as worker:
+        worker = (db.name, "ledger", "payments")
+        with Worker(pipeline, queue) as running:
             received = ("inturn_pipeline_messages_total", (db.name, "ledger", "received"))
             until(lambda: samples(registry).get(received) == 7)
-            worker.check()
+            running.check()
             found = samples(registry)
-            assert found["inturn_worker_up", ("ledger", "payments")] == 1
+            assert found["inturn_worker_up", worker] == 1
         clock.forward(5)
         found = samples(registry)
         of = (db.name, "ledger")
@@ -214,15 +215,15 @@ def test_prometheus_shows_databases_and_workers(
         groups = {key[-1]: n for (name, key), n in found.items() if name == "inturn_pipeline_groups"}
         assert groups == {"waiting": 1, "gap": 0, "failed": 1, "given up": 0}
         assert found["inturn_pipeline_held_messages", of] == 3
-        assert found["inturn_pipeline_oldest_held_age_seconds", of] == 5
+        assert found["inturn_pipeline_oldest_held_message_age_seconds", of] == 5
         assert found["inturn_outbox_outputs", of] == 2
-        assert found["inturn_outbox_oldest_age_seconds", of] == 5
+        assert found["inturn_outbox_oldest_output_age_seconds", of] == 5
         assert found["inturn_outbox_failing_groups", of] == 0
         assert found["inturn_queue_messages", (db.name, "payments")] == 1
-        assert found["inturn_queue_delayed", (db.name, "payments")] == 1
-        assert found["inturn_worker_up", ("ledger", "payments")] == 0
-        assert found["inturn_worker_turn_messages_sum", ("ledger",)] >= 7
-        assert found["inturn_worker_turn_seconds_bucket", ("ledger", "+Inf")] >= 2
+        assert found["inturn_queue_delayed_messages", (db.name, "payments")] == 1
+        assert found["inturn_worker_up", worker] == 0
+        assert found["inturn_worker_task_messages_sum", worker] >= 7
+        assert found["inturn_worker_task_duration_seconds_bucket", (*worker, "+Inf")] >= 2
 
 
 # --- traces ---
@@ -434,9 +435,11 @@ def test_metrics_of_the_conventions(shop: Shop, meter: InMemoryMetricReader) -> 
     found = measured(meter)
     assert found["messaging.client.sent.messages"][0].value == 2
     assert sum(each.value for each in found["messaging.client.consumed.messages"]) == 2
-    assert found["inturn.worker.turn.messages"][0].sum == 2
-    assert found["inturn.deliver.duration"][0].count == 2
+    assert found["inturn.worker.task.messages"][0].sum == 2
+    assert found["inturn.worker.deliver.duration"][0].count == 2
     assert {"messaging.client.operation.duration", "messaging.process.duration"} <= found.keys()
+    own = {name for name in found if name.startswith("inturn.")}
+    assert own <= {each.name for each in families.every({}, [])}, "one name for Prometheus and OpenTelemetry"
 
 
 def test_messages_are_counted_by_operation(shop: Shop, meter: InMemoryMetricReader) -> None:

@@ -149,7 +149,7 @@ class Consumer(BackgroundLoop):
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
         self._rounds = Rounds(queue, retry, then, rates)
-        self._report = ConsumerReport(queue.name)
+        self._report = ConsumerReport(queue.name, queue.writer.database)
         self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
         self._is_limited = any(rates)
         self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool

@@ -19,10 +19,11 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
 
     Args:
         queue: the queue's name.
+        database: the name of its database, for the metrics.
     """
 
-    def __init__(self, queue: str) -> None:
-        super().__init__(measures.ConsumerMeasures(queue))
+    def __init__(self, queue: str, database: str) -> None:
+        super().__init__(measures.ConsumerMeasures(database, queue))
         self._queue = queue
 
     def received(self, deliveries: Iterable[Delivery], began_ns: int) -> None:

@@ -123,7 +123,7 @@ class Ingest(ThreadLoop):
             self._once = "once, by id" if once else "at least once"
         self._me = instance or f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self._batch, self._lease_s = batch, lease_s
-        self.report = IngestReport(name, queue.name)
+        self.report = IngestReport(name, queue.name, queue.writer.database)
         self._leases = PartitionLeases(source, name, self._me, lease_s, self._ask, lambda: self.trouble)
         self._fits = batch  # number of records that the queue is tried with; fewer after it was full
         self._begun = threading.Event()  # the first attempt has been made

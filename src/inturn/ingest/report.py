@@ -15,14 +15,15 @@ class IngestReport:
     Args:
         source: the name of the source.
         queue: the name of the queue.
+        database: the name of the queue's database, for the metric.
 
     Attributes:
         error: the current error that is being retried, or the one that ended the host; empty: none.
     """
 
-    def __init__(self, source: str, queue: str) -> None:
+    def __init__(self, source: str, queue: str, database: str) -> None:
         self._source, self._queue = source, queue
-        self._measures = measures.IngestMeasures(source, queue)
+        self._measures = measures.IngestMeasures(database, queue, source)
         self.error = ""
         self._full = ""  # the text about a full queue, while it is full
         self._full_told_s: float | None = None  # when it was last logged

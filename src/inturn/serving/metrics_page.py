@@ -1,6 +1,5 @@
 """The page for Prometheus of commands that run until they are stopped."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inturn.core.errors import SetupError
@@ -16,7 +15,8 @@ def metrics_page(
 ) -> "Callable[[], bytes]":
     """Return a function that renders the page for Prometheus; without the client installed, it raises SetupError."""
     try:
-        from inturn.telemetry.collector import MetricsCollector, page
+        from inturn.telemetry.collector import page
+        from inturn.telemetry.families import reader
     except ModuleNotFoundError as error:
         lacking = SetupError(f"/metrics needs {error.name}; install it with: pip install 'inturn[telemetry]'")
 
@@ -24,4 +24,5 @@ def metrics_page(
             raise lacking
 
         return refuse
-    return partial(page, MetricsCollector(databases, workers))
+    read = reader(databases, workers)
+    return lambda: page(read())

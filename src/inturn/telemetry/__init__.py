@@ -91,9 +91,10 @@ def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = 
         from prometheus_client import REGISTRY
 
         from inturn.telemetry.collector import MetricsCollector
+        from inturn.telemetry.families import reader
     except ImportError as error:
         raise _missing("prometheus_client", error) from error
-    collector = MetricsCollector(databases)
+    collector = MetricsCollector(reader(databases))
     (REGISTRY if registry is None else registry).register(collector)
     return collector
 

@@ -1,43 +1,33 @@
-"""Prometheus metrics of databases, workers, consumers and Spark steps, read when they are requested."""
+"""Families as Prometheus metrics: for a registry of an application, or as a page of their own."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from inturn.core.override import override
-from inturn.telemetry import families, measures
 from inturn.telemetry.families import Family
-from inturn.telemetry.figures import FiguresReader, HasFigures
 
 
 class MetricsCollector(Collector):
-    """The metrics of databases, and of the workers and Spark steps of this process.
+    """The families that a function returns, as metrics.
 
     Args:
-        databases: their figures are read when the metrics are collected, each at most every ``limits.FIGURES_S``.
-        workers: returns the measurements of the workers of this process, or of several.
+        read: returns the families; called when the metrics are requested.
     """
 
-    def __init__(
-        self,
-        databases: Iterable[HasFigures],
-        workers: Callable[[], Sequence[Mapping[str, Any]]] = measures.workers,
-    ) -> None:
-        self._figures = FiguresReader(databases)
-        self._workers = workers
-        measures.begin()
+    def __init__(self, read: Callable[[], Iterable[Family]]) -> None:
+        self._read = read
 
     def describe(self) -> Iterator[Metric]:
-        """Return nothing, so that registering the collector does not read the databases."""
+        """Return nothing, so that registering the collector reads no database."""
         return iter(())
 
     @override
     def collect(self) -> Iterator[Metric]:
-        return map(metric, families.every(self._figures.read(), self._workers()))
+        return map(metric, self._read())
 
 
 def metric(family: Family) -> Metric:
@@ -65,9 +55,9 @@ def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, f
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
 
 
-def page(collector: MetricsCollector) -> bytes:
-    """Return the metrics of a collector, and those of the process, in the Prometheus format ``families.PAGE_TYPE``."""
+def page(families: Iterable[Family]) -> bytes:
+    """Return families, and the metrics of the process, in the Prometheus format ``families.PAGE_TYPE``."""
     registry = CollectorRegistry()
-    registry.register(collector)
+    registry.register(MetricsCollector(lambda: families))
     ProcessCollector(registry=registry)
     return generate_latest(registry)

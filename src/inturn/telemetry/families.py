@@ -1,16 +1,17 @@
 """All metrics except those of the semantic conventions: names, labels and the sources of the values."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from inturn.telemetry import measures
-from inturn.telemetry.figures import Figures
+from inturn.telemetry.figures import Figures, FiguresReader, HasFigures
 from inturn.telemetry.measures import SECONDS, SIZES
 
 PAGE_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of a page, https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
 Labels: TypeAlias = tuple[str, ...]
+Kind: TypeAlias = Literal["gauge", "counter", "histogram"]
 
 
 class Family(NamedTuple):
@@ -27,7 +28,7 @@ class Family(NamedTuple):
     """
 
     name: str
-    kind: Literal["gauge", "counter", "histogram"]
+    kind: Kind
     help: str
     labels: Labels
     values: Mapping[Any, Any]
@@ -37,20 +38,19 @@ class Family(NamedTuple):
 
 _VERDICTS: Final = ("received", "released", "applied", "duplicate", "stale", "held")
 _STATUSES: Final = ("waiting", "gap", "failed", "given up")
-QUEUES: Final = (
+_QUEUES: Final = (
     ("messages", "Messages not acknowledged yet.", "messages", ""),
-    ("in_flight", "Messages leased by a receiver.", "in_flight", ""),
-    ("delayed", "Messages hidden until a later time.", "delayed", ""),
+    ("in_flight_messages", "Messages leased by a receiver.", "in_flight", ""),
+    ("delayed_messages", "Messages hidden until a later time.", "delayed", ""),
     ("oldest_message_age", "Time since the oldest message was sent.", "oldest_s", "s"),
-    ("groups_blocked", "Groups whose messages cannot be received now.", "blocked", ""),
-    ("groups_parked", "Parked groups.", "parked", ""),
+    ("blocked_groups", "Groups whose messages cannot be received now.", "blocked", ""),
+    ("parked_groups", "Parked groups.", "parked", ""),
 )
-"""The gauges of a queue: name, description, attribute of its figures, unit."""
 _PIPELINES: Final = (
     ("pipeline.held_messages", "Messages held by groups.", "held", ""),
-    ("pipeline.oldest_held_age", "Time for which the oldest held message has been held.", "oldest_held_s", "s"),
+    ("pipeline.oldest_held_message_age", "Time for which the oldest held message has been held.", "oldest_held_s", "s"),
     ("outbox.outputs", "Outputs not delivered yet.", "outputs", ""),
-    ("outbox.oldest_age", "Time since the oldest undelivered output was produced.", "oldest_output_s", "s"),
+    ("outbox.oldest_output_age", "Time since the oldest undelivered output was produced.", "oldest_output_s", "s"),
     ("outbox.failing_groups", "Groups whose last delivery failed.", "failing", ""),
 )
 _SOURCES: Final = (
@@ -59,18 +59,53 @@ _SOURCES: Final = (
     ("idle", "Time since the position of the partition last changed.", "idle_s", "s"),
     ("moved_messages", "Messages that wait because their group was read from another partition before.", "moved", ""),
 )
-_CONSUMERS: Final = (
-    ("messages_done", "Messages handled and acknowledged.", "done"),
-    ("attempts_failed", "Failed attempts.", "failed"),
-    ("groups_parked", "Groups parked because the attempts of a message were used up.", "parked"),
-    ("messages_deferred", "Messages without a group deferred because their attempts were used up.", "deferred"),
+_LOOPS: Final[Sequence[tuple[str, str, Kind, str]]] = (
+    ("worker", "up", "gauge", "Running workers of the pipeline on the queue."),
+    ("worker", "busy", "gauge", "Groups whose task is running or about to start."),
+    ("worker", "task.duration", "histogram", "Duration of tasks."),
+    ("worker", "task.messages", "histogram", "Messages per task."),
+    ("worker", "lost_leases", "counter", "Tasks whose lease expired before they were committed."),
+    ("worker", "retries", "counter", "Repeated calls of the handler."),
+    ("consumer", "up", "gauge", "Running consumers of the queue."),
+    ("consumer", "busy", "gauge", "Messages whose handler is running or about to start."),
+    ("consumer", "handler.duration", "histogram", "Duration of calls of the handler."),
+    ("consumer", "acknowledged_messages", "counter", "Messages handled and acknowledged."),
+    ("consumer", "failed_attempts", "counter", "Failed attempts."),
+    ("consumer", "parked_groups", "counter", "Groups parked because the attempts of a message were used up."),
     (
-        "messages_dead_lettered",
-        "Messages moved to the dead-letter queue because their attempts were used up.",
-        "dead_lettered",
+        "consumer",
+        "deferred_messages",
+        "counter",
+        "Messages without a group deferred because their attempts were used up.",
     ),
-    ("leases_lost", "Attempts whose lease expired before they were settled.", "lost"),
+    (
+        "consumer",
+        "dead_lettered_messages",
+        "counter",
+        "Messages moved to the dead-letter queue because their attempts were used up.",
+    ),
+    ("consumer", "lost_leases", "counter", "Attempts whose lease expired before they were settled."),
+    ("ingest", "up", "gauge", "Instances in this process that read the source without errors."),
 )
+_LOOP_LABELS: Final = {
+    "worker": ("database", "pipeline", "queue"),
+    "consumer": ("database", "queue"),
+    "ingest": ("database", "source", "queue"),
+}
+
+
+def reader(
+    databases: Iterable[HasFigures], workers: Callable[[], Sequence[Mapping[str, Any]]] = measures.workers
+) -> Callable[[], Iterator[Family]]:
+    """Return a function that returns all metrics of databases and of this process, which is measured from now on.
+
+    Args:
+        databases: their figures are read with each call, at most every ``limits.FIGURES_S``.
+        workers: returns the measurements of the workers of this process, or of several.
+    """
+    figures = FiguresReader(databases)
+    measures.begin()
+    return lambda: every(figures.read(), workers())
 
 
 def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
@@ -78,16 +113,14 @@ def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) 
     yield from of_queues(figures)
     yield from of_pipelines(figures)
     yield from of_sources(figures)
-    yield from of_workers([each for each in workers if each["what"] == "worker"])
-    yield from of_consumers([each for each in workers if each["what"] == "consumer"])
-    yield from of_ingests([each for each in workers if each["what"] == "ingest"])
+    yield from of_loops(workers)
     yield from of_steps()
 
 
 def of_queues(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the queues of databases, by the names of the databases."""
     labels = ("database", "queue")
-    for name, text, field, unit in QUEUES:
+    for name, text, field, unit in _QUEUES:
         values = {(at, each.queue): getattr(each, field) for at, those in figures.items() for each in those.queues}
         yield Family(f"inturn.queue.{name}", "gauge", text, labels, values, unit)
 
@@ -138,59 +171,38 @@ def verdicts(counts: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     yield "rejected", sum(counts.get("rejected", {}).values())
 
 
-def of_workers(workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
-    """Yield the metrics of workers from their measurements; see :func:`inturn.telemetry.measures.workers`."""
-    text = "Running workers of the pipeline on the queue."
-    yield Family("inturn.worker.up", "gauge", text, ("pipeline", "queue"), _by(("pipeline", "queue"), workers, "up"))
-    of, by_pipeline = ("pipeline",), measures.summed(workers, by=("pipeline",))
-    text = "Groups whose turn is running or about to start."
-    yield Family("inturn.worker.busy", "gauge", text, of, _by(of, by_pipeline, "busy"))
-    text = "Turns whose lease expired before they were committed."
-    yield Family("inturn.worker.leases_lost", "counter", text, of, _by(of, by_pipeline, "leases_lost"))
-    text = "Repeated calls of the handler."
-    yield Family("inturn.worker.retries", "counter", text, of, _by(of, by_pipeline, "retries"))
-    for name, text, bounds, unit in (
-        ("turn_seconds", "Duration of turns.", SECONDS, "s"),
-        ("turn_messages", "Messages per turn.", SIZES, ""),
-    ):
-        values = {(each["pipeline"],): each[name] for each in by_pipeline}
-        yield Family(f"inturn.worker.{name.removesuffix('_seconds')}", "histogram", text, of, values, unit, bounds)
-    delivered = {(each["pipeline"], to): each[f"deliver_{to}"] for each in by_pipeline for to in ("ok", "error")}
-    text, labels = "Duration of calls of deliver.", ("pipeline", "outcome")
-    yield Family("inturn.worker.deliver", "histogram", text, labels, delivered, "s", SECONDS)
+def of_loops(loops: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+    """Yield the metrics of workers, consumers and hosts of sources; see :func:`inturn.telemetry.measures.workers`."""
+    for what, name, kind, text in _LOOPS:
+        of = _LOOP_LABELS[what]
+        those = {tuple(each[label] for label in of): each[name] for each in loops if each["what"] == what}
+        if kind == "histogram":
+            yield histogram(f"inturn.{what}.{name}", text, of, those)
+        else:
+            yield Family(f"inturn.{what}.{name}", kind, text, of, {at: value for at, (value,) in those.items()})
+    of, outcomes = _LOOP_LABELS["worker"], ("ok", "error")
+    delivered = {
+        (*(each[label] for label in of), outcome): each[f"deliver.duration {outcome}"]
+        for each in loops
+        for outcome in outcomes
+        if each["what"] == "worker"
+    }
+    yield histogram("inturn.worker.deliver.duration", "Duration of calls of deliver.", (*of, "outcome"), delivered)
 
 
-def of_consumers(consumers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
-    """Yield the metrics of consumers from their measurements; see :func:`inturn.telemetry.measures.workers`."""
-    of = ("queue",)
-    text = "Running consumers of the queue."
-    yield Family("inturn.consumer.up", "gauge", text, of, _by(of, consumers, "up"))
-    text = "Messages whose handler is running or about to start."
-    yield Family("inturn.consumer.busy", "gauge", text, of, _by(of, consumers, "busy"))
-    for name, text, field in _CONSUMERS:
-        yield Family(f"inturn.consumer.{name}", "counter", text, of, _by(of, consumers, field))
-    seconds = {(each["queue"],): each["handler_seconds"] for each in consumers}
-    yield Family("inturn.consumer.handler", "histogram", "Duration of calls of the handler.", of, seconds, "s", SECONDS)
-
-
-def of_ingests(hosts: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
-    """Yield the metric of hosts of sources from their measurements; see :func:`inturn.telemetry.measures.workers`."""
-    of = ("source", "queue")
-    text = "Instances in this process that read the source without errors."
-    yield Family("inturn.ingest.up", "gauge", text, of, _by(of, hosts, "up"))
-
-
-def _by(labels: Labels, those: Iterable[Mapping[str, Any]], name: str) -> dict[Labels, int]:
-    """Return a number of workers or consumers by their labels."""
-    return {tuple(each[label] for label in labels): each[name][0] for each in those}
+def histogram(name: str, text: str, labels: Labels, values: Mapping[Any, Any]) -> Family:
+    """Return a histogram of durations, or of sizes, by its name."""
+    if name.endswith(".duration"):
+        return Family(name, "histogram", text, labels, values, "s", SECONDS)
+    return Family(name, "histogram", text, labels, values, "", SIZES)
 
 
 def of_steps() -> Iterator[Family]:
     """Yield the metrics of the Spark steps of this process."""
     steps = measures.steps()
     of = ("pipeline",)
-    seconds = {(name,): [*each.seconds.counts, each.seconds.sum] for name, each in steps.items()}
-    yield Family("inturn.spark.step", "histogram", "Duration of Spark steps.", of, seconds, "s", SECONDS)
+    seconds = {(name,): each.seconds.values for name, each in steps.items()}
+    yield histogram("inturn.spark.step.duration", "Duration of Spark steps.", of, seconds)
     numbers = {(name,): sum(each.seconds.counts) for name, each in steps.items()}
     yield Family("inturn.spark.steps", "counter", "Spark steps committed by this driver.", of, numbers)
     messages = {(name, verdict): count for name, each in steps.items() for verdict, count in each.messages.items()}

@@ -36,6 +36,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    @property
+    def values(self) -> list[float]:
+        """The counts, and the sum at the end, as a family has them."""
+        return [*self.counts, self.sum]
+
 
 class LoopMeasures(ABC):
     """The measurements of a worker, a consumer or the host of a source, changed by its own thread only.
@@ -43,61 +48,73 @@ class LoopMeasures(ABC):
     Attributes:
         what: ``worker``, ``consumer`` or ``ingest``.
         up: whether its loop runs.
-        busy: returns the number of groups whose turns, or messages whose handlers, are running or about to start.
+        busy: returns the number of groups whose tasks, or messages whose handlers, are running or about to start.
     """
 
     what: ClassVar[str]
 
-    def __init__(self, pipeline: str, queue: str, source: str = "") -> None:
-        self.pipeline, self.queue, self.source = pipeline, queue, source
+    def __init__(self, database: str, queue: str, *, pipeline: str = "", source: str = "") -> None:
+        self.about = {
+            "what": self.what,
+            "database": database,
+            "pipeline": pipeline,
+            "queue": queue,
+            "source": source,
+        }
         self.up = False
         self.busy: Callable[[], int] = int
 
     @abstractmethod
     def numbers(self) -> dict[str, int | Histogram]:
-        """Return the numbers that only this type has, by name."""
+        """Return the numbers that only this type has, by the names of their families."""
 
     def told(self) -> dict[str, Any]:
         """Return the numbers as JSON values, each of which can be added up over workers and processes."""
         numbers = {"up": int(self.up), "busy": self.busy() if self.up else 0, **self.numbers()}
-        return {
-            "what": self.what,
-            "pipeline": self.pipeline,
-            "queue": self.queue,
-            "source": self.source,
-            **{name: [each] if isinstance(each, int) else [*each.counts, each.sum] for name, each in numbers.items()},
-        }
+        values = {name: [each] if isinstance(each, int) else each.values for name, each in numbers.items()}
+        return {**self.about, **values}
 
 
 class WorkerMeasures(LoopMeasures):
     """The measurements of a worker.
 
     Attributes:
-        turn_seconds: the durations of turns.
-        turn_messages: the numbers of messages of turns.
+        task_seconds: the durations of tasks.
+        task_messages: the numbers of messages of tasks.
         deliver_seconds: the durations of deliveries by outcome, ``ok`` or ``error``.
-        leases_lost: the number of turns whose lease expired before they were committed.
+        lost_leases: the number of tasks whose lease expired before they were committed.
         retries: the number of repeated calls of the handler.
     """
 
     what = "worker"
 
-    def __init__(self, pipeline: str, queue: str) -> None:
-        super().__init__(pipeline, queue)
-        self.turn_seconds = Histogram()
-        self.turn_messages = Histogram(SIZES)
+    def __init__(self, database: str, queue: str, pipeline: str) -> None:
+        super().__init__(database, queue, pipeline=pipeline)
+        self.task_seconds = Histogram()
+        self.task_messages = Histogram(SIZES)
         self.deliver_seconds = {"ok": Histogram(), "error": Histogram()}
-        self.leases_lost = self.retries = 0
+        self.lost_leases = self.retries = 0
 
     @override
     def numbers(self) -> dict[str, int | Histogram]:
         return {
-            "leases_lost": self.leases_lost,
+            "lost_leases": self.lost_leases,
             "retries": self.retries,
-            "turn_seconds": self.turn_seconds,
-            "turn_messages": self.turn_messages,
-            **{f"deliver_{outcome}": each for outcome, each in self.deliver_seconds.items()},
+            "task.duration": self.task_seconds,
+            "task.messages": self.task_messages,
+            **{f"deliver.duration {outcome}": each for outcome, each in self.deliver_seconds.items()},
         }
+
+
+CONSUMED: Final = {
+    "done": "acknowledged_messages",
+    "failed": "failed_attempts",
+    "parked": "parked_groups",
+    "deferred": "deferred_messages",
+    "dead_lettered": "dead_lettered_messages",
+    "lost": "lost_leases",
+}
+"""The family of each count of ``inturn.consumer.ConsumedCounts``."""
 
 
 class ConsumerMeasures(LoopMeasures):
@@ -105,19 +122,20 @@ class ConsumerMeasures(LoopMeasures):
 
     Attributes:
         handler_seconds: the durations of calls of the handler.
-        counts: the counts of messages by outcome; see ``inturn.consumer.ConsumedCounts``.
+        counts: the counts of ``inturn.consumer.ConsumedCounts``.
     """
 
     what = "consumer"
 
-    def __init__(self, queue: str) -> None:
-        super().__init__("", queue)
+    def __init__(self, database: str, queue: str) -> None:
+        super().__init__(database, queue)
         self.handler_seconds = Histogram()
-        self.counts = dict.fromkeys(("done", "failed", "parked", "deferred", "dead_lettered", "lost"), 0)
+        self.counts = dict.fromkeys(CONSUMED, 0)
 
     @override
     def numbers(self) -> dict[str, int | Histogram]:
-        return {**self.counts, "handler_seconds": self.handler_seconds}
+        counts = {CONSUMED[name]: count for name, count in self.counts.items()}
+        return {**counts, "handler.duration": self.handler_seconds}
 
 
 class IngestMeasures(LoopMeasures):
@@ -129,8 +147,8 @@ class IngestMeasures(LoopMeasures):
 
     what = "ingest"
 
-    def __init__(self, source: str, queue: str) -> None:
-        super().__init__("", queue, source)
+    def __init__(self, database: str, queue: str, source: str) -> None:
+        super().__init__(database, queue, source=source)
         self.is_ready: Callable[[], bool] = bool
 
     @override
@@ -142,13 +160,11 @@ GAUGES: Final = ("up", "busy")
 """The numbers of a worker or a consumer that are zero after the end of its process."""
 
 
-def summed(
-    workers: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what", "pipeline", "queue", "source")
-) -> list[dict[str, Any]]:
+def summed(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the sums of the measurements of workers, consumers and hosts for each pipeline, queue and source."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for worker in workers:
-        into = sums.setdefault(tuple(worker[name] for name in by), {})
+        into = sums.setdefault(tuple(value for value in worker.values() if isinstance(value, str)), {})
         for name, value in worker.items():
             there = into.get(name)
             into[name] = value if not isinstance(there, list) else [a + b for a, b in zip(there, value, strict=True)]
@@ -186,7 +202,7 @@ _steps: dict[str, StepMeasures] = {}
 
 def begin() -> None:
     """Start measuring."""
-    global is_on  # noqa: PLW0603 - a switch of the process, read at each turn
+    global is_on  # noqa: PLW0603 - a switch of the process, read at each task
     is_on = True
 
 
@@ -194,8 +210,7 @@ def begun(new: M) -> M:
     """Return the measurements for a starting worker: those of an ended one of the same names, or the new ones."""
     with _mutex:
         for each in _workers:
-            known, wanted = ((of.pipeline, of.queue, of.source) for of in (each, new))
-            if isinstance(each, type(new)) and not each.up and known == wanted:
+            if isinstance(each, type(new)) and not each.up and each.about == new.about:
                 each.up = True
                 return each
         new.up = True

@@ -27,7 +27,7 @@ from opentelemetry.trace import (
 
 from inturn.core.texts import text_of, traceback_of
 from inturn.telemetry import families, measures
-from inturn.telemetry.figures import FiguresReader, HasFigures
+from inturn.telemetry.figures import HasFigures
 from inturn.telemetry.trace_context import (
     DROPPED,
     ROOT,
@@ -73,16 +73,13 @@ class OpenTelemetryObserver:
         ):
             meter.create_observable_counter(name, [counter.observe], "{message}", text)
         self.operation_duration = _durations(meter, "messaging.client.operation.duration", "Duration of operations.")
-        self.process_duration = _durations(meter, "messaging.process.duration", "Duration of turns.")
-        self.deliver_duration = _durations(meter, "inturn.deliver.duration", "Duration of deliveries.")
+        self.process_duration = _durations(meter, "messaging.process.duration", "Duration of processing.")
+        self.deliver_duration = _durations(meter, "inturn.worker.deliver.duration", "Duration of deliveries.")
         self.step_duration = _durations(meter, "inturn.spark.step.duration", "Duration of Spark steps.")
-        self.turn_messages = meter.create_histogram(
-            "inturn.worker.turn.messages", "{message}", "Number of messages per turn."
-        )
+        self.task_messages = meter.create_histogram("inturn.worker.task.messages", "{message}", "Messages per task.")
         self._attributes: dict[tuple[str, str], dict[str, Any]] = {}
-        self._figures = FiguresReader(databases)
+        self._read = families.reader(databases)
         self._is_closed = False
-        measures.begin()
         for family in families.every({}, []):
             if family.kind != "histogram":
                 is_gauge = family.kind == "gauge"
@@ -93,7 +90,7 @@ class OpenTelemetryObserver:
         """Return the callback of a metric."""
 
         def observe(_options: CallbackOptions) -> list[Observation]:
-            every = () if self._is_closed else families.every(self._figures.read(), measures.workers())
+            every = () if self._is_closed else self._read()
             return [
                 Observation(value, dict(zip(family.labels, at, strict=True)))
                 for family in every
@@ -343,7 +340,7 @@ class _Turn:
         error = error or self._error
         about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
         self._of.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
-        self._of.turn_messages.record(len(self._attributes), self._about)
+        self._of.task_messages.record(len(self._attributes), self._about)
         if self._span is not None:
             contexts.detach(self._token)
             _fail(self._span, error)

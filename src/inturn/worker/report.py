@@ -23,11 +23,12 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
     Args:
         pipeline: the pipeline's name.
         queue: the queue's name.
+        database: the name of the queue's database, for the metrics.
         to: the name of the queue that receives the outputs; empty: there is none.
     """
 
-    def __init__(self, pipeline: str, queue: str, to: str = "") -> None:
-        super().__init__(measures.WorkerMeasures(pipeline, queue))
+    def __init__(self, pipeline: str, queue: str, database: str, to: str = "") -> None:
+        super().__init__(measures.WorkerMeasures(database, queue, pipeline))
         self._pipeline, self._queue, self._to = pipeline, queue, to
 
     def run(self, turn: GroupTask, run: Callable[[GroupTask], GroupResult]) -> GroupResult:
@@ -71,8 +72,8 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
             observer.active.passed_on(self._to, chained)
         for turn in turns:
             if measures.is_on and turn.result is not None:
-                self._measures.turn_seconds.add(turn.took_s)
-                self._measures.turn_messages.add(len(turn.deliveries))
+                self._measures.task_seconds.add(turn.took_s)
+                self._measures.task_messages.add(len(turn.deliveries))
                 self._measures.retries += turn.retries
             if turn.result is not None:
                 self._tell(turn, turn.result)
@@ -125,7 +126,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
 
     def lost(self, turns: Sequence[GroupTask]) -> None:
         """Report turns whose results were discarded because their leases had expired."""
-        self._measures.leases_lost += len(turns)
+        self._measures.lost_leases += len(turns)
         for turn in turns:
             text = "the lease of a turn of group %(group)r of %(pipeline)r expired after %(took_s).3f s in its handler"
             about = {"pipeline": self._pipeline, "queue": self._queue, "group": turn.group}

@@ -78,7 +78,7 @@ class Worker(BackgroundLoop):
         chain = chain_of(deliver, queue)
         rows = table_rows_of(deliver, queue)
         self._unit = UnitOfWork(pipeline, queue.name, queue.writer, MessageDecoder(pipeline), chain, rows)
-        self._report = WorkerReport(pipeline.name, queue.name, chain.queue if chain else "")
+        self._report = WorkerReport(pipeline.name, queue.name, queue.writer.database, chain.queue if chain else "")
         check = chain.check if chain else None
         self._runner = GroupRunner(pipeline, self._look, self._pool.sleep, check, self._report.retried)
         self._delivers = deliver is not None

@@ -54,6 +54,7 @@ class Writer:
         settings: the ways in which it depends on its database.
 
     Attributes:
+        database: the name of the database in metrics; empty: it has none.
         watch: called by the leader after each transaction with its commands and their raw outcomes, for metrics.
         delegate: called from any thread by the leader to pass the lead on to callers that cannot lead themselves; by
             default the helper leads for them.
@@ -73,6 +74,7 @@ class Writer:
         self._parked: list[Waiter] = []  # only the leader changes it
         self._is_led = self._is_closed = False
         self._heard = 0
+        self.database = ""
         self.watch: Watch = lambda _commands, _outcomes: None
         self.delegate: Callable[[], object] = self.by_helper
         self._leader: Leader | None = None

@@ -1,0 +1,47 @@
+"""docs/telemetry.md lists every metric of the code with its type and its labels, and no other."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import inturn
+from composed import ROOT
+from inturn.server.metrics import Metrics, RequestCounts
+from inturn.telemetry import families
+from inturn.telemetry.collector import metric
+from inturn.telemetry.families import Family
+
+Row = tuple[str, str, tuple[str, ...]]
+
+ROW = re.compile(r"^\| `(inturn_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
+
+
+def documented() -> list[list[Row]]:
+    """The rows of the metrics of each page, and of those that only an endpoint has."""
+    text = (ROOT / "docs" / "telemetry.md").read_text()
+    every, own = text.split("### The endpoint")
+    return [
+        [(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in ROW.findall(each)]
+        for each in (every, own)
+    ]
+
+
+def shown(read: Iterable[Family]) -> list[Row]:
+    """The rows of families, with the names that Prometheus shows."""
+    rows = []
+    for each in read:
+        name = metric(each._replace(values={})).name
+        rows.append((f"{name}_total" if each.kind == "counter" else name, each.kind, each.labels))
+    return rows
+
+
+def test_each_metric_is_documented_with_its_type_and_labels(tmp_path: Path) -> None:
+    every, own = documented()
+    assert sorted(shown(families.every({}, []))) == sorted(every)
+    with inturn.open(tmp_path / "shop.db") as db:
+        assert sorted(shown(Metrics(db, RequestCounts()).own())) == sorted(own)
+
+
+def test_each_metric_has_one_name_and_one_meaning() -> None:
+    names = [name for rows in documented() for name, *_ in rows]
+    assert len(names) == len(set(names))
