@@ -50,8 +50,10 @@ class Guarded:
             Ingest(FolderSource(drop), db.queue("payments"), mapping, name="bank").run(until="caught up")
         (folder / "audit").mkdir()
         (folder / "audit" / "report.html").write_text(f"<h1>{json.dumps(card)}</h1>")
-        self.config = ConsoleConfig(people=PEOPLE, mask=[mask], actions_log="actions.jsonl", reports=("audit",))
-        self.app = console(shop.path, config=self.config, folder=folder)
+        self.config = ConsoleConfig(
+            people=PEOPLE, mask=[mask], actions_log=str(folder / "actions.jsonl"), reports=(str(folder / "audit"),)
+        )
+        self.app = console(shop.path, config=self.config)
         self.fields = {
             "store": shop.store, "group": "eu-9", "action": "drop", "first": "x", "database": shop.path,
             "queue": "texts", "q": "eu-9", "again": "texts", "body": "1", "source": "bank",

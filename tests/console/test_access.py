@@ -72,7 +72,7 @@ def test_a_person_logs_in_with_a_token_and_out(guarded: Guarded) -> None:
 
 def test_a_session_ends_after_its_time() -> None:
     clock = Clock()
-    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY, clock.s)
+    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY, clock.s)
     cookie = begun(access, asked())
     assert access.person(asked(cookie=cookie)) == Person("ann", Role.VIEWER)
     clock.forward(SESSION_S - 1)
@@ -82,7 +82,7 @@ def test_a_session_ends_after_its_time() -> None:
 
 
 def test_a_session_of_somebody_elses_choice_is_none() -> None:
-    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY)
+    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY)
     chosen = f"{access.cookie}=chosen-by-eve"
     assert access.person(asked(cookie=chosen)) is None
     after = begun(access, asked(cookie=chosen))
@@ -94,7 +94,7 @@ def test_a_session_of_somebody_elses_choice_is_none() -> None:
 
 
 def test_consoles_of_one_host_do_not_share_a_cookie() -> None:
-    one, other = (ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY) for _ in range(2))
+    one, other = (ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY) for _ in range(2))
     assert one.cookie != other.cookie
     assert other.person(asked(cookie=begun(one, asked()))) is None
 
@@ -110,13 +110,13 @@ def test_consoles_of_one_host_do_not_share_a_cookie() -> None:
 )
 def test_a_cookie_of_https_is_sent_over_https_alone(request_: Request, is_secure: bool) -> None:
     response = Response()
-    ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY).log_in(request_, response, NOBODY)
+    ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY).log_in(request_, response, NOBODY)
     assert ("Secure" in response.headers["set-cookie"]) == is_secure
 
 
 def test_of_many_wrong_tokens_from_one_address_the_rest_are_not_looked_at() -> None:
     clock = Clock()
-    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY, clock.s)
+    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY, clock.s)
     right = f"Bearer {TOKENS[Role.ADMIN]}"
     for _ in range(MOST_FAILURES):
         assert access.person(asked(authorization="Bearer guess")) is None
@@ -149,7 +149,7 @@ def test_a_token_is_compared_in_the_same_time_whosever_it_is(monkeypatch: pytest
         compared.append((one, other))
         return real(one, other)
 
-    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), Path(), NOBODY)
+    access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY)
     monkeypatch.setattr(hmac, "compare_digest", counted)
     for token in (*TOKENS.values(), "wrong", "", "é", "\ud800"):
         compared.clear()
@@ -180,7 +180,7 @@ def test_a_token_in_the_address_is_nobody(guarded: Guarded) -> None:
 )
 def test_who_says_to_be_the_proxy_is_not_believed(shop: Shop, tmp_path: Path, headers: dict[str, str]) -> None:
     proxy = TrustedProxy(user_header="X-User", role_header="X-Role", addresses=["10.0.0.9"])
-    app = console(shop.path, config=ConsoleConfig(proxy=proxy, actions_log="a"), folder=tmp_path)
+    app = console(shop.path, config=ConsoleConfig(proxy=proxy, actions_log=str(tmp_path / "a")))
     for address in ("127.0.0.1", "10.0.0.99", "::ffff:10.0.0.9"):
         browser = TestClient(app, base_url=HOST, client=(address, 1))
         assert browser.get("/api/stuck", headers=headers).status_code == 401

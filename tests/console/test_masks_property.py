@@ -176,7 +176,7 @@ def test_a_viewer_is_told_of_a_fault_without_what_it_quotes(shop: Shop, tmp_path
 
 def test_without_rules_viewers_see_what_operators_see(shop: Shop, tmp_path: Path) -> None:
     guarded = Guarded(shop, tmp_path)
-    config = ConsoleConfig(people=guarded.config.people, actions_log="log")
-    app = console(shop.path, config=config, folder=tmp_path)
+    config = ConsoleConfig(people=guarded.config.people, actions_log=str(tmp_path / "log"))
+    app = console(shop.path, config=config)
     viewer = TestClient(app, base_url=HOST, headers={"authorization": f"Bearer {TOKENS[Role.VIEWER]}"})
     assert "4111-1111" in viewer.get("/group", params={"store": shop.store, "group": "eu-9"}).text

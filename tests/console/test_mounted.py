@@ -20,7 +20,7 @@ from inturn.database import Database
 
 
 def guarded(shop: Shop, tmp_path: Path) -> Starlette:
-    return console(shop.path, config=ConsoleConfig(people=PEOPLE, actions_log="actions.jsonl"), folder=tmp_path)
+    return console(shop.path, config=ConsoleConfig(people=PEOPLE, actions_log=str(tmp_path / "actions.jsonl")))
 
 
 def in_fastapi(app: Starlette) -> Any:

@@ -12,8 +12,9 @@ from inturn.core.errors import InputError
 
 
 def browser(shop: Shop, folder: Path, *reports: str) -> TestClient:
-    config = ConsoleConfig(reports=reports, actions_log="actions.jsonl")
-    return TestClient(console(shop.path, config=config, folder=folder), base_url=HOST)
+    paths = tuple(str(folder / each) for each in reports)
+    config = ConsoleConfig(reports=paths, actions_log=str(folder / "actions.jsonl"))
+    return TestClient(console(shop.path, config=config), base_url=HOST)
 
 
 def test_a_report_is_linked_and_sandboxed(shop: Shop, tmp_path: Path) -> None:
@@ -43,13 +44,15 @@ def test_where_fields_are_masked_viewers_have_no_reports(shop: Shop, tmp_path: P
     (tmp_path / "lab.html").write_text("<h1>4111</h1>")
     token = "x" * 30
     people = [Account(name="vera", role=Role.VIEWER, token=token)]
-    config = ConsoleConfig(people=people, mask=["card"], reports=("lab.html",), actions_log="actions.jsonl")
+    config = ConsoleConfig(
+        people=people, mask=["card"], reports=(str(tmp_path / "lab.html"),), actions_log=str(tmp_path / "a")
+    )
     headers = {"authorization": f"Bearer {token}"}
-    asking = TestClient(console(shop.path, config=config, folder=tmp_path), base_url=HOST, headers=headers)
+    asking = TestClient(console(shop.path, config=config), base_url=HOST, headers=headers)
     assert "/reports/" not in asking.get("/steps").text
     assert asking.get("/reports/lab").status_code == 403
 
 
-def test_reports_have_different_names(tmp_path: Path) -> None:
+def test_reports_have_different_names() -> None:
     with pytest.raises(InputError, match="'lab'; names must differ"):
-        ReportFiles(["lab.html", "lab"], tmp_path)
+        ReportFiles(["lab.html", "lab"])

@@ -87,7 +87,7 @@ def test_only_the_trusted_proxy_is_believed(
     shop: Shop, tmp_path: Path, headers: Any, address: str, role: Role | None
 ) -> None:
     proxy = TrustedProxy(user_header="X-User", role_header="X-Role", addresses=["10.0.0.9"])
-    app = console(shop.path, config=ConsoleConfig(proxy=proxy, actions_log="a"), folder=tmp_path)
+    app = console(shop.path, config=ConsoleConfig(proxy=proxy, actions_log=str(tmp_path / "a")))
     browser = TestClient(app, base_url=HOST, client=(address, 1))
     answer = browser.get("/", headers=headers)
     assert answer.status_code == (401 if role is None else 200)
@@ -98,18 +98,22 @@ def test_only_the_trusted_proxy_is_believed(
 @pytest.mark.parametrize(
     ("secrets", "told"),
     [
-        ([{}], "exactly one of token"),
-        ([{"token": "x", "token_env": "Y"}], "exactly one of token"),
+        ([{}], "no token is set; set one of token, token_env and token_file"),
+        ([{"token": "x", "token_env": "Y"}], "token and token_env are set; set only one"),
         ([{"token": "short"}], "has 5 characters"),
-        ([{"token_env": "NO_SUCH_VARIABLE"}], "has 0 characters"),
+        ([{"token_env": "NO_SUCH_VARIABLE"}], "variable that is not set"),
         ([{"token_file": "nowhere"}], "No such file"),
         ([{"token": "x" * 20}, {"token": "x" * 20}], "'b' and 'a' have the same token"),
     ],
 )
-def test_a_configuration_that_is_not_valid_is_refused(tmp_path: Path, secrets: list[dict[str, str]], told: str) -> None:
-    people = [Account(name=name, role=Role.VIEWER, **each) for name, each in zip("ab", secrets, strict=False)]
+def test_a_configuration_that_is_not_valid_is_refused(secrets: list[dict[str, str]], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        console("shop.db", config=ConsoleConfig(people=people), folder=tmp_path)
+        console(
+            "shop.db",
+            config=ConsoleConfig(
+                people=[Account(name=name, role=Role.VIEWER, **each) for name, each in zip("ab", secrets, strict=False)]
+            ),
+        )
 
 
 def test_masks_hold_at_any_depth_and_in_texts_that_are_json() -> None:

@@ -259,7 +259,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
         ([*ONE, "--transaction", "app.py:other"], "expected handler(message, tx)"),
         (["app.py:wants_three", *ONE[1:], "--processes", "2"], "expected handler(message) or handler(message, tx)"),
         (["--config", "none.toml"], "none.toml: No such file"),
-        (["--config", "app.py"], "app.py: not valid TOML"),
+        (["--config", "app.py"], ": not valid TOML"),
         ([*ONE, "--config", "twice.toml"], "queue 'payments' of shop.db has two consumers"),
     ],
 )

@@ -155,12 +155,12 @@ def test_everything(tmp_path: Path) -> None:
             "line 2, [server]: port is '1'; expected a port from 0 to 65535 (0: any free port)",
         ),
         ("[server]\nport = 65536", "line 2, [server]: port is 65536; expected a port from 0 to 65535"),
-        ("[server]\nport = true", "port is True; expected a port"),
+        ("[server]\nport = true", "port is true; expected a port"),
         ("[server]\nhost = ''", "host is ''; expected an address"),
         ("[server]\naccount = '12'", "account is '12'; expected twelve digits in quotes"),
         ("[server]\naccount = 123456789012", "account is 123456789012; expected twelve digits in quotes"),
         ("[server]\nregion = 'EU'", "region is 'EU'; expected a region"),
-        ("[server]\nregions = 'one'", 'regions is \'one\'; expected "separate" or "joined"'),
+        ("[server]\nregions = 'one'", 'regions is \'one\'; expected "joined" or "separate"'),
         ("[[keys]]\nid = 'a'\nsecret = 'b'\naccount = '1'", "account is '1'; expected twelve digits in quotes"),
         ("[[queues]]\nname = 'q'\nregion = 'EU'", "region is 'EU'; expected a region"),
         (
@@ -180,28 +180,28 @@ def test_everything(tmp_path: Path) -> None:
             "base_url is 'http://host/queue/eu-west-1/', whose end would be read as a region",
         ),
         ("[server]\nreplays = 'never'", 'replays is \'never\'; expected "accept" or "refuse"'),
-        ("[server]\nmetrics = true", 'metrics is True; expected "local", "all" or "off"'),
-        ("[server]\ntls_key = 'k'", "line 1, [server]: tls_key is set and tls_cert is not; set both"),
+        ("[server]\nmetrics = true", 'metrics is true; expected "all", "local" or "off"'),
+        ("[server]\ntls_key = 'k'", "line 2, [server]: tls_key is set and tls_cert is not; set both"),
         (
             "[server]\nbase_url = 'queues.example.org'",
             "base_url is 'queues.example.org'; expected an http or https URL",
         ),
         ("[server]\nbase_url = 'http://[a'", "base_url is 'http://[a'; expected an http or https URL"),
         ("[server]\ngrace_s = 0", "grace_s is 0; expected a number of seconds above 0, at most 86400"),
-        ("server = 1", "[server]: expected a table"),
-        ("[keys]\nid = 'a'", "[keys]: expected [[keys]] tables"),
-        ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected a number from 1 to 1000000"),
+        ("server = 1", "line 1: server is 1; expected a table"),
+        ("[keys]\nid = 'a'", "line 1: keys is a table; expected [[keys]] tables"),
+        ("[limits]\nconnections = 0", "line 2, [limits]: connections is 0; expected a whole number from 1 to 1000000"),
         (
             "[limits]\npending_bytes = 1000000",
-            "pending_bytes is 1000000; expected a number of bytes from 16777216 to 2^40",
+            "pending_bytes is 1000000; expected a number of bytes from 16777216 to 1099511627776",
         ),
         ("[limits]\nidle_s = 'long'", "[limits]: idle_s is 'long'; expected a number of seconds"),
         ("[[keys]]\nsecret = 's'", "line 1, [[keys]] number 1: the setting 'id' is missing"),
         (
             "[[keys]]\nid = 'a'",
-            "line 1, [[keys]] number 1: the key has no secret; set exactly one of secret, secret_env and",
+            "line 1, [[keys]] number 1: no secret is set; set one of secret, secret_env and",
         ),
-        ("[[keys]]\nid = 'a'\nsecret = 's'\nsecret_env = 'E'", "sets secret and secret_env; set exactly one of"),
+        ("[[keys]]\nid = 'a'\nsecret = 's'\nsecret_env = 'E'", "secret and secret_env are set; set only one of"),
         ("[[keys]]\nid = 'a'\nsecret = ''", "secret is empty"),
         (
             "[[keys]]\nid = 'a'\nsecret = 5",
@@ -210,11 +210,11 @@ def test_everything(tmp_path: Path) -> None:
         ("[[keys]]\nid = 'a/b'\nsecret = 's'", "id is 'a/b'; expected 1 to 128 letters"),
         (
             "[[keys]]\nid = 'a'\nsecret_env = 'E'",
-            "environment variable E is not set or is empty; expected the secret of the key 'a'",
+            "line 3, [[keys]] number 1: secret_env is 'E', an environment variable that is not set or is empty",
         ),
         (
             "[[keys]]\nid = 'a'\nsecret = 's'\n[[keys]]\nid = 'b'\nsecret = 's'\nqueues = 'orders'",
-            "line 7, [[keys]] number 2: queues is 'orders'; expected a list of patterns",
+            "line 7, [[keys]] number 2: queues is 'orders'; expected a list of strings",
         ),
         (
             "[[keys]]\nid = 'a'\nsecret = 's'\nqueues = [1]",
@@ -239,7 +239,7 @@ def test_everything(tmp_path: Path) -> None:
         ),
         (
             "[[queues]]\nname = 'q'\ntags = { a = 1 }",
-            "line 3, [[queues]] number 1: tags is {'a': 1}; expected a table of",
+            "line 3, [[queues]] number 1, [queues.tags]: a is 1; expected a string in quotes",
         ),
     ],
 )
@@ -253,17 +253,10 @@ def test_a_secret_is_never_told(tmp_path: Path) -> None:
     assert "hunter2" not in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret = ['hunter2']")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.toml: No such file"):
-        load(tmp_path / "nowhere.toml")
-    with pytest.raises(InputError, match="Is a directory"):
-        load(tmp_path)
-    (tmp_path / "latin").write_bytes(b"\xff")
-    with pytest.raises(InputError, match="latin: not valid UTF-8"):
-        load(tmp_path / "latin")
+def test_a_secret_that_cannot_be_read(tmp_path: Path) -> None:
     assert "absent: No such file" in refused(tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'absent'")
     (tmp_path / "empty").write_text(" \n")
-    assert "empty: the file is empty; expected the secret of the key 'a'" in refused(
+    assert "line 3, [[keys]] number 1: secret_file is 'empty', a file that is empty; expected the secret" in refused(
         tmp_path, "[[keys]]\nid = 'a'\nsecret_file = 'empty'"
     )
 

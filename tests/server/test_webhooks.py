@@ -19,6 +19,7 @@ from inturn.core.errors import InputError
 from inturn.core.queue.messages import QueueSettings
 from inturn.database import Database
 from inturn.ingest import SourceControl
+from inturn.ingest.config import MappingTable
 from inturn.server.config import AccessKey, Config, ServerConfig, check_exposure, load
 from inturn.server.run import Endpoint
 from inturn.server.webhook_config import WebhookConfig
@@ -31,25 +32,25 @@ HOOKS = (
         queue="orders",
         signature="standard",
         secrets=(sender.STANDARD,),
-        mapping={"group": "body.data.order", "revision": "body.data.revision"},
+        mapping=MappingTable(group="body.data.order", revision="body.data.revision"),
     ),
     WebhookConfig(
         name="billing",
         queue="billing",
         signature="stripe",
         secrets=("whsec_older", sender.STRIPE),
-        mapping={"group": "body.data.object.id"},
+        mapping=MappingTable(group="body.data.object.id"),
     ),
     WebhookConfig(
         name="ci",
         queue="jobs",
         signature="github",
         secrets=(sender.GITHUB,),
-        mapping={
-            "group": "body.workflow_job.id",
-            "revision": "body.workflow_job.status",
-            "ranks": {"queued": 1, "in_progress": 2, "completed": 3},
-        },
+        mapping=MappingTable(
+            group="body.workflow_job.id",
+            revision="body.workflow_job.status",
+            ranks={"queued": 1, "in_progress": 2, "completed": 3},
+        ),
     ),
     WebhookConfig(name="open", queue="notes", signature="none"),
 )
@@ -286,9 +287,9 @@ def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_p
         (TEXT % 'secrets = [""]', "a secret is empty"),
         (
             TEXT % 'secrets = ["a"]\nsecrets_env = "B"',
-            "sets secrets and secrets_env; set only one of secrets, secrets_env and secrets_file",
+            "line 6, [[webhooks]] number 1: secrets and secrets_env are set; set only one of secrets",
         ),
-        (TEXT % 'secrets_env = "B"', "environment variable B is not set or is empty"),
+        (TEXT % 'secrets_env = "B"', "secrets_env is 'B', an environment variable that is not set or is empty"),
         (TEXT % 'secrets_file = "nowhere"', "No such file"),
         (TEXT % 'secrets_file = "empty"', "is empty"),
         (TEXT % 'secret = "a"', "unknown setting 'secret'; did you mean 'secrets'?"),
@@ -298,8 +299,14 @@ def test_secrets_come_from_the_file_the_environment_or_a_file_of_their_own(tmp_p
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"none"'), "has secrets, which"),
         ((TEXT % 'secrets = ["a"]').replace('"stripe"', '"standard"'), "expected Base64"),
         ((TEXT % 'secrets = ["a"]').replace('"billing"', '"a/b"'), "name 'a/b': 1 to 200 letters"),
-        ((TEXT % 'secrets = ["a"]').replace("group", "grup"), "mapping: Object contains unknown field `grup`"),
-        ((TEXT % 'secrets = ["a"]').replace("body.data", "bodi.data"), "group is 'bodi.data.object.id'"),
+        (
+            (TEXT % 'secrets = ["a"]').replace("group", "grup"),
+            "line 9, [[webhooks]] number 1, [webhooks.mapping]: unknown setting 'grup'; did you mean",
+        ),
+        (
+            (TEXT % 'secrets = ["a"]').replace("body.data", "bodi.data"),
+            "line 9, [[webhooks]] number 1, [webhooks.mapping]: group is 'bodi",
+        ),
         (2 * (TEXT % 'secrets = ["a"]'), "two [[webhooks]] have the name 'billing'; remove one"),
     ],
 )

@@ -11,12 +11,12 @@ import typer
 from inturn.cli.option_groups import given, spelling
 from inturn.cli.places import opened, split
 from inturn.cli.services import (
+    Concurrency,
     CountsAsJson,
     Opened,
     ServiceConfig,
     ServiceOptions,
     adapted,
-    beside,
     make_queues,
     run,
 )
@@ -29,7 +29,8 @@ from inturn.core.pipeline.policies import Retry
 from inturn.core.rate import Rate
 from inturn.core.words import counted
 from inturn.definitions import load_function
-from inturn.serving.config_file import read_toml
+from inturn.serving import config_file
+from inturn.serving.config_file import Table, beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _NAMES = ("handler", "database", "queue")
 
 
-class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ConsumedQueue(Table, frozen=True):
     """A ``[[consumers]]`` of a configuration; the arguments of :func:`inturn.consume`.
 
     Attributes:
@@ -60,7 +61,7 @@ class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     handler: str
     queue: str
     transaction: str | None = None
-    concurrency: int = limits.WORKER_CONCURRENCY
+    concurrency: Concurrency = limits.WORKER_CONCURRENCY
     retries: int = 5
     backoff: str = "1 second"
     dead_letter: bool = False
@@ -68,21 +69,30 @@ class ConsumedQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     group_rate_limit: str | None = None
     burst: int = 1
 
+    @override
+    def check(self) -> None:
+        """Check the retries and the rates."""
+        self._rules()
+
     def options(self, modules: "dict[str, ModuleType]") -> dict[str, Any]:
         """Return the arguments of :class:`inturn.consumer.Consumer` that follow the queue.
 
         Raises:
-            InputError: if a value is invalid.
             PipelineError: if a function does not exist.
         """
-        if self.burst != 1 and self.rate_limit is None:
-            raise InputError(f"burst is {self.burst}, but no rate is set; pass rate_limit= too, or omit it")
         return {
             "handler": load_function(self.handler, modules),
             "transaction": None if self.transaction is None else load_function(self.transaction, modules),
             "concurrency": self.concurrency,
-            "retry": self._retry(),
             "then": "dead-letter" if self.dead_letter else "park",
+            **self._rules(),
+        }
+
+    def _rules(self) -> dict[str, Any]:
+        if self.burst != 1 and self.rate_limit is None:
+            raise InputError(f"burst is {self.burst}, but no rate is set; pass rate_limit= too, or omit it")
+        return {
+            "retry": self._retry(),
             "rate_limit": _rate("rate_limit", self.rate_limit, self.burst),
             "group_rate_limit": _rate("group_rate_limit", self.group_rate_limit),
         }
@@ -169,7 +179,7 @@ def read(path: Path) -> ConsumeConfig:
     Raises:
         InputError: if the file cannot be read, is not TOML, or has an unknown name or a wrong value.
     """
-    config, folder = read_toml(path, ConsumeConfig), path.parent
+    config, folder = config_file.read(path, ConsumeConfig).value, path.parent
     consumers = tuple(
         msgspec.structs.replace(
             each,

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import field
 
 from inturn.core import limits
-from inturn.core.address import is_address
+from inturn.serving.config_file import Table, beside
 
 
-class DeliveryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
+class DeliveryTable(Table, frozen=True, kw_only=True, tag_field="kind"):
     """A ``[pipelines.deliver]``: ``kind`` names a function of :mod:`inturn.deliver`, the other keys its arguments."""
 
     def function(self) -> Callable[..., Any]:
@@ -37,7 +38,7 @@ class HttpDelivery(DeliveryTable, tag="http", frozen=True, kw_only=True):
 
     url: str
     secret: str | tuple[str, ...] = ()
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = field(default_factory=dict)
     timeout_s: float = limits.DELIVER_TIMEOUT_S
     denied_s: float = limits.DELIVER_DENIED_S
 
@@ -48,7 +49,7 @@ class KafkaDelivery(DeliveryTable, tag="kafka", frozen=True, kw_only=True):
     servers: str
     topic: str
     key: str | None = None
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 class RabbitmqDelivery(DeliveryTable, tag="rabbitmq", frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class SqsDelivery(DeliveryTable, tag="sqs", frozen=True, kw_only=True):
 
     queue_url: str
     group: str | None = None
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 class TableDelivery(DeliveryTable, tag="table", frozen=True, kw_only=True):
@@ -73,13 +74,11 @@ class TableDelivery(DeliveryTable, tag="table", frozen=True, kw_only=True):
 
     database: str
     name: str
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = field(default_factory=dict)
 
     def beside(self, folder: Path) -> DeliveryTable:
         """Return the table with a relative file resolved against the folder."""
-        if is_address(self.database):
-            return self
-        return msgspec.structs.replace(self, database=str(folder / self.database))
+        return msgspec.structs.replace(self, database=beside(folder, self.database))
 
 
 AnyDelivery: TypeAlias = HttpDelivery | KafkaDelivery | RabbitmqDelivery | SqsDelivery | TableDelivery

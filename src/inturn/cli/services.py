@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import typer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from inturn.worker.processes import Uplink
     from inturn.worker.service import LoopService
 
+Concurrency: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=limits.RECEIVE_MESSAGES)]
 CountsAsJson = Annotated[bool, typer.Option("--json", help="Print the counts as one JSON document.")]
 
 
@@ -68,7 +69,12 @@ class ServiceConfig(TelemetrySettings, frozen=True, kw_only=True):
     """
 
     processes: int = 1
-    grace_s: float = limits.WORKER_GRACE_S
+    grace_s: Annotated[float, msgspec.Meta(ge=0)] = limits.WORKER_GRACE_S
+
+    def check(self) -> None:
+        """Check the number of processes."""
+        if not 1 <= self.processes <= limits.WORKER_PROCESSES:
+            raise InputError(f"processes is {self.processes}; expected a number from 1 to {limits.WORKER_PROCESSES}")
 
     def queues(self) -> list[str]:
         """Return the queues from which messages are received, as DATABASE#QUEUE."""
@@ -97,17 +103,7 @@ def adapted(config: Config, options: TelemetryOptions) -> Config:
     """
     if options.log_level not in (None, *LEVELS):
         raise InputError(f"--log-level is {options.log_level!r}; expected one of {', '.join(LEVELS)}")
-    config = msgspec.structs.replace(config, **given(options))
-    if isinstance(config, ServiceConfig) and not 1 <= config.processes <= limits.WORKER_PROCESSES:
-        raise InputError(f"processes is {config.processes}; expected a number from 1 to {limits.WORKER_PROCESSES}")
-    return config
-
-
-def beside(folder: Path, where: str, mark: str) -> str:
-    """Return a location of a configuration, with a relative file resolved against its folder."""
-    place, sign, name = where.rpartition(mark)
-    is_file = place.endswith(".py") or (mark == "#" and "://" not in place)
-    return f"{folder / place}{sign}{name}" if place and sign and is_file else where
+    return msgspec.structs.replace(config, **given(options))
 
 
 def run(config: ServiceConfig, *, until_empty: bool) -> Finished:

@@ -11,12 +11,12 @@ import typer
 from inturn.cli.deliveries import AnyDelivery, DeliveryTable
 from inturn.cli.places import parts, split
 from inturn.cli.services import (
+    Concurrency,
     CountsAsJson,
     Opened,
     ServiceConfig,
     ServiceOptions,
     adapted,
-    beside,
     make_queues,
     run,
 )
@@ -26,7 +26,8 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.override import override
 from inturn.definitions import load, load_deliver
-from inturn.serving.config_file import read_toml
+from inturn.serving import config_file
+from inturn.serving.config_file import Table, beside
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,7 +40,7 @@ _COUNTED = ("received", "released", "applied", "duplicate", "stale", "held", "re
 _ALWAYS_TOLD = frozenset(("received", "applied", "duplicate", "rejected"))
 
 
-class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class WorkedPipeline(Table, frozen=True):
     """A ``[[pipelines]]`` of a configuration.
 
     Attributes:
@@ -53,7 +54,7 @@ class WorkedPipeline(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     pipeline: str
     queue: str
     deliver: str | AnyDelivery | None = None
-    concurrency: int = limits.WORKER_CONCURRENCY
+    concurrency: Concurrency = limits.WORKER_CONCURRENCY
 
 
 class WorkConfig(ServiceConfig, frozen=True, kw_only=True):
@@ -126,7 +127,7 @@ def read(path: Path) -> WorkConfig:
     Raises:
         InputError: if the file cannot be read, is not TOML, or has an unknown name or a wrong value.
     """
-    config, folder = read_toml(path, WorkConfig), path.parent
+    config, folder = config_file.read(path, WorkConfig).value, path.parent
 
     def delivery(deliver: str | AnyDelivery | None) -> Any:
         if isinstance(deliver, DeliveryTable):

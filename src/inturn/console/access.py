@@ -17,6 +17,7 @@ from inturn.console.config import ConsoleConfig, TrustedProxy
 from inturn.console.refusal import RequestRefused
 from inturn.console.roles import Person, Role
 from inturn.core.errors import InputError
+from inturn.serving.secrets import with_secret
 
 SESSION_S: Final = 12 * 3600.0
 MOST_FAILURES: Final = 10
@@ -31,7 +32,6 @@ class ConsoleAccess:
 
     Args:
         config: the configuration.
-        folder: the folder to which relative files of the configuration refer.
         anyone: the user assumed for every request to a console without log-in.
         clock: the time in seconds, from any start.
 
@@ -43,9 +43,7 @@ class ConsoleAccess:
             of a host to all of its ports.
     """
 
-    def __init__(
-        self, config: ConsoleConfig, folder: Path, anyone: Person, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, config: ConsoleConfig, anyone: Person, clock: Callable[[], float] = time.monotonic) -> None:
         self.cookie = f"inturn_console_{secrets.token_hex(4)}"
         self._clock, self._failures = clock, FailedLogIns(clock)
         self._key = secrets.token_bytes(32)
@@ -53,7 +51,7 @@ class ConsoleAccess:
         self._proxy = config.proxy
         self._people: dict[bytes, Person] = {}
         for each in config.people:
-            digest = _digest(each.secret(folder))
+            digest = _digest(with_secret(each, "token", Path()).token or "")
             if digest in self._people:
                 raise InputError(f"people: {each.name!r} and {self._people[digest].name!r} have the same token")
             self._people[digest] = Person(each.name, each.role)

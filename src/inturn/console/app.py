@@ -53,7 +53,6 @@ def console(
     by: str = "",
     pipelines: Sequence[str] = (),
     config: ConsoleConfig | None = None,
-    folder: Path | None = None,
     takes: bool = False,
 ) -> Starlette:
     """Return the console of some stores: an ASGI application, to be served or mounted.
@@ -71,7 +70,6 @@ def console(
         pipelines: definitions, ``ledger.py:ledger`` or ``package.module:name``, whose handlers dry runs use; each dry
             run is a separate process.
         config: the users, the fields that viewers do not see, and the action log.
-        folder: the folder to which relative files of the configuration refer; None: the working directory.
         takes: whether decisions are applied at once with the handlers of ``pipelines``, in a separate process;
             otherwise a worker, or the next step on Spark, applies them.
 
@@ -85,7 +83,7 @@ def console(
             "pipelines is empty, but takes needs their handlers; name pipelines, or let a worker apply decisions"
         )
     names, taker = [_address(each) for each in stores], DecisionTaker(pipelines) if takes else None
-    return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), folder or Path(), taker).app
+    return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), taker).app
 
 
 def _address(store: str | Path | Database) -> str:
@@ -110,20 +108,19 @@ class _Console:
         by: str,
         pipelines: Sequence[str],
         config: ConsoleConfig,
-        folder: Path,
         taker: DecisionTaker | None,
     ) -> None:
         self._taker = taker
         self._stores, self._definitions = tuple(stores), tuple(pipelines)
         self._forms, self._rates, self._shown = MessageForms(), QueueRates(), ShownLists()
         self._forms.prepare(self._definitions)
-        self._access = ConsoleAccess(config, folder, Person(by, Role.ADMIN, is_known=False))
-        self._masks, self._log = MaskRules(config.mask), ActionsLog(config.log_file(folder))
+        self._access = ConsoleAccess(config, Person(by, Role.ADMIN, is_known=False))
+        self._masks, self._log = MaskRules(config.mask), ActionsLog(config.log_file())
         self._pages, self._watch = (
             ConsolePages(self._access.form_token, has_log_in=config.has_log_in),
             StoreWatch(stores),
         )
-        self._reports = ReportFiles(config.reports, folder)
+        self._reports = ReportFiles(config.reports)
         sees_reports = Role.OPERATOR if config.mask else Role.VIEWER  # masks do not apply to reports
         routes: list[BaseRoute] = []
         for page in PAGES:

@@ -1,21 +1,23 @@
 """The configuration of a console: its users, the fields that viewers do not see, and the action log."""
 
-import os
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from inturn.console.roles import Role
 from inturn.core.errors import InputError
-from inturn.serving.config_file import read_toml
+from inturn.serving import config_file
+from inturn.serving.config_file import Table, beside
+from inturn.serving.secrets import check_secret, with_secret
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _TOKEN_LETTERS: Final = 20
 _DEFAULT_LOG: Final = Path("~/.local/state/inturn/console-actions.jsonl")
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Account(Table, frozen=True, kw_only=True):
     """``[[people]]``: a person with a token.
 
     Attributes:
@@ -32,34 +34,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     token_env: str | None = None
     token_file: str | None = None
 
-    def secret(self, folder: Path = Path()) -> str:
-        """Return the token.
-
-        Raises:
-            InputError: if it is not set, set twice, cannot be read, or is too short.
-        """
-        given = [each for each in (self.token, self.token_env, self.token_file) if each is not None]
-        if len(given) != 1:
-            raise InputError(f"people: {self.name!r} must have exactly one of token, token_env and token_file")
-        if self.token is not None:
-            found = self.token
-        elif self.token_env is not None:
-            found = os.environ.get(self.token_env, "")
-        else:
-            assert self.token_file is not None  # noqa: S101 - one of three is given
-            try:
-                found = (folder / self.token_file).read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise InputError(f"people: the token of {self.name!r} cannot be read: {error}") from error
-        if len(found) < _TOKEN_LETTERS:
+    def check(self) -> None:
+        """Check that a token is set once, and is long enough."""
+        check_secret(self, "token")
+        if self.token is not None and len(self.token) < _TOKEN_LETTERS:
             raise InputError(
-                f"people: the token of {self.name!r} has {len(found)} characters; at least {_TOKEN_LETTERS} are "
-                "required. Create one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                f"token has {len(self.token)} characters; at least {_TOKEN_LETTERS} are required. "
+                "Create one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
-        return found
 
 
-class TrustedProxy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrustedProxy(Table, frozen=True, kw_only=True):
     """``[proxy]``: a reverse proxy that logs people in and names them in headers.
 
     Attributes:
@@ -72,10 +57,10 @@ class TrustedProxy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     user_header: str
     role_header: str | None = None
     role: Role = Role.VIEWER
-    addresses: list[str] = msgspec.field(default_factory=lambda: ["127.0.0.1", "::1"])
+    addresses: list[str] = field(default_factory=lambda: ["127.0.0.1", "::1"])
 
 
-class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConsoleConfig(Table, frozen=True, kw_only=True):
     """The configuration of a console.
 
     Attributes:
@@ -87,9 +72,9 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         reports: pages of ``inturn audit``, ``lab`` and ``demo`` that the console links to, or their folders.
     """
 
-    people: list[Account] = []
+    people: list[Account] = field(default_factory=list)
     proxy: TrustedProxy | None = None
-    mask: list[str] = []
+    mask: list[str] = field(default_factory=list)
     hosts: tuple[str, ...] = LOOPBACK
     actions_log: str | None = None
     reports: tuple[str, ...] = ()
@@ -99,15 +84,25 @@ class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return whether the console identifies its users."""
         return bool(self.people) or self.proxy is not None
 
-    def log_file(self, folder: Path = Path()) -> Path:
-        """Return the file of the action log; a relative path refers to the folder."""
-        return _DEFAULT_LOG.expanduser() if self.actions_log is None else folder / self.actions_log
+    def log_file(self) -> Path:
+        """Return the file of the action log."""
+        return _DEFAULT_LOG.expanduser() if self.actions_log is None else Path(self.actions_log)
 
 
 def read_config(path: Path) -> ConsoleConfig:
-    """Read the configuration from a TOML file.
+    """Read the configuration from a TOML file; relative files in it are resolved against its folder.
 
     Raises:
-        InputError: if the file cannot be read, or has an unknown name or a wrong value.
+        InputError: if the file or a token cannot be read, or there is an unknown setting or a wrong value.
     """
-    return read_toml(path, ConsoleConfig)
+    file, folder = config_file.read(path, ConsoleConfig), path.parent
+    config, people = file.value, []
+    for number, each in enumerate(config.people):
+        with file.errors_in("people", number):
+            people.append(with_secret(each, "token", folder))
+    return replace(
+        config,
+        people=people,
+        actions_log=config.actions_log and beside(folder, config.actions_log),
+        reports=tuple(beside(folder, each) for each in config.reports),
+    )

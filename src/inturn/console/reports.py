@@ -22,16 +22,15 @@ class ReportFiles:
 
     Args:
         files: HTML files, or folders that ``inturn audit --out`` has written; they may be written later.
-        folder: the folder to which relative files refer.
 
     Raises:
         InputError: if two have the same name.
     """
 
-    def __init__(self, files: Sequence[str], folder: Path) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
         self._files: dict[str, Path] = {}
         for each in files:
-            path = folder / each
+            path = Path(each)
             name = path.stem if path.suffix == ".html" else path.name
             if path.suffix != ".html":
                 path /= _IN_FOLDER

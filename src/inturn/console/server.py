@@ -50,7 +50,6 @@ def console_server(
         by=_user_name(),
         pipelines=pipelines,
         config=settings,
-        folder=Path() if config is None else config.parent,
         takes=takes,
     )
     cert, key = tls or (None, None)

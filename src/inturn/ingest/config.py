@@ -1,13 +1,12 @@
 """The configuration of sources: one TOML file, read and checked as a whole."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import field
 
-from inturn.core.address import is_address
 from inturn.core.errors import InputError
 from inturn.ingest import limits as source_limits
 from inturn.ingest.batches import check_pace
@@ -23,14 +22,15 @@ from inturn.ingest.sources.kafka import KafkaSource
 from inturn.ingest.sources.outbox import OutboxSource
 from inturn.ingest.sources.rabbitmq import RabbitSource
 from inturn.ingest.sources.sqs import SqsSource
-from inturn.serving.config_file import read_toml
+from inturn.serving import config_file
+from inturn.serving.config_file import Table, beside
 from inturn.serving.settings import TelemetrySettings
 
 _OF_SERVER: Final = frozenset({"server", "webhooks", "queues", "keys"})
 """The tables by which a server's configuration is recognized."""
 
 
-class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class MappingTable(Table, frozen=True):
     """A ``[sources.mapping]``; the fields of :class:`MessageMapping`, or of :class:`DebeziumMapping`."""
 
     preset: Literal["debezium"] | None = None
@@ -44,13 +44,18 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ranks: dict[str, int] | None = None
     attributes: dict[str, str] | None = None
 
-    def message_mapping(self) -> MessageMapping:
-        """Return the mapping.
+    def check(self) -> None:
+        """Check the paths."""
+        self.message_mapping()
+
+    def message_mapping(self, **usual: Any) -> MessageMapping:
+        """Return the mapping; ``usual`` has other defaults than those of a source.
 
         Raises:
             InputError: if a path in it is not valid.
         """
         given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not msgspec.UNSET}
+        given = usual | given
         if given.pop("preset") == "debezium":
             return DebeziumMapping(**given)
         if given.pop("flat"):
@@ -58,7 +63,7 @@ class MappingTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return MessageMapping(**given)
 
 
-class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, tag_field="kind"):
+class SourceTable(Table, frozen=True, kw_only=True, tag_field="kind"):
     """A ``[[sources]]`` table: the settings of all kinds.
 
     Attributes:
@@ -89,11 +94,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     max_rejected_bytes: int = source_limits.REJECTED_BYTES
 
     def check(self) -> None:
-        """Check its numbers.
-
-        Raises:
-            InputError: if one of them is out of its bounds.
-        """
+        """Check the bounds of its numbers."""
         check_pace(self.batch, self.batch_bytes, self.lease_s)
         RejectedBound(self.max_rejected, self.max_rejected_bytes).checked()
 
@@ -138,7 +139,7 @@ class SourceTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
         return None
 
 
-class SchemaRegistryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class SchemaRegistryTable(Table, frozen=True, kw_only=True):
     """A ``[sources.schema_registry]``; the fields of :class:`SchemaRegistry`."""
 
     url: str
@@ -146,7 +147,7 @@ class SchemaRegistryTable(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     key: Encoding | None = None
     message: str | None = None
     key_message: str | None = None
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = field(default_factory=dict)
 
     def decoder(self, topic: str, folder: Path) -> SchemaRegistry:
         """Return the decoder; the modules that protoc has generated may be in the folder.
@@ -180,7 +181,7 @@ class KafkaTable(SourceTable, tag="kafka", frozen=True, kw_only=True):
     servers: str
     topic: str
     group_id: str | None = None
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = field(default_factory=dict)
     schema_registry: SchemaRegistryTable | None = None
 
     def decoder(self, folder: Path) -> Decoder | None:
@@ -203,8 +204,7 @@ class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
 
     def source(self, folder: Path) -> Source:
         """Return the source."""
-        database = self.database if is_address(self.database) else folder / self.database
-        return OutboxSource(database, self.table, delete=self.delete)
+        return OutboxSource(beside(folder, self.database), self.table, delete=self.delete)
 
 
 class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
@@ -257,6 +257,13 @@ class IngestConfig(TelemetrySettings, frozen=True, kw_only=True):
 
     sources: tuple[AnySource, ...]
 
+    def check(self) -> None:
+        """Check that no source of a database is defined twice."""
+        names = [(each.name, each.queue.rpartition("#")[0]) for each in self.sources]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"source {twice[0]!r} is defined twice; give each source its own name")
+
 
 def is_of_server(path: Path) -> bool:
     """Return whether a file is the configuration of a server, which has webhooks and no sources.
@@ -264,8 +271,8 @@ def is_of_server(path: Path) -> bool:
     Errors in the file are reported when it is read.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        _, tables = config_file.parsed(path)
+    except InputError:
         return False
     return "sources" not in tables and not _OF_SERVER.isdisjoint(tables)
 
@@ -281,14 +288,4 @@ def read(path: Path) -> IngestConfig:
         raise InputError(
             f"{path} is a server configuration; run it with 'inturn serve --config', or define [[sources]] instead"
         )
-    config = read_toml(path, IngestConfig)
-    names = [(each.name, each.queue.rpartition("#")[0]) for each in config.sources]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{path}: source {twice[0]!r} is defined twice; give each source its own name")
-    for each in config.sources:
-        try:
-            each.check()
-        except InputError as error:
-            raise InputError(f"{path}: source {each.name!r}: {error}") from error
-    return config
+    return config_file.read(path, IngestConfig).value

@@ -20,7 +20,6 @@ checks the queue attributes.
 """
 
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -34,19 +33,18 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.server import limits
-from inturn.server.console_config import ConsoleTable
-from inturn.server.misfits import misfit, misfit_text
+from inturn.server.console_config import ConsoleTable, Host, Port
 from inturn.server.model import ACTIONS
 from inturn.server.naming import ACCOUNT, REGION, Scope, address
-from inturn.server.tables import Table, file_text
-from inturn.server.webhook_config import WebhookConfig, with_secrets
+from inturn.server.webhook_config import WebhookConfig
+from inturn.serving import config_file
+from inturn.serving.config_file import Table, beside
 from inturn.serving.listening import check_tls_pair, is_loopback
+from inturn.serving.secrets import check_secret, with_secret
 
-_A_REGION: Final = Meta(description='a region, such as "us-east-1"')
-_AN_ACCOUNT: Final = Meta(description="twelve digits in quotes")
-Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$")]
-Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$")]
-Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400, description="a number of seconds above 0, at most 86400")]
+Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$", description='a region, such as "us-east-1"')]
+Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$", description="twelve digits in quotes")]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class ServerConfig(Table, frozen=True, kw_only=True):
@@ -69,34 +67,31 @@ class ServerConfig(Table, frozen=True, kw_only=True):
         grace_s: the time that requests in progress may take when the endpoint is stopped, in seconds.
     """
 
-    host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535 (0: any free port)")] = 9324
-    region: Annotated[Region, _A_REGION] = "us-east-1"
-    regions: Annotated[Literal["separate", "joined"], Meta(description='"separate" or "joined"')] = "separate"
-    check_region: Annotated[bool, Meta(description="true or false")] = False
-    account: Annotated[Account, _AN_ACCOUNT] = "000000000000"
-    base_url: Annotated[str | None, Meta(description='a URL, such as "https://queues.example.org"')] = None
-    tls_cert: Annotated[str | None, Meta(description="a file name")] = None
-    tls_key: Annotated[str | None, Meta(description="a file name")] = None
-    replays: Annotated[Literal["accept", "refuse"], Meta(description='"accept" or "refuse"')] = "accept"
-    metrics: Annotated[Literal["local", "all", "off"], Meta(description='"local", "all" or "off"')] = "local"
-    json_logs: Annotated[bool, Meta(description="true or false")] = False
-    sealing_key_file: Annotated[str | None, Meta(description="a file name")] = None
+    host: Host = "127.0.0.1"
+    port: Port = 9324
+    region: Region = "us-east-1"
+    regions: Literal["separate", "joined"] = "separate"
+    check_region: bool = False
+    account: Account = "000000000000"
+    base_url: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    replays: Literal["accept", "refuse"] = "accept"
+    metrics: Literal["local", "all", "off"] = "local"
+    json_logs: bool = False
+    sealing_key_file: str | None = None
     grace_s: Seconds = limits.GRACE_S
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Check settings that depend on each other."""
-        try:
-            check_tls_pair(self.tls_cert, self.tls_key)
-        except InputError as error:
-            raise ValueError(str(error)) from None  # which msgspec reports with the table
+        check_tls_pair(self.tls_cert, self.tls_key)
         if self.base_url is not None and not _is_base_url(self.base_url):
-            raise ValueError(
+            raise InputError(
                 f"base_url is {self.base_url!r}; expected an http or https URL with a host and optionally a path, "
                 "such as https://queues.example.org"
             )
         if self.base_url is not None and address(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
-            raise ValueError(
+            raise InputError(
                 f"base_url is {self.base_url!r}, whose end would be read as a region, as in /queue/eu-west-1; "
                 "expected another path, or none"
             )
@@ -113,12 +108,8 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
         unread_s: the time for which a client may leave its responses unread, in seconds.
     """
 
-    pending_bytes: Annotated[
-        int, Meta(ge=limits.HTTP_PENDING_LEAST, le=2**40, description="a number of bytes from 16777216 to 2^40")
-    ] = limits.HTTP_PENDING_BYTES
-    connections: Annotated[int, Meta(ge=1, le=1_000_000, description="a number from 1 to 1000000")] = (
-        limits.HTTP_CONNECTIONS
-    )
+    pending_bytes: Annotated[int, Meta(ge=limits.HTTP_PENDING_LEAST, le=2**40)] = limits.HTTP_PENDING_BYTES
+    connections: Annotated[int, Meta(ge=1, le=1_000_000)] = limits.HTTP_CONNECTIONS
     idle_s: Seconds = limits.HTTP_IDLE_S
     request_s: Seconds = limits.HTTP_REQUEST_S
     unread_s: Seconds = limits.HTTP_UNREAD_S
@@ -141,22 +132,19 @@ class AccessKey(Table, frozen=True, kw_only=True):
     id: Annotated[
         str, Meta(pattern=r"^[A-Za-z0-9_.+-]{1,128}$", description="1 to 128 letters, digits, or any of _ . + -")
     ]
-    secret: Annotated[str | None, Meta(description="a string in quotes")] = None
-    secret_env: Annotated[str | None, Meta(description="the name of an environment variable")] = None
-    secret_file: Annotated[str | None, Meta(description="a file name")] = None
-    queues: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["orders-*"]')] = ("*",)
-    actions: Annotated[tuple[str, ...], Meta(description='a list of patterns, as in ["Send*"]')] = ("*",)
-    account: Annotated[Account | None, _AN_ACCOUNT] = None
-    admin: Annotated[bool, Meta(description="true or false")] = False
+    secret: str | None = None
+    secret_env: str | None = None
+    secret_file: str | None = None
+    queues: tuple[str, ...] = ("*",)
+    actions: tuple[str, ...] = ("*",)
+    account: Account | None = None
+    admin: bool = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Check the rules that types cannot express."""
-        given = [name for name in ("secret", "secret_env", "secret_file") if getattr(self, name) is not None]
-        if len(given) != 1:
-            has = f"sets {' and '.join(given)}" if given else "has no secret"
-            raise ValueError(f"the key {has}; set exactly one of secret, secret_env and secret_file")
+        check_secret(self, "secret")
         if self.secret == "":
-            raise ValueError("secret is empty, so anyone could sign with it; set a secret")
+            raise InputError("secret is empty, so anyone could sign with it; set a secret")
         for pattern in self.actions:
             _check_action(pattern)
 
@@ -175,17 +163,17 @@ class QueueConfig(Table, frozen=True, kw_only=True):
         account: the queue's account; None: the server's.
     """
 
-    name: Annotated[str, Meta(min_length=1, description="a name")]
-    attributes: Annotated[dict[str, Any], Meta(description="a table of attributes")] = field(default_factory=dict)
-    tags: Annotated[dict[str, str], Meta(description="a table of strings")] = field(default_factory=dict)
-    region: Annotated[Region | None, _A_REGION] = None
-    account: Annotated[Account | None, _AN_ACCOUNT] = None
+    name: Annotated[str, Meta(min_length=1)]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    region: Region | None = None
+    account: Account | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Check the rules that types cannot express."""
         for name, value in self.attributes.items():
             if not isinstance(value, str | int | dict):
-                raise ValueError(  # noqa: TRY004 - msgspec turns it into a ValidationError
+                raise InputError(
                     f"attribute {name} is {value!r}; expected a string, an integer, true, false or a table"
                 )
 
@@ -207,20 +195,20 @@ class Config(Table, frozen=True, kw_only=True):
     webhooks: tuple[WebhookConfig, ...] = ()
     console: ConsoleTable | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Check that no key, queue or webhook is listed twice, and that each queue is reachable."""
         queues = [(each.name, self.scope_of(each)) for each in self.queues]
         keys, webhooks = [(key.id, None) for key in self.keys], [(each.name, None) for each in self.webhooks]
         for table, names in (("keys", keys), ("queues", queues), ("webhooks", webhooks)):
             twice = [name for (name, _), count in Counter(names).items() if count > 1]
             if twice:
-                raise ValueError(f"two [[{table}]] have the name {twice[0]!r}; remove one of them")
+                raise InputError(f"two [[{table}]] have the name {twice[0]!r}; remove one of them")
         server = self.server
         if server.check_region or server.regions == "joined":
             why = "check_region = true" if server.check_region else 'regions = "joined"'
             for name, scope in queues:
                 if scope.region != server.region:
-                    raise ValueError(
+                    raise InputError(
                         f"queue {name!r} is in region {scope.region!r}, which no request can reach with {why}; "
                         f"remove the queue's region, or remove {why}"
                     )
@@ -242,15 +230,6 @@ class Loaded(Config, frozen=True, kw_only=True):
 
 _FILES: Final = ("tls_cert", "tls_key", "sealing_key_file")
 """The settings of ``[server]`` that name files."""
-_TABLES: Final[dict[str, type[Table]]] = {
-    "": Config,
-    "server": ServerConfig,
-    "limits": LimitsConfig,
-    "keys": AccessKey,
-    "queues": QueueConfig,
-    "webhooks": WebhookConfig,
-    "console": ConsoleTable,
-}
 
 
 def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
@@ -263,25 +242,25 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     Raises:
         InputError: if the file cannot be read, is not TOML, or has an unknown name or an invalid value.
     """
-    path = Path(path)
-    text = file_text(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-    try:
-        config = msgspec.convert(data, Config)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {misfit_text(str(error), _TABLES, data, text)}") from None
-    server = config.server
+    file, folder = config_file.read(Path(path), Config), Path(path).parent
+    config = file.value
+    files = {name: beside(folder, value) for name in _FILES if (value := getattr(config.server, name))}
+    keys, webhooks = [], []
+    for number, key in enumerate(config.keys):
+        with file.errors_in("keys", number):
+            keys.append(with_secret(key, "secret", folder, environ))
+    for number, each in enumerate(config.webhooks):
+        with file.errors_in("webhooks", number):
+            webhooks.append(with_secret(each, "secrets", folder, environ))
+            webhooks[-1].webhook()  # for its checks
     return Loaded(
-        keys=tuple(_with_secret(key, path, environ) for key in config.keys),
-        server=replace(server, **{name: _beside(path, getattr(server, name)) for name in _FILES}),
+        keys=tuple(keys),
+        server=replace(config.server, **files),
         limits=config.limits,
         queues=config.queues,
-        webhooks=tuple(with_secrets(each, path, environ) for each in config.webhooks),
-        console=None if config.console is None else config.console.beside(path.parent),
-        said=frozenset(data.get("server", {})),
+        webhooks=tuple(webhooks),
+        console=config.console and config.console.beside(folder),
+        said=frozenset(file.data.get("server", {})),
     )
 
 
@@ -292,14 +271,7 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
         InputError: if a value is not valid.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return replace(config, server=msgspec.convert(msgspec.to_builtins(config.server) | given, ServerConfig))
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`")
-        raise InputError(misfit(ServerConfig, name, given.get(name)) if name else what) from None
-    except ValueError as error:  # contradictory settings, such as a region and queues of another one
-        raise InputError(str(error)) from None
+    return replace(config, server=config_file.convert(msgspec.to_builtins(config.server) | given, ServerConfig))
 
 
 def check_exposure(config: Config) -> None:
@@ -339,25 +311,4 @@ def _check_action(pattern: str) -> None:
     if not any(sign in bare for sign in "*?[") and bare not in {name.lower() for name in ACTIONS}:
         near = get_close_matches(pattern, ACTIONS, 1)
         meant = f"did you mean {near[0]!r}?" if near else f"known actions: {', '.join(ACTIONS)}"
-        raise ValueError(f"unknown action {pattern!r}; {meant}")
-
-
-def _with_secret(key: AccessKey, path: Path, environ: Mapping[str, str]) -> AccessKey:
-    secret = key.secret
-    if key.secret_env is not None:
-        secret = environ.get(key.secret_env)
-        if not secret:
-            raise InputError(
-                f"{path}: environment variable {key.secret_env} is not set or is empty; "
-                f"expected the secret of the key {key.id!r}"
-            )
-    elif key.secret_file is not None:
-        place = Path(path.parent, key.secret_file)
-        secret = file_text(place).strip()
-        if not secret:
-            raise InputError(f"{place}: the file is empty; expected the secret of the key {key.id!r}")
-    return replace(key, secret=secret, secret_env=None, secret_file=None)
-
-
-def _beside(path: Path, name: str | None) -> str | None:
-    return None if name is None else str(Path(path.parent, name))
+        raise InputError(f"unknown action {pattern!r}; {meant}")

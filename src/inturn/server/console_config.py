@@ -1,12 +1,15 @@
 """The configuration of the console that the endpoint serves."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 from msgspec.structs import replace
 
-from inturn.server.tables import Table
+from inturn.serving.config_file import Table, beside
+
+Host: TypeAlias = Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')]
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535 (0: any free port)")]
 
 
 class ConsoleTable(Table, frozen=True, kw_only=True):
@@ -19,17 +22,15 @@ class ConsoleTable(Table, frozen=True, kw_only=True):
         pipelines: the pipelines whose handlers dry runs use, each as ``file.py:name`` or ``module:name``.
     """
 
-    host: Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535 (0: any free port)")] = 9325
-    config: Annotated[str | None, Meta(description="a file name")] = None
-    pipelines: Annotated[tuple[str, ...], Meta(description='a list of pipelines, as in ["ledger.py:ledger"]')] = ()
+    host: Host = "127.0.0.1"
+    port: Port = 9325
+    config: str | None = None
+    pipelines: tuple[str, ...] = ()
 
     def beside(self, folder: Path) -> "ConsoleTable":
         """Return the table with its relative files resolved against a folder."""
         return replace(
             self,
-            config=None if self.config is None else str(folder / self.config),
-            pipelines=tuple(
-                str(folder / each) if each.rpartition(":")[0].endswith(".py") else each for each in self.pipelines
-            ),
+            config=self.config and beside(folder, self.config),
+            pipelines=tuple(beside(folder, each, ":") for each in self.pipelines),
         )

@@ -1,41 +1,204 @@
-"""Configuration files: TOML that is converted to a type, with errors that name the file."""
+"""Configuration files: TOML that is converted to a type, with errors that name the file, the line and the setting."""
 
+import re
 import tomllib
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from msgspec import inspect
 
+from inturn.core.address import is_address
 from inturn.core.errors import InputError
+from inturn.serving.setting_errors import SettingError, Steps, setting_error, setting_of
 
 T = TypeVar("T")
 
 
-def read_toml(path: Path, kind: type[T]) -> T:
+_is_converting: Final = ContextVar("_is_converting", default=False)
+"""Whether tables are made by msgspec, which adds the place of a table to a ValueError, and to no other error."""
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of all tables: frozen, without unknown settings."""
+
+    def check(self) -> None:
+        """Check the rules that types cannot express.
+
+        Raises:
+            InputError: if a value is not valid.
+        """
+
+    def __post_init__(self) -> None:
+        try:
+            self.check()
+        except InputError as error:
+            if _is_converting.get():
+                raise ValueError(str(error)) from error
+            raise
+
+
+@dataclass(frozen=True)
+class ConfigFile(Generic[T]):
+    """A configuration file.
+
+    Attributes:
+        path: its path.
+        text: its text.
+        data: the parsed text.
+        value: the configuration.
+    """
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+    value: T
+
+    @contextmanager
+    def errors_in(self, *table: str | int) -> Iterator[None]:
+        """Add the file, the line and the table to errors.
+
+        Args:
+            table: the way to the table: names of settings and numbers of tables.
+
+        Raises:
+            InputError: if there is one within.
+        """
+        try:
+            yield
+        except InputError as error:
+            text = str(error)
+            raise _located(self.path, self.text, self.data, SettingError(text, table, setting_of(text))) from error
+
+
+def read(path: Path, kind: type[T]) -> ConfigFile[T]:
     """Read a file as a value of a type.
 
     Raises:
-        InputError: if the file cannot be read, is not TOML, or has an unknown name or a wrong value.
+        InputError: if the file cannot be read, is not TOML, or has an unknown setting or a wrong value.
+    """
+    text, data = parsed(path)
+    try:
+        return ConfigFile(path, text, data, _converted(data, kind))
+    except msgspec.ValidationError as error:
+        raise _located(path, text, data, setting_error(str(error), kind, data)) from None
+
+
+def convert(data: Any, kind: type[T]) -> T:
+    """Return settings as a value of a type.
+
+    Raises:
+        InputError: if there is an unknown setting or a wrong value.
     """
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), kind)
+        return _converted(data, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(setting_error(str(error), kind, data).text) from None
+
+
+def _converted(data: Any, kind: type[T]) -> T:
+    before = _is_converting.set(True)
+    try:
+        return msgspec.convert(data, kind)
+    finally:
+        _is_converting.reset(before)
+
+
+def parsed(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a TOML file, and its tables.
+
+    Raises:
+        InputError: if it cannot be read, or is not TOML.
+    """
+    text = file_text(path).replace("\r\n", "\n")
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        what, _, at = str(error).rpartition(" (at ")
+        lines, number = text.split("\n"), re.match(r"line (\d+)", at)
+        begin, _ = _beginning(lines, int(number[1]) - 1 if number else len(lines))
+        name = re.match(r"\s*([\w.-]+)\s*=", lines[begin])  # of the statement: a later line may be part of a secret
+        place = f"line {number[1] if number else begin + 1}" + (f", {name[1]}" if name else "")
+        raise InputError(f"{path}: {place}: not valid TOML: {what}") from None
+    except (RecursionError, ValueError):
+        raise InputError(f"{path}: not valid TOML: a value is too long or is nested too deep") from None
+
+
+def file_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InputError: if it cannot be read, or is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+        return data.decode()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not valid TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        kinds = f"; expected one of {', '.join(sorted(_kinds(kind)))}" if str(error).endswith(".kind`") else ""
-        raise InputError(f"{path}: {error}{kinds}") from None
+    except UnicodeDecodeError as error:  # its text would show a byte of what may be a secret
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}: line {line}: not valid UTF-8; save the file in this encoding") from None
 
 
-def _kinds(kind: type) -> set[str]:
-    """Return the values of ``kind`` that distinguish the tables within a type."""
-    found, left = set[str](), [inspect.type_info(kind)]
-    while left:
-        each: Any = left.pop()
-        left += [field.type for field in getattr(each, "fields", ())]
-        left += getattr(each, "types", ())
-        left += [each.item_type] if hasattr(each, "item_type") else []
-        found |= {each.tag} if getattr(each, "tag", None) else set()
-    return found
+def beside(folder: Path, where: str, mark: str = "") -> str:
+    """Return a location of a configuration, with a relative file resolved against its folder.
+
+    Args:
+        folder: the folder of the configuration.
+        where: a file; with a mark, what follows the mark is the name of something in the file.
+        mark: ``#`` between a database and a queue; ``:`` between a file or a module and a name.
+    """
+    place, sign, name = where.rpartition(mark) if mark else (where, "", "")
+    is_file = place.endswith(".py") if mark == ":" else place and not is_address(place)
+    return f"{folder / place}{sign}{name}" if is_file else where
+
+
+def _located(path: Path, text: str, data: dict[str, Any], error: SettingError) -> InputError:
+    steps = error.table if error.name is None else (*error.table, error.name)
+    while steps and not _has(data, steps):
+        steps = steps[:-1]
+    where = [f"line {_line(text, steps)}"] if steps else []
+    return InputError(": ".join(filter(None, (str(path), ", ".join([*where, *_tables(error.table)]), error.text))))
+
+
+def _tables(table: Steps) -> list[str]:
+    """Return the tables on the way to a table as TOML has them: each ``[[…]]``, and the innermost ``[…]``."""
+    names: list[str] = []
+    found = []
+    for step in table:
+        if isinstance(step, int):
+            found.append(f"[[{'.'.join(names)}]] number {step + 1}")
+        else:
+            names.append(step)
+    return [*found, f"[{'.'.join(names)}]"] if table and isinstance(table[-1], str) else found
+
+
+def _has(data: Any, steps: Steps) -> bool:
+    for step in steps:
+        if not (step in data if isinstance(data, dict) else isinstance(data, list) and step in range(len(data))):
+            return False
+        data = data[step]
+    return True
+
+
+def _line(text: str, steps: Steps) -> int:
+    """Return the line with which a setting or a table begins: the first lines that have it are parsed, like the file.
+
+    A beginning of the file that ends within a value of several lines is no TOML; a shorter one is.
+    """
+    lines = text.split("\n")
+    last = bisect_left(range(len(lines)), x=True, key=lambda count: _has(_beginning(lines, count)[1], steps))
+    return _beginning(lines, last - 1)[0] + 1
+
+
+def _beginning(lines: list[str], count: int) -> tuple[int, dict[str, Any]]:
+    """Return the number of the first lines, at most ``count``, that are TOML, and what they contain."""
+    while True:
+        try:
+            return count, tomllib.loads("\n".join(lines[:count]))
+        except tomllib.TOMLDecodeError:
+            count -= 1

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-import msgspec
+from inturn.serving.config_file import Table
 
 
-class TelemetrySettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class TelemetrySettings(Table, frozen=True, kw_only=True):
     """The settings, at the top of a command's TOML file.
 
     Attributes:

@@ -1,0 +1,172 @@
+"""Errors of msgspec in terms of a configuration file: the table, the setting, its value, and what was expected."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import inspect
+
+from inturn.core.address import shown
+
+Steps: TypeAlias = tuple[str | int, ...]
+"""The way to a table or a setting, from the top of the file: names of settings and numbers of tables."""
+
+_HIDDEN: Final = frozenset({"secret", "secrets", "token", "headers", "options"})
+"""Settings that may contain a secret; an error does not show their values."""
+_AT: Final = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_NAMED: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
+_OWN: Final = re.compile(r"(?:Expected `|Invalid (?:value|enum)|Integer )")
+"""The start of msgspec's texts about a value. Other texts are those of a table's own check."""
+_PLURALS: Final = ((inspect.StrType, "strings"), (inspect.IntType, "whole numbers"))
+_VALUES: Final[dict[type, Any]] = {inspect.StrType: str, inspect.IntType: int}
+
+
+class SettingError(NamedTuple):
+    """An error in a configuration.
+
+    Attributes:
+        text: the error, without its place.
+        table: the way to the table.
+        name: the setting; None: the table itself.
+    """
+
+    text: str
+    table: Steps
+    name: str | None = None
+
+
+def setting_error(text: str, kind: Any, data: Any) -> SettingError:
+    """Return the error that msgspec's text describes.
+
+    Args:
+        text: of ``msgspec.ValidationError``.
+        kind: the type of the whole configuration.
+        data: the parsed file.
+    """
+    match = _AT.fullmatch(text)
+    what, path = (match[1], match[2] or "") if match else (text, "")
+    places = list(_places(inspect.type_info(kind), data, path))
+    steps, of, value = places[-1]
+    if named := _NAMED.fullmatch(what):
+        name = named[2]
+        if named[1] == "contains unknown":
+            return SettingError(_unknown(name, _fields(of, value)), steps, name)
+        wanted = expected(_fields(of, value)[name], name)
+        return SettingError(f"the setting {name!r} is missing; expected {wanted}", steps)
+    if not _OWN.match(what):
+        return SettingError(what, steps, setting_of(what))
+    steps, of, value = next(each for each in reversed(places) if isinstance(each[0][-1], str))
+    name = str(steps[-1])
+    return SettingError(f"{name} is {_shown(value, steps)}; expected {expected(of, name)}", steps[:-1], name)
+
+
+def setting_of(text: str) -> str | None:
+    """Return the setting that an error is about, ``NAME is VALUE; expected …``; None if it begins in another way."""
+    match = re.match(r"(\w+) (?:is|has|and \w+ are) ", text)
+    return match and match[1]
+
+
+def expected(of: Any, name: str = "") -> str:
+    """Return a text about the values of a type, by its description or by its rules; ``name`` is that of the setting."""
+    if isinstance(of, inspect.Metadata):
+        return (of.extra_json_schema or {}).get("description") or expected(of.type, name)
+    if isinstance(of, inspect.UnionType):
+        return " or ".join(dict.fromkeys(expected(each, name) for each in of.types if each != inspect.NoneType()))
+    text = _EXPECTED.get(type(of))
+    return "another value" if text is None else text(of, name)
+
+
+def _number(of: Any, name: str) -> str:
+    noun = "a whole number" if isinstance(of, inspect.IntType) else "a number"
+    noun = {"s": "a number of seconds", "bytes": "a number of bytes"}.get(name.rpartition("_")[2], noun)
+    if of.ge is not None and of.le is not None:
+        return f"{noun} from {of.ge} to {of.le}"
+    low = f" above {of.gt}" if of.gt is not None else f", {of.ge} or more" if of.ge is not None else ""
+    return f"{noun}{low}" + (f", at most {of.le}" if of.le is not None else "")
+
+
+def _either(values: Iterable[Any]) -> str:
+    *first, last = (f'"{each}"' for each in values)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _items(of: Any, name: str) -> str:
+    if any(isinstance(each, inspect.StructType) for each in _alternatives(of.item_type)):
+        return f"[[{name}]] tables"
+    return f"a list of {_plural(of.item_type)}"
+
+
+def _plural(of: Any) -> str:
+    return next((plural for kind, plural in _PLURALS if isinstance(of, kind)), "values")
+
+
+_EXPECTED: Final[dict[type, Callable[[Any, str], str]]] = {
+    inspect.BoolType: lambda _of, _name: "true or false",
+    inspect.DictType: lambda of, _name: f"a table of {_plural(of.value_type)}",
+    inspect.EnumType: lambda of, _name: _either(each.value for each in of.cls),
+    inspect.FloatType: _number,
+    inspect.IntType: _number,
+    inspect.ListType: _items,
+    inspect.LiteralType: lambda of, _name: _either(of.values),
+    inspect.StrType: lambda of, _name: "a string in quotes" + (", not an empty one" if of.min_length else ""),
+    inspect.StructType: lambda _of, _name: "a table",
+    inspect.VarTupleType: _items,
+}
+
+
+def _places(of: Any, value: Any, path: str) -> Iterator[tuple[Steps, Any, Any]]:
+    """Yield the steps, the type and the value of each place on a path of msgspec, from the top of the file."""
+    steps: Steps = ()
+    yield steps, of, value
+    for name, index in _STEP.findall(path):
+        step: str | int
+        if name:
+            step, of = name, _fields(of, value)[name]
+        elif index == "...":  # msgspec does not say which entry of a table it is
+            of = next((each.value_type for each in _alternatives(of) if isinstance(each, inspect.DictType)), None)
+            right = _VALUES.get(type(of), object)
+            step = next((key for key, each in value.items() if not isinstance(each, right)), "")
+            if not step:
+                return
+        else:
+            step = int(index)
+            of = next((each.item_type for each in _alternatives(of) if hasattr(each, "item_type")), None)
+        steps, value = (*steps, step), value[step]
+        yield steps, of, value
+
+
+def _alternatives(of: Any) -> list[Any]:
+    """Return the types of which a value has one; TOML has no null."""
+    if isinstance(of, inspect.Metadata):
+        return _alternatives(of.type)
+    if isinstance(of, inspect.UnionType):
+        return [each for one in of.types for each in _alternatives(one)]
+    return [] if isinstance(of, inspect.NoneType) else [of]
+
+
+def _fields(of: Any, value: Any) -> dict[str, Any]:
+    """Return the types of the settings of a table by name; of several kinds of tables, those of the value's kind."""
+    structs = [each for each in _alternatives(of) if isinstance(each, inspect.StructType)]
+    tags = {each.tag_field: inspect.LiteralType(tuple(s.tag for s in structs)) for each in structs if each.tag_field}
+    one = next((each for each in structs if not each.tag_field or value.get(each.tag_field) == each.tag), None)
+    return tags | {each.encode_name: each.type for each in (one.fields if one else ())}
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known := list(known), 1)
+    meant = f"; did you mean {near[0]!r}? Known" if near else "; known"
+    return f"unknown setting {name!r}{meant} settings: {', '.join(known)}"
+
+
+def _shown(value: Any, steps: Steps) -> str:
+    """Return a value as TOML has it, without secrets."""
+    if not _HIDDEN.isdisjoint(steps):
+        return "of the wrong type"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return f"[{', '.join(_shown(each, ()) for each in value)}]"
+    text = str(value).lower() if isinstance(value, bool) else shown(value) if isinstance(value, str) else str(value)
+    return f"{text!r:.200}" if isinstance(value, str) else text
