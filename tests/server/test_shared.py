@@ -23,7 +23,7 @@ from inturn.database import Database
 from inturn.server import limits
 from inturn.server.config import AccessKey, Config, ServerConfig, load
 from inturn.server.run import Endpoint
-from inturn.server.saved_keys import keys_in, remove_key, save_key, text_of
+from inturn.server.saved_keys import keys_in, name_of, remove_key, save_key, text_of
 from inturn.store import limits as store_limits
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
@@ -276,6 +276,13 @@ def keys(db: Database) -> tuple[AccessKey, ...]:
     return keys_in(db.writer.run(Ask("", lambda store, _now_ms: store.servers.facts())))
 
 
+@pytest.mark.parametrize("saved", ['{"secret": "hunter2", "actions": ["Fly"]}', '{"secret": ""}', '{"secret": 5}'])
+def test_a_saved_key_that_is_not_valid_is_named_without_its_secret(saved: str) -> None:
+    with pytest.raises(InputError, match="is not a valid access key; remove it with") as refused:
+        keys_in({name_of("shop"): saved})
+    assert "hunter2" not in str(refused.value)
+
+
 def ran(*words: str) -> str:
     done = CliRunner().invoke(app, list(words))
     return " ".join((done.stdout + done.stderr).split())
@@ -305,6 +312,8 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     assert "111122223333" in ran("keys", "list", postgres_url)
     assert '"account": "111122223333"' in ran("keys", "list", postgres_url, "--json")
     assert "account is '1'; expected 12 digits" in ran("keys", "add", postgres_url, "x", "--account", "1")
+    told = ran("keys", "add", postgres_url, "x", "--secret-env", "NONE")
+    assert "--secret-env is 'NONE', an environment variable that is not set or is empty" in " ".join(told.split())
     assert "unknown action 'Fly'" in ran("keys", "add", postgres_url, "x", "--actions", "Fly")
     assert "letters, digits" in ran("keys", "add", postgres_url, "a b")
     assert "mailer was removed" in ran("keys", "remove", postgres_url, "mailer")

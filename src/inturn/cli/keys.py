@@ -1,6 +1,5 @@
 """Commands about access keys that all servers of a PostgreSQL database share; see docs/postgres.md."""
 
-import os
 import secrets
 from pathlib import Path
 from typing import Annotated, Final
@@ -47,29 +46,32 @@ def add(
 ) -> None:
     """Add or change an access key; without a given secret, one is generated and printed once."""
     with needed(*_SERVER):
-        import msgspec
-
         from inturn.server.config import AccessKey
         from inturn.server.saved_keys import save_key
         from inturn.server.sealing import SealingKeySource
-    secret = _secret(secret_env, secret_file)
-    given = {"id": key_id, "secret": secret or secrets.token_urlsafe(30)}
-    more = {"queues": queues, "actions": actions, "account": account, "admin": admin}
-    try:
-        key = msgspec.convert(given | {name: each for name, each in more.items() if each}, AccessKey)
-    except msgspec.ValidationError as error:
-        what = f"{str(error).partition(' - at')[0]}; an id has 1 to 128 characters: letters, digits and _ . + -"
-        is_account = account is not None and "`$.account`" in str(error)
-        msg = f"account is {account!r}; expected 12 digits" if is_account else what
-        raise InputError(msg) from None
+        from inturn.serving.config_file import convert
+        from inturn.serving.secrets import with_secret
+    is_given = secret_env is not None or secret_file is not None
+    given = {
+        "id": key_id,
+        "secret": None if is_given else secrets.token_urlsafe(30),
+        "secret_env": secret_env,
+        "secret_file": secret_file and str(secret_file),
+        "queues": queues,
+        "actions": actions,
+        "account": account,
+        "admin": admin,
+    }
+    key = convert({name: value for name, value in given.items() if value}, AccessKey)
+    key = with_secret(key, "secret", Path())
     with opened(at) as db:
         was_there = save_key(db, key, SealingKeySource(sealing_key_file).read())
     if as_json:
-        made = {} if secret else {"secret": key.secret}
+        made = {} if is_given else {"secret": key.secret}
         say_json({"id": key.id, "changed": was_there, **made})
         return
     say(f"{key.id} was {'changed' if was_there else 'added'}.")
-    if not secret:
+    if not is_given:
         say(f"Its secret, which is not shown again: {key.secret}")
 
 
@@ -123,17 +125,3 @@ def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
         say_json({"id": key_id, "removed": True})
         return
     say(f"{key_id} was removed. A server whose configuration contains the key adds it again at its start.")
-
-
-def _secret(env: str | None, file: Path | None) -> str | None:
-    if env is not None and file is not None:
-        raise InputError("--secret-env and --secret-file exclude each other; pass one")
-    if env is None and file is None:
-        return None
-    try:
-        secret = os.environ.get(env) if env is not None else (file or Path()).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: {getattr(error, 'strerror', None) or 'the file is not UTF-8'}") from error
-    if not secret:
-        raise InputError(f"{env or file} contains no secret")
-    return secret

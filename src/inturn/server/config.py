@@ -43,7 +43,7 @@ from inturn.serving.listening import check_tls_pair, is_loopback
 from inturn.serving.secrets import check_secret, with_secret
 
 Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$", description='a region, such as "us-east-1"')]
-Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$", description="twelve digits in quotes")]
+Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$", description="12 digits in quotes")]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
 
 

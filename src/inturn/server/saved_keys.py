@@ -66,7 +66,7 @@ class SavedKey(Struct):
                 account=self.account,
                 admin=self.admin is True,
             )
-        except ValueError:  # the error's text might contain the secret
+        except InputError:  # the error's text might contain the secret
             raise _malformed(key_id) from None
 
 
