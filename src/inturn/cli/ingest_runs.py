@@ -1,6 +1,5 @@
 """The sources of one ``inturn ingest run``: each starts independently when its database is available."""
 
-import logging
 import threading
 from collections import defaultdict
 from contextlib import ExitStack
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 
     from inturn.database import Database
     from inturn.ingest import Ingest, IngestCounts
-
-_log = logging.getLogger("inturn.ingest")
 
 
 class SharedDatabases:
@@ -78,10 +75,12 @@ class SourceRun:
     def run(self, *, until: Any) -> "IngestCounts":
         """Wait for the database, and read until stopped or, with ``caught up``, until all records are read."""
         from inturn.ingest import IngestCounts, limits
+        from inturn.ingest.events import EVENTS
 
         pause_s = limits.INGEST_PAUSE_S
         while self.host is None:
-            _log.warning("source %s: %s; retry in %.1f s", self.name, self._trouble, pause_s)
+            text = "source %(source)s: %(error)s; retry in %(pause_s).1f s"
+            EVENTS.warning("retry", self.name, text, source=self.name, error=self._trouble, pause_s=pause_s)
             if self._stopping.wait(pause_s):
                 return IngestCounts()
             pause_s = min(2 * pause_s, limits.INGEST_PAUSE_AT_MOST_S)
@@ -91,7 +90,8 @@ class SourceRun:
                 self.note(error)
             except Exception as error:
                 self.note(error)
-                _log.error("source %s: %s; it is no longer read", self.name, error)
+                text = "source %(source)s: %(error)s; it is no longer read"
+                EVENTS.error("ended", self.name, text, source=self.name, error=self._trouble)
                 raise
         if self._stopping.is_set():
             self.host.stop_soon()

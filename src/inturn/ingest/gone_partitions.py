@@ -5,15 +5,13 @@ A partition that was read to its end is remembered for a time, in case it comes 
 added to a sum.
 """
 
-import logging
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from inturn.core.source_shares import DECIDED, FORGOTTEN, MISSING, SourcePartition
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.store.sources import SourceStore
-
-_log = logging.getLogger("inturn.ingest")
 
 _LOSS = (
     "it was removed before it was read to its end, or renamed to a name that is not read; reading continues if it "
@@ -45,7 +43,8 @@ class GonePartitions:
             if row.incarnation.startswith(DECIDED):  # an operator has set the position
                 changed = row._replace(is_finished=True, lag=0)  # remembered from now on, for the seek
             else:
-                _log.warning("source %s: partition %s: %s", self._source, row.name, _LOSS)
+                text = "source %(source)s: partition %(partition)s: %(reason)s"
+                EVENTS.warning("refused", self._source, text, source=self._source, partition=row.name, reason=_LOSS)
                 changed = row._replace(note=MISSING + _LOSS)
             sources.save(self._source, changed._replace(owner=None, epoch=row.epoch + 1))
 

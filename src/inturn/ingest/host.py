@@ -5,7 +5,6 @@ instance has claimed are left out. The source is notified after the commit. So n
 twice: an inbox with fencing, as in Kafka Connect's exactly-once sources (KIP-618).
 """
 
-import logging
 import os
 import socket
 import threading
@@ -22,6 +21,7 @@ from inturn.core.queue.messages import Draft, checked_name
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
 from inturn.ingest.batches import IngestBatch, batches_of, check_pace
+from inturn.ingest.events import EVENTS
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.leases import PartitionLeases
 from inturn.ingest.mapping import MessageMapping
@@ -34,8 +34,6 @@ from inturn.queue.queue import Queue, check_queue
 from inturn.store.commands import Ask
 from inturn.store.protocols import SqlStore
 from inturn.threads import ThreadLoop
-
-_log = logging.getLogger("inturn.ingest")
 
 
 class IngestCounts(NamedTuple):
@@ -277,7 +275,8 @@ class Ingest(ThreadLoop):
         for read in batches:
             batch = committed.get(read.partition)
             if batch is None:
-                _log.warning("source %s: partition %s was taken over by another instance", self._name, read.partition)
+                text = "source %(source)s: partition %(partition)s was taken over by another instance"
+                EVENTS.warning("overtaken", self._name, text, source=self._name, partition=read.partition)
                 self._leases.close(read.partition)
                 continue
             self._source.confirm(batch.partition, batch.last.position)

@@ -16,6 +16,7 @@ from inturn.core.errors import InputError, InturnError, PositionGone
 from inturn.core.source_shares import DECIDED, SourcePartition, share
 from inturn.core.texts import storable
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.ingest.gone_partitions import GonePartitions
 from inturn.ingest.source import KnownPartition, PartitionNow, Source
 from inturn.store.protocols import SqlStore
@@ -24,6 +25,7 @@ from inturn.store.sources import SourceStore
 T = TypeVar("T")
 
 _log = logging.getLogger("inturn.ingest")
+_REFUSED = "source %(source)s: partition %(partition)s: %(reason)s"
 _TOLD = 5
 """Maximum number of partition names in one log line."""
 
@@ -96,14 +98,16 @@ class PartitionLeases:
         self._next_look_s = time.monotonic() + self._lease_s / 3
         for name in [name for name, epoch in self.epochs.items() if name not in mine or mine[name].epoch != epoch]:
             if name not in incarnations:
-                _log.warning("source %s: partition %s does not exist or cannot be read now", self._name, name)
+                text = "source %(source)s: partition %(partition)s does not exist or cannot be read now"
+                EVENTS.warning("refused", self._name, text, source=self._name, partition=name)
             self.close(name)
         begun = [name for name in mine if name not in self.epochs]
         for name in begun:
             self._open(mine[name])
         if opened := [name for name in begun if name in self.epochs]:
             more = f" and {len(opened) - _TOLD:,} more" if len(opened) > _TOLD else ""
-            _log.info("source %s reads %s%s", self._name, ", ".join(opened[:_TOLD]), more)
+            told = f"{', '.join(opened[:_TOLD])}{more}"
+            EVENTS.info("reads", self._name, "source %(source)s reads %(names)s", source=self._name, names=told)
 
     def close(self, partition: str) -> None:
         """Stop reading a partition."""
@@ -264,7 +268,8 @@ class PartitionLeases:
         for name in touched:
             sources.remove(self._name, name)
         for earlier, name in names.items():
-            _log.info("source %s: partition %s was previously named %s", self._name, name, earlier)
+            text = "source %(source)s: partition %(partition)s was previously named %(earlier)s"
+            EVENTS.info("renamed", self._name, text, source=self._name, partition=name, earlier=earlier)
             rows[name] = touched[earlier]._replace(name=name, owner=None, epoch=epoch)
         for name in touched.keys() & now.keys() - rows.keys():
             rows[name] = SourcePartition(name, epoch=epoch)
@@ -285,7 +290,7 @@ class PartitionLeases:
         if row.owner != self._me and row.is_owned(now_ms):
             return row
         if now.refusal is not None:
-            _log.warning("source %s: partition %s: %s", self._name, row.name, now.refusal)
+            EVENTS.warning("refused", self._name, _REFUSED, source=self._name, partition=row.name, reason=now.refusal)
             sources.save(self._name, row._replace(note=now.refusal, owner=None, epoch=row.epoch + 1))
             return None
         if now.change == "new":  # claimed anew
@@ -311,7 +316,7 @@ class PartitionLeases:
 
     def refuse(self, partition: str, epoch: int, note: str) -> None:
         """Leave a partition unread until an operator sets its position, if this instance still owns it."""
-        _log.warning("source %s: partition %s: %s", self._name, partition, note)
+        EVENTS.warning("refused", self._name, _REFUSED, source=self._name, partition=partition, reason=note)
         self.close(partition)
 
         def refused(store: SqlStore, _now_ms: int) -> None:

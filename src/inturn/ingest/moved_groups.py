@@ -4,7 +4,6 @@ The order of such a group's records over two partitions is undefined. If the ord
 partition, they wait until an operator accepts the new partition, or the group continues there.
 """
 
-import logging
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
@@ -14,6 +13,7 @@ from inturn.core.errors import InputError
 from inturn.core.queue.messages import Content, Draft
 from inturn.core.texts import quoted
 from inturn.ingest.batches import IngestBatch
+from inturn.ingest.events import EVENTS
 from inturn.ingest.mapping import MessageMapping
 from inturn.ingest.positions import position_json
 from inturn.store.sources import MovedRecord, SourceStore
@@ -21,7 +21,6 @@ from inturn.store.sources import MovedRecord, SourceStore
 OnMove: TypeAlias = Literal["park", "follow", "ignore"]
 
 _CHOICES: Final = ("park", "follow", "ignore")
-_log = logging.getLogger("inturn.ingest")
 
 
 def checked_on_move(on_move: OnMove | None, mapping: MessageMapping) -> OnMove:
@@ -50,10 +49,20 @@ def without_moved(
     if not away:
         return batch
     group, home = next(iter(away.items()))
-    text = "source %s: %d groups moved, such as %s, in partition %s since position %s, now in %s at position %s: %s"
-    places = home.partition, home.position, batch.partition, positions[group]
     becomes = "their messages wait for acceptance" if on_move == "park" else "they continue there"
-    _log.warning(text, source, len(away), quoted(group), *places, becomes)
+    EVENTS.warning(
+        "moved",
+        source,
+        "source %(source)s: %(count)d groups moved, such as %(quoted)s, in partition %(earlier)s since position "
+        f"%(since)s, now in %(partition)s at position %(position)s: {becomes}",
+        source=source,
+        count=len(away),
+        quoted=quoted(group),
+        earlier=home.partition,
+        since=home.position,
+        partition=batch.partition,
+        position=positions[group],
+    )
     if on_move == "follow":
         store.move_homes(source, batch.partition, {group: positions[group] for group in away})
         return batch

@@ -1,6 +1,5 @@
 """Rejected records: their complete storage, their restoration, and the limits of a source."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,12 +9,11 @@ from inturn.core.errors import InputError, RejectedFull
 from inturn.core.override import override
 from inturn.core.texts import is_text, storable, text_fault
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.ingest.mapping import Unmappable
 from inturn.ingest.positions import position_json
 from inturn.ingest.source import SourceRecord, UnreadableHeader, header_value
 from inturn.store.sources import RejectedRecord, SourceStore
-
-_log = logging.getLogger("inturn.ingest")
 
 
 def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | None = None) -> RejectedRecord:
@@ -150,8 +148,10 @@ class RejectedBound(NamedTuple):
         dropped = len(rejected) - fit
         if dropped:
             text = (
-                "source %s has reached its limit of rejected records: %d more are dropped, the last from %s at %s: %s"
+                "source %(source)s has reached its limit of rejected records: %(count)d more are dropped, the last "
+                "from %(partition)s at %(position)s: %(reason)s"
             )
-            last = rejected[-1]
-            _log.warning(text, source, dropped, last.partition, last.position, last.reason)
+            last = rejected[-1]._asdict()
+            about = {name: last[name] for name in ("partition", "position", "reason")}
+            EVENTS.warning("dropped", source, text, source=source, count=dropped, **about)
         return dropped

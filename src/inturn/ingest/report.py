@@ -1,12 +1,10 @@
 """The report of a host on its progress, for its health, its metric and the log."""
 
-import logging
 import time
 
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.telemetry import measures
-
-_log = logging.getLogger("inturn.ingest")
 
 
 class IngestReport:
@@ -42,14 +40,16 @@ class IngestReport:
     def waits(self, error: Exception, pause_s: float) -> None:
         """Note an error after which the host tries again."""
         self.error, self._full = str(error), ""
-        _log.warning("source %s: %s; next attempt in %.1f s", self._source, error, pause_s)
+        text = "source %(source)s: %(error)s; next attempt in %(pause_s).1f s"
+        EVENTS.warning("retry", self._source, text, source=self._source, error=self.error, pause_s=pause_s)
 
     def has_no_room(self, error: Exception) -> None:
         """Note that the source waits until there is room for rejected records."""
         self._full = ""
         if self.error != str(error):
             self.error = str(error)
-            _log.warning("source %s waits: %s", self._source, error)
+            text = "source %(source)s waits: %(error)s"
+            EVENTS.warning("waits", self._source, text, source=self._source, error=self.error)
 
     def has_full_queue(self, bound: int | None) -> None:
         """Note that the source waits until there is room in the queue.
@@ -65,12 +65,14 @@ class IngestReport:
         now_s = time.monotonic()
         if self._full_told_s is None or now_s - self._full_told_s > source_limits.INGEST_ROUND_S:
             self._full_told_s = now_s
-            _log.warning("source %s: %s", self._source, self._full)
+            text = "source %(source)s: %(error)s"
+            EVENTS.warning("waits", self._source, text, source=self._source, error=self._full)
 
     def fails(self, error: Exception) -> None:
         """Note the error that ends the host."""
         self.error = str(error)
-        _log.error("source %s stopped: %s", self._source, error)
+        text = "source %(source)s stopped: %(error)s"
+        EVENTS.error("ended", self._source, text, source=self._source, error=self.error)
 
     def ends(self) -> None:
         """Note that the source is no longer read."""

@@ -7,7 +7,6 @@
 
 import gzip
 import io
-import logging
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from inturn.core.queue.messages import Draft, QueueInfo, QueueSettings, Sent, ch
 from inturn.database import Database
 from inturn.idempotency.asgi import Receive, Scope, read_body
 from inturn.idempotency.responses import Send
+from inturn.ingest.events import EVENTS
 from inturn.ingest.intake import IntakeRule
 from inturn.ingest.limits import (
     REJECTED_BYTES,
@@ -42,7 +42,6 @@ from inturn.store.protocols import SqlStore, Store
 
 Verdict: TypeAlias = Literal["accepted", "duplicate", "rejected"]
 
-_log = logging.getLogger("inturn.ingest")
 _IDS: Final[Mapping[Scheme, str | None]] = {
     "standard": "headers.webhook-id",
     "stripe": "body.id",
@@ -314,7 +313,8 @@ class WebhookApp:
             return accepted(await self._db.writer.arun(webhook.command(sent, body, self._db.writer.clock())))
         except InturnError as error:
             if not isinstance(error, SignatureRefused | BodyTooLong):
-                _log.warning("webhook %s: %s", webhook.name, error)
+                text = "webhook %(webhook)s: %(error)s"
+                EVENTS.warning("refused", webhook.name, text, webhook=webhook.name, error=str(error))
             return refused(error)
 
 

@@ -12,7 +12,6 @@ scan of the folder, its identity is checked (see file_identity.py):
 - any other change is refused, with the number of records that were read: nothing is silently skipped or sent twice.
 """
 
-import logging
 import os
 import re
 import time
@@ -26,12 +25,11 @@ from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, PositionGone, SetupError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import Change, KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
 from inturn.ingest.sources.file_identity import FileIdentity, SeenFile, digest, seen
 from inturn.ingest.sources.file_rows import format_of, rows_of
-
-_log = logging.getLogger("inturn.ingest")
 
 _LISTINGS: Final = 5  # maximum attempts, in a folder where files are renamed all the time
 _KNOWN_WHOLE: Final = 2 * source_limits.FOLDER_DIGEST_BYTES
@@ -167,7 +165,8 @@ class FolderSource(Source):
     def _tell(self, name: str, text: str) -> None:
         if self._told.get(name) != text:
             self._told[name] = text
-            _log.warning("folder %s: %s", self._folder, text)
+            at = str(self._folder)
+            EVENTS.warning("not_read", at, "folder %(folder)s: %(reason)s", folder=at, reason=text)
 
     @override
     def incarnation(self, partition: str) -> str:

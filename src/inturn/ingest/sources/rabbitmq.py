@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import hashlib
-import logging
 import queue
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader, header_value
 from inturn.ingest.sources.amqp_decoding import make_total
 from inturn.ingest.sources.rabbitmq_guard import tell_guard
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_log: Final = logging.getLogger("inturn.ingest")
 
 _PROPERTIES: Final = {
     "app-id": "app_id",
@@ -155,13 +154,11 @@ class RabbitSource(Source):
         held = link.received - link.taken
         if held > source_limits.RABBITMQ_HELD_BYTES and not self._has_told_size:
             self._has_told_size = True
-            _log.warning(
-                "RabbitMQ has delivered %s bytes of queue %r, which wait in memory; lower the source's prefetch, "
-                "now %d messages of any size",
-                f"{held:,}",
-                self._queue,
-                self._prefetch,
+            text = (
+                "RabbitMQ has delivered %(bytes)d bytes of queue %(queue)r, which wait in memory; lower the source's "
+                "prefetch, now %(prefetch)d messages of any size"
             )
+            EVENTS.warning("large_messages", self._queue, text, queue=self._queue, bytes=held, prefetch=self._prefetch)
 
     def _record(self, message: DeliveredMessage) -> SourceRecord:
         key: str | bytes = message.routing_key or ""
@@ -264,12 +261,12 @@ class _Link:
             why = "another source reads it"
             raise SourceError(f"the queue {self._found.name!r} cannot be read exclusively: {why}") from None
         except exceptions.ChannelAccessRefused:
-            _log.warning(
-                "the user may not declare queue %r, the lock that keeps a second reader away from %r; grant the user "
-                "the 'configure' permission for it, or declare a quorum queue with x-single-active-consumer",
-                name,
-                self._found.name,
+            text = (
+                "the user may not declare queue %(lock)r, the lock that keeps a second reader away from %(queue)r; "
+                "grant the user the 'configure' permission for it, or declare a quorum queue with "
+                "x-single-active-consumer"
             )
+            EVENTS.warning("unguarded", self._found.name, text, queue=self._found.name, lock=name)
 
     async def _check_consumers(self, ours: int) -> None:
         found = await self._channel.declare_queue(self._found.name, passive=True)

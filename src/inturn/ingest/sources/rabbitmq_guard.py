@@ -7,14 +7,14 @@ if none exists.
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Final
+
+from inturn.ingest.events import EVENTS
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
 
-_log: Final = logging.getLogger("inturn.ingest")
 
 _SINGLE: Final = "x-single-active-consumer"
 _TYPE: Final = "x-queue-type"
@@ -31,9 +31,10 @@ async def tell_guard(connection: AbstractConnection, queue: str) -> None:
     """Log if the broker does not exclude a second consumer, or if that cannot be determined."""
     is_guarded = await _is_guarded(connection, queue)
     if is_guarded is None:
-        _log.info("queue %r: if it is a quorum queue without %s, which cannot be determined, %s", queue, _SINGLE, _WEAK)
+        text = f"queue %(queue)r: if it is a quorum queue without {_SINGLE}, which cannot be determined, {_WEAK}"
+        EVENTS.info("unguarded", queue, text, queue=queue)
     elif not is_guarded:
-        _log.warning("queue %r is a quorum queue without %s: %s", queue, _SINGLE, _WEAK)
+        EVENTS.warning("unguarded", queue, f"queue %(queue)r is a quorum queue without {_SINGLE}: {_WEAK}", queue=queue)
 
 
 async def _is_guarded(connection: AbstractConnection, queue: str) -> bool | None:

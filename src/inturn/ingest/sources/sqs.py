@@ -1,6 +1,5 @@
 """A queue of SQS, or of any server with its API: one partition, without positions; deleted after the commit."""
 
-import logging
 import math
 import re
 import threading
@@ -14,10 +13,9 @@ from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
+from inturn.ingest.events import EVENTS
 from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import PollBatch, Source, SourceRecord, UnreadableHeader, header_value
-
-_log = logging.getLogger("inturn.ingest.sqs")
 
 _BATCH: Final = 10  # messages in a call, of the API
 _VISIBILITY_AT_MOST_S: Final = 43_200  # of the API
@@ -168,7 +166,8 @@ class SqsSource(Source):
         for _ in range(_ATTEMPTS):
             left = self._in_batches(self._client.delete_message_batch, left)
         if left:  # recognized by their ids when redelivered
-            _log.warning("%s: %d messages could not be deleted, so SQS delivers them again", self._url, len(left))
+            text = "%(url)s: %(count)d messages could not be deleted, so SQS delivers them again"
+            EVENTS.warning("unconfirmed", self._url, text, url=self._url, count=len(left))
 
     @override
     def lag(self, partition: str) -> int | None:
@@ -201,7 +200,8 @@ class SqsSource(Source):
                     VisibilityTimeout=self._visibility_s,
                 )
             except Exception as error:  # noqa: BLE001 - redelivered messages are recognized by id
-                _log.warning("%s: messages could not be kept hidden: %s", self._url, error)
+                text = "%(url)s: messages could not be kept hidden: %(error)s"
+                EVENTS.warning("unconfirmed", self._url, text, url=self._url, error=str(error))
 
     def _in_batches(self, call: Callable[..., Any], receipts: Sequence[str], **more: Any) -> list[str]:
         """Call with ten receipts at a time; return those that failed on the server's side."""
