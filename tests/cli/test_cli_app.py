@@ -24,7 +24,7 @@ from inturn.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 NO_JSON = {
-    "serve": "it runs until it is stopped; its log has --json-logs",
+    "serve": "it runs until it is stopped; its log has --log-json",
     "console": "it runs until it is stopped; /api/ answers with JSON",
 }
 
@@ -283,7 +283,7 @@ def test_the_whole_of_an_error_is_shown_when_asked_for(
 
 @pytest.mark.parametrize(
     ("module", "extra"),
-    [("psycopg", "postgres"), ("pyarrow.lib", "spark"), ("structlog", "server"), ("grpc", "connect")],
+    [("psycopg", "postgres"), ("pyarrow.lib", "spark"), ("httptools", "server"), ("grpc", "connect")],
 )
 def test_a_missing_package_is_told_with_its_extra(module: str, extra: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit), reported_errors():

@@ -70,7 +70,7 @@ class Serving:
             (folder / "inturn.toml").write_text(CONFIG)
             command += ["--config", str(folder / "inturn.toml")]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*command, "--json-logs"], stderr=log)
+            self._process = subprocess.Popen([*command, "--log-json"], stderr=log)
         try:
             self._wait_for_start()
         except BaseException:
@@ -133,5 +133,5 @@ class Serving:
         events = self._events()
         assert code == 0, events
         assert [each for each in events if each["level"] in {"error", "critical"}] == []
-        said = [each["message"] for each in events if each["message"] != "refused"]
+        said = [each["message"] for each in events if each.get("event") != "refused"]
         assert said[-2:] == ["stopping", "stopped"]

@@ -1,8 +1,10 @@
 """``inturn console`` says where it is, serves loopback addresses alone, and stops in order."""
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -10,6 +12,7 @@ from console_shop import Shop
 from typer.testing import CliRunner
 
 from inturn.cli.main import app
+from inturn.demo.free_ports import free_port
 
 pytestmark = pytest.mark.thorough
 
@@ -34,3 +37,30 @@ def test_another_address_is_refused(shop: Shop, host: str) -> None:
     done = CliRunner().invoke(app, ["console", shop.path, "--host", host])
     assert done.exit_code == 1
     assert "has no log-in" in " ".join(done.stderr.split())
+
+
+def test_its_health_names_the_stores_and_its_log_is_like_all_others(shop: Shop, tmp_path: Path) -> None:
+    health = f"127.0.0.1:{free_port()}"
+    (tmp_path / "console.toml").write_text(f'health = "{health}"\nlog_level = "error"\nlog_json = true')
+    command = [sys.executable, "-m", "inturn", "console", shop.path, str(tmp_path), "--port", "0"]
+    command += ["--config", str(tmp_path / "console.toml"), "--log-level", "debug"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as console:  # type: ignore[call-overload]
+        try:
+            address = console.stdout.readline().split()[-1]
+            for path in ("health", "ready"):
+                with urlopen(f"http://{health}/{path}", timeout=60) as page:
+                    assert json.load(page) == {"ready": True, "stores": [shop.path, str(tmp_path)]}
+            with urlopen(f"http://{health}/metrics", timeout=60) as page:
+                found = page.read().decode()
+            assert f'inturn_pipeline_groups{{database="{shop.path}"' in found
+            with urlopen(address, timeout=60):  # noqa: S310 - it is the console's own
+                pass
+            console.send_signal(signal.SIGTERM)
+            _, log = console.communicate(timeout=60)
+            assert console.returncode == 0
+        finally:
+            console.kill()
+    records = [json.loads(each) for each in log.splitlines()]
+    assert records, "the option selects debug"
+    assert all({"time", "level", "logger", "message"} <= each.keys() for each in records)

@@ -8,6 +8,13 @@ import pytest
 from botocore.client import BaseClient
 from endpoint import Endpoint, SharedServer, client_of
 
+from inturn.server.failures import EVENTS
+
+
+@pytest.fixture(autouse=True)
+def _all_events_are_logged() -> None:
+    EVENTS.forget()
+
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[SharedServer]:

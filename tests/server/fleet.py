@@ -182,7 +182,7 @@ class Server:
             f"import inturn.core.limits as core, inturn.store.limits as store, inturn.server.limits as server; "
             f"[vars(each).update({self.bounds}) for each in (core, store, server)]; from inturn.cli import app; app()"
         )
-        command = [sys.executable, "-c", program, "serve", "--json-logs", "--db", self.db]
+        command = [sys.executable, "-c", program, "serve", "--log-json", "--db", self.db]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--port", str(self.port), *self.options],

@@ -54,7 +54,7 @@ def test_everything(tmp_path: Path) -> None:
     tls_key = "/etc/key.pem"
     replays = "refuse"
     metrics = "all"
-    json_logs = true
+    log_json = true
     grace_s = 3
 
     [limits]
@@ -108,7 +108,7 @@ def test_everything(tmp_path: Path) -> None:
         tls_key="/etc/key.pem",
         replays="refuse",
         metrics="all",
-        json_logs=True,
+        log_json=True,
         grace_s=3,
     )
     assert config.limits == LimitsConfig(connections=10, idle_s=1.5, request_s=2, unread_s=3)
@@ -148,7 +148,7 @@ def test_everything(tmp_path: Path) -> None:
         ),
         (
             "[server]\n\nprot = 1",
-            "line 3, [server]: unknown setting 'prot'; did you mean 'port'? Known settings: host, port, ",
+            "line 3, [server]: unknown setting 'prot'; did you mean 'port'? Known settings: ",
         ),
         (
             "[server]\nport = '1'",
@@ -290,13 +290,15 @@ def test_the_file_in_the_documentation_is_one(tmp_path: Path) -> None:
         'us-east-1, "000000000000"',
         '"accept"',
         '"local"',
-        "false, 10",
+        "10",
+        'none, "info", false, false',
         "1000",
         "75, 60, 30",
     ):
         assert f"| {said} |" in page
     assert (server.host, server.port, server.region, server.account) == ("127.0.0.1", 9324, "us-east-1", "0" * 12)
-    assert (server.replays, server.metrics, server.json_logs, server.grace_s) == ("accept", "local", False, 10)
+    assert (server.replays, server.metrics, server.grace_s) == ("accept", "local", 10)
+    assert (server.health, server.log_level, server.log_json, server.telemetry) == (None, "info", False, False)
     assert config.limits == LimitsConfig(connections=500, idle_s=75, request_s=60, unread_s=30)
     assert LimitsConfig().connections == 1000
     assert limits.REPLAYS == 250_000

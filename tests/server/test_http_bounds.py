@@ -227,7 +227,7 @@ def test_what_waits_behind_another_request_is_kept_within_the_same_bound(loop: s
         client.send(get())
         front.until(lambda: later.held)
         client.send(post(b"a" * 300_000) * 5)
-        front.until(lambda: front.server.failures._kinds)
+        front.until(lambda: front.server.failures._windows)
         assert front.call(lambda: front.server.pending_bytes) <= 1_000_000
         front.call(lambda: later.held[0][1](OK))
         assert [client.answer().status, client.answer().status] == [200, 503]

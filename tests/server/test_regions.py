@@ -20,6 +20,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 import inturn
+from inturn.core import limits as core_limits
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server import limits
@@ -344,7 +345,7 @@ def test_joined_regions_are_one(db: Database, config: Config, caplog: pytest.Log
 def test_the_log_says_where_a_missing_queue_is(
     db: Database, config: Config, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "FAILURE_TOLD_S", 0.0)
+    monkeypatch.setattr(core_limits, "LOG_WINDOW_S", 0.0)
 
     def use(url: str) -> None:
         queue = made(client(url, EU), "orders")
@@ -366,7 +367,7 @@ def test_the_log_says_where_a_missing_queue_is(
 def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
     db: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "FAILURE_TOLD_S", 3600.0)
+    monkeypatch.setattr(core_limits, "LOG_WINDOW_S", 3600.0)
 
     def use(url: str) -> None:
         made(client(url, EU), "orders")
@@ -375,8 +376,8 @@ def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
 
     during(db, Config(server=FREE), use)
     first, last = [each for each in caplog.records if "was requested in" in each.message]
-    assert not hasattr(first, "others")
-    assert last.others == 3, "the last of them, told at the end"
+    assert not hasattr(first, "not_shown")
+    assert last.not_shown == 3, "the last of them, told at the end"
 
 
 def test_metrics_tell_the_queues_apart(db: Database) -> None:

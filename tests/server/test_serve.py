@@ -30,8 +30,8 @@ from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server import http
 from inturn.server.config import AccessKey, Config, QueueConfig, ServerConfig
-from inturn.server.logs import configure
 from inturn.server.run import Endpoint, EndpointNaming
+from inturn.serving.logs import configure
 from waiting import DEADLINE_S, until
 
 T = TypeVar("T")
@@ -364,11 +364,12 @@ def test_an_address_that_is_taken(db: Database) -> None:
 
 
 @pytest.fixture
-def lines(request: pytest.FixtureRequest) -> Iterator[Callable[[], list[str]]]:
+def lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
-    configure(json_lines=request.param, stream=stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure("info", json_lines=request.param)
     yield lambda: stream.getvalue().splitlines()
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -386,16 +387,14 @@ def test_logs_as_json(lines: Callable[[], list[str]], db: Database) -> None:
     db.queue("old").send("x")
     during(db, Config(server=FREE, keys=KEYS), use)
     events = [json.loads(line) for line in lines()]
-    assert [each["message"].partition(" http")[0] for each in events] == [
-        *("inturn serves", "refused", "stopping", "refused", "stopped")
-    ]
+    assert [each["event"] for each in events] == ["started", "refused", "stopping", "refused", "stopped"]
     assert (events[0]["queues"], events[0]["messages"], events[0]["in_flight"], events[0]["keys"]) == (1, 1, 0, 3)
     assert (events[1]["code"], events[1]["action"], events[1]["level"]) == (
         "InvalidClientTokenId",
         "SendMessage",
         "warning",
     )
-    assert (events[3]["code"], events[3]["others"]) == ("InvalidClientTokenId", 1), "told at the end, with one left out"
+    assert (events[3]["code"], events[3]["not_shown"]) == ("InvalidClientTokenId", 1), "the last, at the end"
     assert events[4]["requests"] == 5
     assert "hidden" not in "".join(lines())
 
@@ -429,7 +428,7 @@ class Process:
     """`inturn serve` on a free port."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "inturn.cli", "serve", "--port", "0", "--json-logs", *arguments]
+        command = [sys.executable, "-m", "inturn.cli", "serve", "--port", "0", "--log-json", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {}))
         assert self.process.stderr is not None
         self.started = json.loads(self.process.stderr.readline())
@@ -591,7 +590,7 @@ def test_what_is_refused_at_the_start() -> None:
     assert not Path("a.db").exists()
 
 
-@pytest.mark.parametrize("name", ["httptools", "structlog", "prometheus_client"])
+@pytest.mark.parametrize("name", ["httptools", "prometheus_client"])
 def test_the_extra_is_named_if_it_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [
         each for each in sys.modules if each.startswith(("inturn.server", "inturn.telemetry.collector", name))

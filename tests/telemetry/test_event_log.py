@@ -12,6 +12,9 @@ from inturn.core import limits
 from inturn.serving.logs import JsonLines, TextLines
 from inturn.telemetry.events import EventLogger
 
+FORGED = "\r\n2026 error root: \x1b[31m\x7f\u2028fake"
+ESCAPED = repr(FORGED)[1:-1]
+
 
 @pytest.fixture
 def events(clock: Clock, caplog: pytest.LogCaptureFixture) -> EventLogger:
@@ -73,21 +76,47 @@ def test_an_event_that_nobody_wants_uses_up_no_rate(events: EventLogger, caplog:
 
 
 def test_the_names_that_are_counted_are_bounded(
-    events: EventLogger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    events: EventLogger, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "LOG_NAMES", 3)
-    for n in range(20):
+    for n in range(3 + limits.LOG_EVENTS + 5):
         events.info("retry", f"p{n}", "again")
-    assert len(caplog.messages) == 20
-    assert len(events._windows) <= 3
+    assert len(caplog.messages) == 3 + limits.LOG_EVENTS, "those without a window of their own share one"
+    assert len(events._windows) == 4
+    clock.forward(limits.LOG_WINDOW_S)
+    events.info("retry", "p30", "again")
+    assert len(events._windows) == 1, "ended windows make room"
 
 
 def test_a_line_cannot_be_forged(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("inturn.test").warning("x\n2026 error root: \x1b[31mfake")
+    def fail() -> None:
+        raise ValueError(f"y{FORGED}")
+
+    try:
+        fail()
+    except ValueError:
+        logging.getLogger("inturn.test").exception("x%s", FORGED, extra={"peer": f"z{FORGED} b=1"})
     (record,) = caplog.records
-    line = TextLines().format(record)
-    assert line.endswith(" warning inturn.test: x\\n2026 error root: \\x1b[31mfake")
-    assert len(JsonLines().format(record).splitlines()) == 1
+    line, *trace = TextLines().format(record).splitlines()
+    assert line.endswith(f" error   inturn.test: x{ESCAPED} peer='z{ESCAPED} b=1'")
+    assert all(each.startswith("  ") and each.isprintable() for each in trace)
+    (document,) = JsonLines().format(record).splitlines()
+    assert document.isprintable()
+    assert document.isascii()
+    assert json.loads(document)["peer"] == f"z{FORGED} b=1"
+
+
+def test_text_shows_the_fields_that_the_sentence_does_not_state(
+    events: EventLogger, caplog: pytest.LogCaptureFixture
+) -> None:
+    events.info("retry", "ledger", "group %(group)r is tried again", group="a", pause_s=0.5, error="", note='a "b"')
+    logging.getLogger("inturn.test").warning("port %d", 5, extra={"port": 5})
+    event, plain = [TextLines().format(each).partition(": ")[2] for each in caplog.records]
+    assert event == """group 'a' is tried again pause_s=0.5 error='' note='a "b"'"""
+    assert plain == "port 5 port=5"
+    assert list(json.loads(JsonLines().format(caplog.records[0]))) == [
+        *("time", "level", "logger", "message", "event", "group", "pause_s", "error", "note")
+    ]
 
 
 def test_a_traceback_is_in_both_forms(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,7 +125,7 @@ def test_a_traceback_is_in_both_forms(caplog: pytest.LogCaptureFixture) -> None:
     except ValueError:
         logging.getLogger("inturn.test").exception("it failed")
     (record,) = caplog.records
-    assert TextLines().format(record).splitlines()[-1].startswith("ValueError: ")
+    assert TextLines().format(record).splitlines()[-1].startswith("  ValueError: ")
     assert json.loads(JsonLines().format(record))["exception"].startswith("Traceback")
 
 

@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from inturn.cli.errors import needed
+from inturn.cli.options import Host, TlsCert, TlsKey
 from inturn.cli.places import near, parts
+from inturn.cli.services import TelemetryOptions, adapted, monitored
 from inturn.cli.texts import line, say
 from inturn.core.address import shown
 from inturn.core.errors import InputError, NoSuchDatabase
 from inturn.serving.listening import check_tls_pair
+from inturn.serving.logs import configure
 from inturn.serving.signals import end_process, stopped_by
 
 
@@ -24,24 +27,42 @@ def console(
     ] = None,
     take: Annotated[bool, "Apply decisions at once with the handlers of --pipeline."] = False,
     config: Annotated[Path | None, "Configuration file (TOML): users, roles, masks, action log."] = None,
-    host: Annotated[str, "Address to listen on; one that is not loopback requires log-in."] = "127.0.0.1",
+    host: Host = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 selects a free one.")] = 9325,
-    tls_cert: Annotated[Path | None, "Certificate for HTTPS (PEM)."] = None,
-    tls_key: Annotated[Path | None, "Private key of the certificate (PEM)."] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    *,
+    telemetry: TelemetryOptions,
 ) -> None:
     """Serve web pages that show waiting groups and queues, and accept decisions, until Ctrl-C."""
     check_tls_pair(tls_cert, tls_key)
     with needed("inturn console needs", "console"):
+        from inturn.console import ConsoleConfig, read_config
+        from inturn.console.places import database_of
         from inturn.console.server import console_server
     for each in stores:
         _check_exists(each)
     if take and not pipeline:
         raise InputError("--take needs the handlers of --pipeline; pass --pipeline, or omit --take")
-    tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    server = console_server(stores, config=config, host=host, port=port, tls=tls, pipelines=pipeline or (), takes=take)
+    settings = adapted(ConsoleConfig() if config is None else read_config(config), telemetry)
+    configure(settings.log_level, json_lines=settings.log_json)
+    server = console_server(
+        stores,
+        settings,
+        host=host or "127.0.0.1",
+        port=port,
+        tls=None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
+        pipelines=pipeline or (),
+        takes=take,
+    )
+    paths, names = [database_of(each) for each in stores], [shown(each) for each in stores]
     stopped = Event()
-    with server, stopped_by(stopped.set, force=end_process):
-        say(f"Serving the console of {line(', '.join(map(shown, stores)))} at {server.url}")
+    with (
+        monitored(settings, filter(None, paths), lambda: {"ready": True, "stores": names}),
+        server,
+        stopped_by(stopped.set, force=end_process),
+    ):
+        say(f"Serving the console of {line(', '.join(names))} at {server.url}")
         stopped.wait()
 
 

@@ -33,7 +33,7 @@ _EXTRAS: Final = {
     "rabbitmq": ("aio_pika", "aiormq", "pamqp"),
     "redis": ("redis",),
     "schema-registry": ("authlib", "cachetools", "fastavro", "httpx2", "jsonschema"),
-    "server": ("cryptography", "httptools", "prometheus_client", "structlog", "uvloop"),
+    "server": ("cryptography", "httptools", "prometheus_client", "uvloop"),
     "telemetry": ("opentelemetry",),
     "spark": ("jinja2", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "xxhash"),
     "sqs": ("boto3", "botocore"),

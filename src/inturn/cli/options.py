@@ -1,6 +1,7 @@
 """Options that several commands share, alone or as one value."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -45,6 +46,11 @@ RowLimit = Annotated[
     int | None,
     typer.Option(help=f"Maximum number of results (default: all; {TABLE_ROWS} in a table).", min=1, max=10**9),
 ]
+Host = Annotated[
+    str | None, "Address to listen on; one that is not loopback needs access keys or log-in (default: 127.0.0.1)."
+]
+TlsCert = Annotated[Path | None, "Certificate for HTTPS (PEM)."]
+TlsKey = Annotated[Path | None, "Private key of the certificate (PEM)."]
 SparkMaster = Annotated[str, "Spark master: local[*], spark://…, or sc://… for Spark Connect."]
 
 

@@ -17,9 +17,9 @@ from inturn.cli.places import make_absent, opened, split
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
-from inturn.serving.logs import LEVELS, configure
+from inturn.serving.logs import configure
 from inturn.serving.metrics_page import metrics_page
-from inturn.serving.settings import TelemetrySettings
+from inturn.serving.settings import LEVELS, TelemetrySettings
 from inturn.telemetry import measures
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TelemetryOptions:
     """Health, logs and telemetry of a command until its end; None selects the value of its configuration."""
 
     health: Annotated[str | None, "Serve /health, /ready and /metrics at HOST:PORT."] = None
-    log_level: Annotated[str | None, "Log level: debug, info, warning or error (default: info)."] = None
+    log_level: Annotated[str | None, f"Log level: {', '.join(LEVELS)} (default: info)."] = None
     log_json: Annotated[bool, "Write log lines as JSON."] = False
     telemetry: Annotated[
         bool, "Export traces and metrics with OpenTelemetry, configured by OTEL_… environment variables."

@@ -11,6 +11,7 @@ from inturn.core.errors import InputError
 from inturn.serving import config_file
 from inturn.serving.config_file import Table, beside
 from inturn.serving.secrets import check_secret, with_secret
+from inturn.serving.settings import TelemetrySettings
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _TOKEN_LETTERS: Final = 20
@@ -60,8 +61,8 @@ class TrustedProxy(Table, frozen=True, kw_only=True):
     addresses: list[str] = field(default_factory=lambda: ["127.0.0.1", "::1"])
 
 
-class ConsoleConfig(Table, frozen=True, kw_only=True):
-    """The configuration of a console.
+class ConsoleConfig(TelemetrySettings, frozen=True, kw_only=True):
+    """The configuration of a console. Its settings of telemetry are for ``inturn console``.
 
     Attributes:
         people: the people who may log in with a token.

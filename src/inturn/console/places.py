@@ -154,6 +154,11 @@ def is_database(at: str) -> bool:
     return "#" not in at and not _is_directory(at)
 
 
+def database_of(at: str) -> str | None:
+    """Return the database of a text that names it or a pipeline in it; None: it names a store on Spark."""
+    return at.rpartition("#")[0] if is_pipeline(at) else at if is_database(at) else None
+
+
 def is_pipeline(at: str) -> bool:
     """Return whether a text names a pipeline in a database, such as ``shop.db#ledger``."""
     return "#" in at and not _is_directory(at)

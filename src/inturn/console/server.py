@@ -1,4 +1,4 @@
-"""The console as a server: its configuration file, who may reach it, and its address."""
+"""The console as a server: its address, and who may reach it."""
 
 import getpass
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from inturn.console.app import console
-from inturn.console.config import ConsoleConfig, read_config
+from inturn.console.config import ConsoleConfig
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.serving.asgi import AsgiServer
@@ -17,8 +17,8 @@ PORT = 9325
 
 def console_server(
     stores: Sequence[str | Database],
+    config: ConsoleConfig,
     *,
-    config: Path | None = None,
     host: str = "127.0.0.1",
     port: int = PORT,
     tls: tuple[str | Path, str | Path] | None = None,
@@ -29,7 +29,7 @@ def console_server(
 
     Args:
         stores: as for :func:`inturn.console.console`.
-        config: the configuration file; relative files in it refer to its folder.
+        config: the configuration.
         host: the host to listen on.
         port: the port; 0: any free one.
         tls: the files with the certificate and its key, PEM; None: plain HTTP.
@@ -37,10 +37,9 @@ def console_server(
         takes: as for :func:`inturn.console.console`.
 
     Raises:
-        InputError: if a value or the configuration is not valid, or the address cannot be listened on.
+        InputError: if a value is not valid, or the address cannot be listened on.
     """
-    settings = ConsoleConfig() if config is None else read_config(config)
-    if not is_loopback(host) and not settings.has_log_in:
+    if not is_loopback(host) and not config.has_log_in:
         raise InputError(
             f"host is {host!r}, but a console that has no log-in may listen only on 127.0.0.1, ::1 or localhost; for "
             "other addresses, configure people or a proxy in a file for --config, or use an SSH tunnel"
@@ -49,7 +48,7 @@ def console_server(
         *stores,
         by=_user_name(),
         pipelines=pipelines,
-        config=settings,
+        config=config,
         takes=takes,
     )
     cert, key = tls or (None, None)

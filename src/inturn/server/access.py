@@ -104,7 +104,8 @@ class Access:
 
     def _note(self, error: SqsError, request: Request, action: str) -> None:
         code = error.query_code
-        self._failures.note(("refused", code), "refused", code=code, action=action, peer=request.peer)
+        text = "a request from %(peer)s is refused with %(code)s"
+        self._failures.warning("refused", code, text, code=code, action=action, peer=request.peer)
 
     def _decided(self, key: Key, action: str, queue: str | None) -> bool:
         if queue is None:

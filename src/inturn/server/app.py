@@ -180,8 +180,8 @@ class App:
         found = [scope_of(home, each) for each in list(self._db.store.queues)]  # another thread may add queues
         there = sorted(str(scope) for scope, each in found if each == name)
         if there:
-            text = f"queue {name!r} was requested in {asked}, but exists in {', '.join(there)}"
-            self._failures.note(("missing", queue), text)
+            text = "queue %(queue)r was requested in %(scope)s, but exists in %(others)s"
+            self._failures.warning("wrong_region", queue, text, queue=name, scope=str(asked), others=", ".join(there))
 
     def _id(self) -> str:
         """Return a request id as a UUID: a random part for this run, and a counter. It need not be hard to guess."""

@@ -41,14 +41,15 @@ from inturn.serving import config_file
 from inturn.serving.config_file import Table, beside
 from inturn.serving.listening import check_tls_pair, is_loopback
 from inturn.serving.secrets import check_secret, with_secret
+from inturn.serving.settings import TelemetrySettings
 
 Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$", description='a region, such as "us-east-1"')]
 Account: TypeAlias = Annotated[str, Meta(pattern=f"^{ACCOUNT}$", description="12 digits in quotes")]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
 
 
-class ServerConfig(Table, frozen=True, kw_only=True):
-    """``[server]``: the endpoint's address, region, account and general settings.
+class ServerConfig(TelemetrySettings, frozen=True, kw_only=True):
+    """``[server]``: the endpoint's address, region, account and general settings, and those of its telemetry.
 
     Attributes:
         host: the address to listen on.
@@ -62,7 +63,6 @@ class ServerConfig(Table, frozen=True, kw_only=True):
         tls_key: the file with the certificate's key, PEM.
         replays: whether a second request with the same signature is refused.
         metrics: access to ``/metrics``: from this machine, for all, or off.
-        json_logs: whether logs are JSON lines; else they are formatted for people.
         sealing_key_file: the file with the keys that seal secrets in the database, the newest first; None: see sealing.
         grace_s: the time that requests in progress may take when the endpoint is stopped, in seconds.
     """
@@ -78,7 +78,6 @@ class ServerConfig(Table, frozen=True, kw_only=True):
     tls_key: str | None = None
     replays: Literal["accept", "refuse"] = "accept"
     metrics: Literal["local", "all", "off"] = "local"
-    json_logs: bool = False
     sealing_key_file: str | None = None
     grace_s: Seconds = limits.GRACE_S
 

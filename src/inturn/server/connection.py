@@ -110,9 +110,8 @@ class Room:
                 connection.give_way()
                 return True
         most = self.limits.connections
-        self.failures.note(
-            "connections", f"too many connections: all {most} wait for responses, and another was opened"
-        )
+        text = "too many connections: all %(connections)d wait for responses, and another was opened"
+        self.failures.warning("overloaded", "connections", text, connections=most)
         return False
 
     def reserve(self, connection: "Connection") -> None:
@@ -127,7 +126,8 @@ class Room:
         """Drop requests until the bytes kept fit the budget."""
         while (connection := self.budget.to_make_room()) is not None:
             connection.drop()
-            self.failures.note("bytes", "incomplete requests exceed limits.pending_bytes; the oldest is dropped")
+            text = "incomplete requests exceed limits.pending_bytes; the oldest is dropped"
+            self.failures.warning("overloaded", "bytes", text)
 
     def lost(self, connection: "Connection") -> None:
         """Forget a closed connection."""

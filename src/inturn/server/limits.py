@@ -107,12 +107,6 @@ MOVE_TASKS: Final = 10
 DECISIONS: Final = 4_096
 """Number of combinations of key, action and queue whose permission is cached."""
 
-FAILURE_TOLD_S: Final = 60.0
-"""Time after a failure, or a refused request, until the next one of its kind is written to the endpoint's log."""
-
-FAILURE_KINDS: Final = 100
-"""Number of kinds of failures that the endpoint's log distinguishes at a time; further kinds are counted as one."""
-
 CREDENTIAL_BYTES: Final = 512
 """Number of bytes of a request searched for the region of its credential: a key's id has at most 128 bytes."""
 

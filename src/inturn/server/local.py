@@ -4,7 +4,6 @@ A page's requests are recognised by the headers that browsers add, and by a host
 own host name may resolve to this machine (DNS rebinding).
 """
 
-import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -13,12 +12,12 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from inturn.server import limits
 from inturn.server.context import Permit
 from inturn.server.errors import access_denied, signature_does_not_match
+from inturn.server.failures import EVENTS
 from inturn.server.http import Request
 from inturn.server.naming import RequestOrigin, is_region
 from inturn.server.wire import Call
 from inturn.serving.listening import is_loopback
 
-_LOG: Final = logging.getLogger(__name__)
 _NOBODY: Final = Permit(RequestOrigin())
 
 READING: Final = frozenset(
@@ -95,7 +94,8 @@ class Local:
         """Log, once, that policies are stored but not applied."""
         if not self._has_told:
             self._has_told = True
-            _LOG.warning("queue policies do not apply: without access keys every client counts as the owner")
+            text = "queue policies do not apply: without access keys every client counts as the owner"
+            EVENTS.warning("policies_ignored", "", text)
 
     def _called(self, said: bytes) -> Permit:
         region = scoped_region(said)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -38,10 +38,14 @@ can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
 
 
 class Pages:
-    """The pages of an endpoint, which is no longer ready while it ``is_stopping``."""
+    """The pages of an endpoint.
+
+    Attributes:
+        phase: what the endpoint does now; it is ready while it serves.
+    """
 
     def __init__(self, config: Config, metrics: Metrics, failures: Failures) -> None:
-        self.is_stopping = False
+        self.phase: Literal["starting", "serving", "stopping"] = "starting"
         self._metrics = metrics
         self._failures = failures
         self._showing: set[asyncio.Task[None]] = set()
@@ -101,11 +105,13 @@ class Pages:
     async def _health(self, _request: Request) -> Response:
         return Response(200, b'{"status":"ok"}', "application/json")
 
+    async def status(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether requests can be served, and a status document."""
+        return await self._metrics.health() if self.phase == "serving" else (False, {"status": self.phase})
+
     async def _ready(self, _request: Request) -> Response:
-        if self.is_stopping:
-            return Response(503, b'{"status":"stopping"}', "application/json")
-        is_well, document = await self._metrics.health()
-        return Response(200 if is_well else 503, msgspec.json.encode(document), "application/json")
+        is_ready, document = await self.status()
+        return Response(200 if is_ready else 503, msgspec.json.encode(document), "application/json")
 
     async def _counts(self, request: Request) -> Response:
         if not self._is_for_all and not (

@@ -9,12 +9,11 @@
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -28,7 +27,8 @@ from inturn.server.config import Config, QueueConfig, ServerConfig, check_exposu
 from inturn.server.console_config import ConsoleTable
 from inturn.server.context import Context
 from inturn.server.errors import SqsError
-from inturn.server.failures import Failures
+from inturn.server.failures import EVENTS, Failures
+from inturn.server.health import health_endpoint
 from inturn.server.local import Local
 from inturn.server.metrics import Metrics
 from inturn.server.model import CreateQueue
@@ -46,7 +46,6 @@ from inturn.store.writer.event_loop import EventLoopWriter
 if TYPE_CHECKING:
     from inturn.serving.asgi import AsgiServer
 
-_LOG: Final = logging.getLogger(__name__)
 
 
 class EndpointNaming:
@@ -109,6 +108,16 @@ class Endpoint:
         """The port that the endpoint listens on."""
         return self._server.port
 
+    def health(self) -> AbstractContextManager[object]:
+        """Return the health endpoint, which serves within ``with``; without an address it does nothing.
+
+        Raises:
+            InputError: if the address is malformed.
+            SetupError: if it cannot listen on the address.
+        """
+        at = self._config.server.health
+        return nullcontext() if at is None else health_endpoint(at, self._pages, self.metrics)
+
     async def __aenter__(self) -> Self:
         """Start the endpoint."""
         await self.start()
@@ -156,6 +165,7 @@ class Endpoint:
             found = (await self._db.figures.aio()).queues
             ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
             await self._server.start()
+            self._pages.phase = "serving"
         except BaseException:
             await self._end()
             raise
@@ -164,17 +174,18 @@ class Endpoint:
         self._looking = asyncio.create_task(self._look())
         self.metrics.front = self._server
         self._db.writer.watch = self.metrics.watch
-        told = {
+        told: dict[str, Any] = {
             "queues": len(found),
             "messages": sum(each.messages for each in found),
             "in_flight": sum(each.in_flight for each in found),
             "keys": len(self._config.keys),
             "port": self._server.port,
         }
-        _LOG.info("inturn serves %s", self.url, extra=told)
+        EVENTS.info("started", self.url, "inturn serves %(url)s", url=self.url, **told)
         if self._console is not None:
             self._console.start()
-            _LOG.info("the console is at %s", self._console.url)
+            url = self._console.url
+            EVENTS.info("started", url, "the console is at %(url)s", url=url)
         if ruled and isinstance(self._app.gate, Local):
             self._app.gate.tell_of_policies()
 
@@ -195,10 +206,8 @@ class Endpoint:
         self._place.home = Home(home, named_by_arn(home, queues))
         elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)
         if elsewhere and self._place.joined:
-            told = {"region": home.region, "queues": elsewhere}
-            _LOG.warning(
-                'queues of regions other than the server\'s cannot be reached: server.regions is "joined"', extra=told
-            )
+            text = 'queues of regions other than the server\'s cannot be reached: server.regions is "joined"'
+            EVENTS.warning("unreachable_queues", self._db.name, text, region=home.region, queues=elsewhere)
 
     async def _make(self, queue: QueueConfig) -> None:
         params = CreateQueue(queue.name, queue.as_told(), queue.tags)
@@ -219,7 +228,7 @@ class Endpoint:
         """Apply the changes of other servers at regular intervals."""
         while True:
             await asyncio.sleep(limits.SHARED_S)
-            self._failures.look()
+            self._failures.flush()
             try:
                 keys = await self._shared.changed()
                 await self._app.look()  # which also reads the policies that another server has set
@@ -230,7 +239,7 @@ class Endpoint:
                 continue
             if keys is None:
                 continue
-            _LOG.info("the access keys have changed", extra={"keys": len(keys)})
+            EVENTS.info("keys_changed", self._db.name, "the access keys have changed", keys=len(keys))
             if isinstance(self._app.gate, Access):
                 self._app.gate.use(keys)  # without keys, every request is refused
             elif keys:
@@ -245,14 +254,14 @@ class Endpoint:
             grace_s: the time for the answers, in seconds; None: as configured.
         """
         grace_s = self._config.server.grace_s if grace_s is None else grace_s
-        _LOG.info("stopping", extra={"grace_s": grace_s})
-        self._pages.is_stopping = True
+        EVENTS.info("stopping", self.url, "stopping", grace_s=grace_s)
+        self._pages.phase = "stopping"
         self._looking.cancel()
         await self._end()
         self._db.writer.end_waits()
         await self._server.stop(grace_s)
-        self._failures.look(is_last=True)
-        _LOG.info("stopped", extra={"requests": self._server.requests})
+        self._failures.flush(is_last=True)
+        EVENTS.info("stopped", self.url, "stopped", requests=self._server.requests)
 
 
 async def serve(db: Database, config: Config) -> None:
@@ -264,8 +273,11 @@ async def serve(db: Database, config: Config) -> None:
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     writer = EventLoopWriter(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext()
     with stopped_by(lambda: loop.call_soon_threadsafe(stopped.set), force=end_process):  # type: ignore[arg-type]
-        async with writer, Endpoint(db, config):
-            await stopped.wait()
+        async with writer:
+            endpoint = Endpoint(db, config)
+            with endpoint.health():
+                async with endpoint:
+                    await stopped.wait()
 
 
 def run(db: Database, config: Config) -> None:
@@ -290,12 +302,13 @@ def _console_server(db: Database, table: ConsoleTable, server: ServerConfig) -> 
         InputError: if its configuration is not valid, or its address cannot be listened on.
     """
     try:
+        from inturn.console import ConsoleConfig, read_config
         from inturn.console.server import console_server
     except ModuleNotFoundError as error:
         raise SetupError(f"the console needs {error.name}; install it with: pip install 'inturn[console]'") from error
     return console_server(
         [db],
-        config=None if table.config is None else Path(table.config),
+        ConsoleConfig() if table.config is None else read_config(Path(table.config)),
         host=table.host,
         port=table.port,
         tls=None if server.tls_cert is None or server.tls_key is None else (server.tls_cert, server.tls_key),

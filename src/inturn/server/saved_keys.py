@@ -1,6 +1,5 @@
 """Access keys as they are saved in a database, and the changes that ``inturn keys`` makes to them."""
 
-import logging
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,13 +10,13 @@ from msgspec import UNSET, Struct, UnsetType
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server.config import AccessKey
+from inturn.server.failures import EVENTS
 from inturn.server.sealing import GIVE_ONE, SealedSecretError, SealingKeys, sealed_with
 from inturn.store.commands import Ask
 
 if TYPE_CHECKING:
     from inturn.store.servers import ServerStore
 
-_LOG: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _PREFIX: Final = "key/"
 _PLAIN: Final = SealingKeys()
@@ -116,7 +115,8 @@ def keys_in(facts: Mapping[str, str], sealing: SealingKeys = _PLAIN) -> tuple[Ac
         try:
             found.append(saved.opened(key_id, sealing))
         except SealedSecretError as error:
-            _LOG.error("requests with access key %s are refused: %s", key_id, error)
+            text = "requests with access key %(key)s are refused: %(error)s"
+            EVENTS.error("unusable_key", key_id, text, key=key_id, error=str(error))
             found.append(saved.key(key_id, secrets.token_urlsafe()))
     return tuple(found)
 

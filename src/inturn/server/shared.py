@@ -6,7 +6,6 @@ at their next start. Servers of a file have only their own configuration.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from inturn.core.errors import InputError
 from inturn.database import Database
 from inturn.server.config import AccessKey, Config, Loaded, ServerConfig, with_options
+from inturn.server.failures import EVENTS
 from inturn.server.saved_keys import check_sealing, keys_in, name_of, saved_in, text_of
 from inturn.server.sealing import SealingKeys, SealingKeySource
 from inturn.store.commands import Ask
@@ -23,7 +23,6 @@ from inturn.store.commands import Ask
 if TYPE_CHECKING:
     from inturn.store.servers import ServerStore
 
-_LOG: Final = logging.getLogger(__name__)
 
 SETTINGS: Final = ("account", "base_url", "check_region", "region", "regions", "replays")
 """The settings of ``[server]`` that clients see, whichever server they use."""
@@ -51,12 +50,14 @@ class Shared:
         self._sealing = self._source.read()
         self._version, facts, changed = await self._db.writer.arun(Ask("", self._declare))
         for name in changed:
-            _LOG.warning("%s in the database; it is replaced by the value configured here", name)
+            text = "%(change)s in the database; it is replaced by the value configured here"
+            EVENTS.warning("setting_replaced", name, text, change=name)
         config = replace(self._config, keys=keys_in(facts, self._sealing))
         others = {key.id for key in config.keys} - {key.id for key in self._config.keys}
         if others:
             ids = ", ".join(sorted(others))
-            _LOG.info("the database has access keys that are not configured here", extra={"ids": ids})
+            text = "the database has access keys that are not configured here: %(ids)s"
+            EVENTS.info("keys_found", self._db.name, text, ids=ids)
         kept = {name.removeprefix(_SETTING): value for name, value in facts.items() if name.startswith(_SETTING)}
         return with_options(config, {name: msgspec.json.decode(kept[name]) for name in SETTINGS if name in kept})
 
@@ -72,7 +73,7 @@ class Shared:
         while (found := await self._sealing_now()) != self._sealing:  # and may already be in use
             if found is None:
                 return None
-            _LOG.info("the sealing keys have changed", extra={"newest": found.newest})
+            EVENTS.info("sealing_keys_changed", self._db.name, "the sealing keys have changed", newest=found.newest)
             self._sealing, self._version = found, -1
             version, facts = await self._db.writer.arun(Ask("", self._look))
         if version == self._version:
@@ -91,7 +92,8 @@ class Shared:
         except InputError as error:
             is_new, self._trouble = str(error) != self._trouble, str(error)
             if is_new:
-                _LOG.error("cannot read the sealing keys; the previous ones stay in use: %s", error)
+                text = "cannot read the sealing keys; the previous ones stay in use: %(error)s"
+                EVENTS.error("sealing_keys_unreadable", self._db.name, text, error=str(error))
             return None if is_new else self._sealing
         self._trouble = ""
         return found
@@ -119,7 +121,8 @@ class Shared:
                 if saved is None or saved.opened(key.id, self._sealing) != key:
                     yield name_of(key.id), text_of(key, self._sealing)
             except InputError as error:
-                _LOG.error("access key %s is not saved: %s", key.id, error)
+                text = "access key %(key)s is not saved: %(error)s"
+                EVENTS.error("unusable_key", key.id, text, key=key.id, error=str(error))
 
     def _new_settings(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         said = _said(self._config)

@@ -95,7 +95,8 @@ class WebhookRoutes:
             reply(self._response(accepted(verdict), began))
             return
         if isinstance(error, SignatureRefused | BodyTooLong):
-            self._failures.note(("webhook", webhook.name, str(error)), f"webhook {webhook.name}: {error}")
+            name, text = webhook.name, "a request to webhook %(webhook)s is refused: %(error)s"
+            self._failures.warning("refused", f"{name}: {error}", text, webhook=name, error=str(error))
         elif error is not None:
             self._failures.failed(f"a request to webhook {webhook.name} failed", error)
         reply(self._response(refused(error or RuntimeError()), began))

@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-from inturn.core.errors import SetupError
+from inturn.core.errors import InturnError, SetupError
 from inturn.serving.asgi import AsgiServer
 from inturn.serving.listening import split_address
 from inturn.telemetry.families import PAGE_TYPE
@@ -25,7 +25,8 @@ def health_server(address: str, status: Callable[[], dict[str, Any]], metrics: C
     Args:
         address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 means any free port.
         status: returns a JSON document whose ``ready`` is whether the command works.
-        metrics: returns the page for Prometheus; raises SetupError if a package for it is missing.
+        metrics: returns the page for Prometheus; raises SetupError if a package for it is missing, and StoreError if it
+            cannot be read.
 
     Raises:
         InputError: if the address is malformed, or cannot be listened on.
@@ -63,8 +64,8 @@ class HealthPages:
         async with self._reading:
             try:
                 return 200, await asyncio.to_thread(self._metrics), PAGE_TYPE
-            except SetupError as error:
-                return 501, f"{error}\n".encode(), _TEXT
+            except InturnError as error:
+                return 501 if isinstance(error, SetupError) else 503, f"{error}\n".encode(), _TEXT
 
     async def _document(self, path: str) -> tuple[int, bytes, str]:
         if path not in _PATHS:

@@ -1,12 +1,17 @@
 """The settings of health, log and traces of all commands that run until they are stopped."""
 
-from typing import Literal
+from typing import Annotated, Final, Literal, TypeAlias, get_args
+
+from msgspec import Meta
 
 from inturn.serving.config_file import Table
 
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LEVELS: Final[tuple[str, ...]] = get_args(LogLevel)
+
 
 class TelemetrySettings(Table, frozen=True, kw_only=True):
-    """The settings, at the top of a command's TOML file.
+    """The settings, at the top of a command's TOML file; those of ``inturn serve`` are in ``[server]``.
 
     Attributes:
         health: the address of ``/health``, ``/ready`` and ``/metrics``; None: these pages are not served.
@@ -15,7 +20,7 @@ class TelemetrySettings(Table, frozen=True, kw_only=True):
         telemetry: whether OpenTelemetry is set up from the variables ``OTEL_…``.
     """
 
-    health: str | None = None
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    health: Annotated[str | None, Meta(description='an address, such as "127.0.0.1:8080"')] = None
+    log_level: LogLevel = "info"
     log_json: bool = False
     telemetry: bool = False

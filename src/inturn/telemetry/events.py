@@ -1,15 +1,16 @@
 """Events as log records: the standard loggers ``inturn.*``, rate-limited, without the content of messages.
 
 A record has the event's name and its fields as attributes, such as ``record.event``, ``record.pipeline`` and
-``record.group``. At most ``limits.LOG_EVENTS`` records of one event of one pipeline or queue are logged in
-``limits.LOG_WINDOW_S``; the next record states how many were suppressed.
+``record.group``; ``record.msg`` is the sentence with the names of fields. At most ``limits.LOG_EVENTS`` records of one
+event of one pipeline or queue are logged in ``limits.LOG_WINDOW_S``; the next record states how many were suppressed.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from inturn.core import limits
 
@@ -24,19 +25,42 @@ def log_payloads(shows: bool = True) -> None:  # noqa: FBT001, FBT002 - log_payl
     _shows_payloads = shows
 
 
+class _Record(NamedTuple):
+    """A record, with the fields of its sentence."""
+
+    level: int
+    text: str
+    fields: dict[str, Any]
+    exception: BaseException | None
+
+
+@dataclass(slots=True)
+class _Window:
+    """The records of one event since the first of them: the number of logged and of suppressed ones."""
+
+    until: float
+    logged: int = 1
+    suppressed: int = 0
+    last: _Record | None = None  # the last suppressed one
+
+
 class EventLogger:
     """The events of one logger.
 
     Args:
         name: the logger's name, below ``inturn``.
         clock: returns the time in seconds.
+        most: the maximum number of records of one event, of one pipeline or queue, in ``limits.LOG_WINDOW_S``.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, name: str, clock: Callable[[], float] = time.monotonic, *, most: int = limits.LOG_EVENTS
+    ) -> None:
         self._logger = logging.getLogger(f"inturn.{name}")
         self._clock = clock
+        self._most = most
         self._mutex = threading.Lock()
-        self._windows: dict[tuple[str, str], tuple[float, int]] = {}  # the end of each, and its number of events
+        self._windows: dict[tuple[str, str], _Window] = {}
 
     def forget(self) -> None:
         """Forget the logged events, so that all windows begin again."""
@@ -59,32 +83,76 @@ class EventLogger:
         """
         self._log(logging.WARNING, event, of, text, payload, fields)
 
-    def error(self, event: str, of: str, text: str, *, payload: str | None = None, **fields: Any) -> None:
-        """Log an event after which some work stops; see :meth:`warning`."""
-        self._log(logging.ERROR, event, of, text, payload, fields)
+    def error(
+        self,
+        event: str,
+        of: str,
+        text: str,
+        *,
+        payload: str | None = None,
+        exception: BaseException | None = None,
+        **fields: Any,
+    ) -> None:
+        """Log an event after which some work stops, with the traceback of an exception; see :meth:`warning`."""
+        self._log(logging.ERROR, event, of, text, payload, fields, exception)
 
-    def _log(self, level: int, event: str, of: str, text: str, payload: str | None, fields: dict[str, Any]) -> None:
+    def flush(self, *, is_last: bool = False) -> None:
+        """Log the last suppressed record of each window that has ended, with the number of the others.
+
+        A process that calls this regularly, and at its end with ``is_last``, leaves no suppressed record unmentioned.
+        """
+        now = self._clock()
+        due: list[tuple[_Record, int]] = []
+        with self._mutex:
+            for key, window in tuple(self._windows.items()):
+                if window.last is not None and (is_last or now >= window.until):
+                    due.append((window.last, window.suppressed - 1))
+                    self._windows[key] = _Window(now + limits.LOG_WINDOW_S)
+                elif is_last or now >= window.until:
+                    del self._windows[key]
+        for record, missed in due:
+            self._write(record, missed)
+
+    def _log(
+        self,
+        level: int,
+        event: str,
+        of: str,
+        text: str,
+        payload: str | None,
+        fields: dict[str, Any],
+        exception: BaseException | None = None,
+    ) -> None:
         if not self._logger.isEnabledFor(level):
             return
-        missed = self._missed(event, of)
-        if missed is None:
-            return
-        text %= fields
+        fields = {"event": event, **fields}
         if payload is not None and _shows_payloads:
-            text, fields = f"{text}: {payload}", {**fields, "payload": payload}
-        if missed:
-            text, fields = f"{text} ({missed} similar records were suppressed)", {**fields, "not_shown": missed}
-        self._logger.log(level, "%s", text, extra={"event": event, **fields}, stacklevel=3)
+            text, fields = f"{text}: %(payload)s", {**fields, "payload": payload}
+        record = _Record(level, text, fields, exception)
+        missed = self._missed((event, of), record)
+        if missed is not None:
+            self._write(record, missed)
 
-    def _missed(self, event: str, of: str) -> int | None:
-        """Count an event; return the number suppressed in the previous window, or None to suppress this one."""
-        now, key = self._clock(), (event, of)
+    def _write(self, record: _Record, missed: int) -> None:
+        text, fields = record.text, record.fields
+        if missed:
+            text, fields = f"{text} (%(not_shown)d similar records were suppressed)", {**fields, "not_shown": missed}
+        self._logger.log(record.level, text, fields, exc_info=record.exception, extra=fields, stacklevel=4)
+
+    def _missed(self, key: tuple[str, str], record: _Record) -> int | None:
+        """Count a record; return the number suppressed in the previous window, or None to suppress this one."""
+        now = self._clock()
         with self._mutex:
-            until, count = self._windows.get(key, (0.0, 0))
-            if now < until:
-                self._windows[key] = until, count + 1
-                return None if count >= limits.LOG_EVENTS else 0
-            if len(self._windows) >= limits.LOG_NAMES:
-                self._windows.clear()
-            self._windows[key] = now + limits.LOG_WINDOW_S, 1
-        return max(0, count - limits.LOG_EVENTS)
+            if key not in self._windows and len(self._windows) >= limits.LOG_NAMES:
+                self._windows = {each: window for each, window in self._windows.items() if now < window.until}
+                if len(self._windows) >= limits.LOG_NAMES:
+                    key = "", ""  # too many at once share one window
+            window = self._windows.get(key)
+            if window is None or now >= window.until:
+                self._windows[key] = _Window(now + limits.LOG_WINDOW_S)
+                return 0 if window is None else window.suppressed
+            if window.logged < self._most:
+                window.logged += 1
+                return 0
+            window.suppressed, window.last = window.suppressed + 1, record
+            return None

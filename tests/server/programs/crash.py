@@ -60,7 +60,7 @@ class Shop:
         )
 
     def start(self, **environment: str) -> None:
-        command = [sys.executable, "-m", "inturn.cli", "serve", "--json-logs"]
+        command = [sys.executable, "-m", "inturn.cli", "serve", "--log-json"]
         command += ["--db", str(self.directory / "shop.db"), "--port", str(self.port)]
         self.process = subprocess.Popen(command, stderr=self._log, env=os.environ | environment)
 

@@ -8,7 +8,6 @@ queue remembers a deduplication id, in seconds, or ``forever``.
 """
 
 import json
-import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,9 +19,8 @@ from inturn.server import errors, limits, naming
 from inturn.server.auth.policy import PolicyError, parse, unmatched_resources
 from inturn.server.context import Context, is_arn, is_fifo, kept
 from inturn.server.errors import MODEL, SqsError
+from inturn.server.failures import EVENTS
 from inturn.store.protocols import Store
-
-_LOG: Final = logging.getLogger(__name__)
 
 WINDOW: Final = "DeduplicationWindowSeconds"
 FOREVER: Final = "forever"
@@ -333,7 +331,8 @@ def _warn_of_encryption(name: str, extra: Mapping[str, Any], changes: Mapping[st
     for attribute in ("KmsMasterKeyId", "SqsManagedSseEnabled"):
         value = changes.get(attribute)
         if value not in (None, "", "false", extra.get(_EXTRA[attribute])):
-            _LOG.warning("%s of queue %r is stored, but nothing is encrypted", attribute, name)
+            text = "%(attribute)s of queue %(queue)r is stored, but nothing is encrypted"
+            EVENTS.warning("not_encrypted", name, text, queue=name, attribute=attribute)
 
 
 def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str, str]) -> None:
@@ -342,9 +341,8 @@ def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str
     found = [] if text == extra.get(_EXTRA["Policy"]) else unmatched_resources(text)
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        _LOG.warning(
-            "a resource in the policy of queue %r is not an ARN and matches nothing: %r%s", name, found[0], more
-        )
+        text = f"a resource in the policy of queue %(queue)r is not an ARN and matches nothing: %(resource)r{more}"
+        EVENTS.warning("unmatched_resource", name, text, queue=name, resource=found[0])
 
 
 def _target(context: Context, store: Store, name: str, value: str, said: str) -> tuple[str | None, int | None]:
