@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -45,7 +45,6 @@ from inturn.store.writer.event_loop import EventLoopWriter
 
 if TYPE_CHECKING:
     from inturn.serving.asgi import AsgiServer
-
 
 
 class EndpointNaming:
