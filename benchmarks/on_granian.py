@@ -14,8 +14,8 @@ from granian.constants import HTTPModes, Interfaces
 from granian.server.embed import Server
 
 from inturn.cli import app
-from inturn.server import http
-from inturn.server.http1 import Handler, Request, Response, refusal
+from inturn.serving.http.http1 import Handler, Request, Response, refusal
+from inturn.sqs import run
 
 
 class Reply:
@@ -77,5 +77,5 @@ class GranianServer:
 
 
 if __name__ == "__main__":
-    http.HttpServer = GranianServer  # type: ignore[assignment,misc]
+    run.HttpServer = GranianServer  # type: ignore[assignment,misc]
     app()

@@ -112,8 +112,8 @@ def verbs(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def endpoint(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the SendMessage of a client whose connection is open; the endpoint runs in this thread too."""
-    from inturn.server.config import Config, ServerConfig
-    from inturn.server.run import Endpoint
+    from inturn.sqs.config import Config, ServerConfig
+    from inturn.sqs.run import Endpoint
 
     with inturn.open(folder / "served.db", durable=False) as db, asyncio.Runner() as runner:
         db.queue("q.fifo")

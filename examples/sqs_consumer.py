@@ -17,8 +17,8 @@ from typing import Any
 import boto3
 
 import inturn
-from inturn.server.config import Config, ServerConfig
-from inturn.server.run import Endpoint
+from inturn.sqs.config import Config, ServerConfig
+from inturn.sqs.run import Endpoint
 
 SENT = [("acct-1", "deposit 5"), ("acct-1", "withdraw 3"), ("acct-2", "deposit 9")]
 

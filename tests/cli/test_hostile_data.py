@@ -39,7 +39,7 @@ NO_DATA = {
     "version": "it prints versions",
     "lab": "hostile groups are in tests/cli/test_lab_command.py",
     "demo": "its data is its own",
-    "serve": "its log is tested in tests/server/test_security.py",
+    "serve": "its log is tested in tests/sqs/test_security.py",
     "console": "its pages are attacked in tests/console",
     "run": "needs Spark; what it prints is tested below",
     "audit": "needs Spark; what it prints is tested below",

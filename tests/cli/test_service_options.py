@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import inturn
 from inturn.cli import app
 from inturn.console import ConsoleConfig
-from inturn.server.config import ServerConfig
 from inturn.serving.settings import LEVELS, TelemetrySettings
+from inturn.sqs.config import ServerConfig
 
 SERVICES = {
     "serve": ("--db", "shop.db"),

@@ -20,8 +20,8 @@ import inturn.telemetry
 from composed import DEPLOY, page
 from inturn.core.override import override
 from inturn.ingest import FolderSource, Ingest, MessageMapping, SourceRecord
-from inturn.server.config import Config, ServerConfig
-from inturn.server.run import Endpoint
+from inturn.sqs.config import Config, ServerConfig
+from inturn.sqs.run import Endpoint
 from inturn.telemetry import measures
 from inturn.worker import Worker
 from waiting import PROGRAM_S

@@ -11,7 +11,7 @@ import pytest
 
 from composed import DEPLOY
 from inturn.core import limits
-from inturn.server import limits as server_limits
+from inturn.sqs import limits as server_limits
 from waiting import PROGRAM_S
 
 UNITS = sorted((DEPLOY / "systemd").iterdir())

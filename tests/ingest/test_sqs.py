@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import boto3
 import pytest
+from server.served import Served
 from typer.testing import CliRunner
 
 import inturn.testing
@@ -22,9 +23,8 @@ from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
 from inturn.ingest import Ingest, MessageMapping, SourceControl, SqsSource
 from inturn.ingest import limits as source_limits
-from inturn.server.config import Config, ServerConfig
+from inturn.sqs.config import Config, ServerConfig
 from lives import killed_at_every_point
-from server.served import Served
 from waiting import until
 
 pytestmark = pytest.mark.thorough

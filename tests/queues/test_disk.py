@@ -19,8 +19,8 @@ import pytest
 import inturn
 from inturn.core.errors import InputError, StoreError
 from inturn.queue import draft
-from inturn.server.config import Config, ServerConfig
-from inturn.server.run import Endpoint
+from inturn.sqs.config import Config, ServerConfig
+from inturn.sqs.run import Endpoint
 from inturn.store import limits
 from inturn.store.sqlite.log import SqliteLog
 from inturn.store.writer.event_loop import EventLoopWriter

@@ -11,9 +11,9 @@ from inturn.cli import consume, work
 from inturn.console import read_config
 from inturn.core.errors import InputError
 from inturn.ingest import config as ingest
-from inturn.server import config as server
 from inturn.serving.config_file import beside, convert, file_text
 from inturn.serving.settings import TelemetrySettings
+from inturn.sqs import config as server
 
 
 class Command(NamedTuple):

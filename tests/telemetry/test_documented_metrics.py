@@ -6,7 +6,7 @@ from pathlib import Path
 
 import inturn
 from composed import ROOT
-from inturn.server.metrics import Metrics, RequestCounts
+from inturn.sqs.metrics import Metrics, RequestCounts
 from inturn.telemetry import families
 from inturn.telemetry.collector import metric
 from inturn.telemetry.families import Family

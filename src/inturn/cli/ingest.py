@@ -127,7 +127,7 @@ def check(
 
 def _check_webhooks(config: Path, *, as_json: bool) -> None:
     """Check the webhooks in a configuration file of the server; they have no requests to show."""
-    from inturn.server.config import load
+    from inturn.sqs.config import load
 
     webhooks = [each.webhook() for each in load(config).webhooks]
     if as_json:

@@ -46,11 +46,11 @@ def add(
 ) -> None:
     """Add or change an access key; without a given secret, one is generated and printed once."""
     with needed(*_SERVER):
-        from inturn.server.config import AccessKey
-        from inturn.server.saved_keys import save_key
-        from inturn.server.sealing import SealingKeySource
         from inturn.serving.config_file import convert
         from inturn.serving.secrets import with_secret
+        from inturn.sqs.config import AccessKey
+        from inturn.sqs.saved_keys import save_key
+        from inturn.sqs.sealing import SealingKeySource
     is_given = secret_env is not None or secret_file is not None
     given = {
         "id": key_id,
@@ -79,7 +79,7 @@ def add(
 def list_(at: At, as_json: AsJson = False) -> None:
     """List the access keys, without their secrets."""
     with needed(*_SERVER):
-        from inturn.server.saved_keys import keys as keys_of
+        from inturn.sqs.saved_keys import keys as keys_of
     with opened(at) as db:
         found = {name: (saved.key(name, "?"), saved.sealed_with) for name, saved in keys_of(db).items()}
     if as_json:
@@ -100,8 +100,8 @@ def list_(at: At, as_json: AsJson = False) -> None:
 def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -> None:
     """Seal the secrets of all keys with the newest sealing key, the first one in the file."""
     with needed(*_SERVER):
-        from inturn.server.saved_keys import reseal as reseal_in
-        from inturn.server.sealing import SealingKeySource
+        from inturn.sqs.saved_keys import reseal as reseal_in
+        from inturn.sqs.sealing import SealingKeySource
     sealing = SealingKeySource(sealing_key_file).read()
     with opened(at) as db:
         sealed, unopened = reseal_in(db, sealing)
@@ -117,7 +117,7 @@ def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -
 def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
     """Remove an access key; servers then refuse requests that are signed with it."""
     with needed(*_SERVER):
-        from inturn.server.saved_keys import remove_key
+        from inturn.sqs.saved_keys import remove_key
     with opened(at) as db:
         if not remove_key(db, key_id):
             raise InputError(f"no key {key_id!r}; list all with 'inturn keys list'")

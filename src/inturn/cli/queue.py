@@ -284,7 +284,7 @@ def _say_settings(settings: QueueSettings) -> None:
 
 def _unmatched_resources(settings: QueueSettings) -> list[str]:
     """Return the resources in the policy for the SQS endpoint that match nothing."""
-    from inturn.server.auth.policy import unmatched_resources
+    from inturn.sqs.auth.policy import unmatched_resources
 
     return unmatched_resources(str(settings.extra.get("policy", "")))
 

@@ -225,7 +225,7 @@ def _intake(config: Path, path: str, name: str) -> "IntakeRule":
     from inturn.ingest.config import is_of_server, read
 
     if is_of_server(config):
-        from inturn.server.config import load
+        from inturn.sqs.config import load
 
         hooks = {each.name: each.webhook() for each in load(config).webhooks}
         if name not in hooks:

@@ -26,9 +26,9 @@ def serve(
     with needed("inturn serve needs", "server"):
         from msgspec.structs import replace
 
-        from inturn.server.config import Config, check_exposure, load, with_options
-        from inturn.server.console_config import ConsoleTable
-        from inturn.server.run import run
+        from inturn.sqs.config import Config, check_exposure, load, with_options
+        from inturn.sqs.console_config import ConsoleTable
+        from inturn.sqs.run import run
     options: dict[str, Any] = {"host": host, "port": port}
     options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
     chosen = with_options(Config() if config is None else load(config), options)

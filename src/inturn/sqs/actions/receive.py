@@ -1,0 +1,188 @@
+"""ReceiveMessage, and its repetition by attempt id."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from inturn.core import limits as core_limits
+from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
+from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
+from inturn.sqs import limits
+from inturn.sqs.actions import properties, validate
+from inturn.sqs.actions.names import md5_of, md5_of_attributes, names_of, sequence_number
+from inturn.sqs.actions.properties import Wanted
+from inturn.sqs.context import Context, asking, is_fifo, kept, queue_in
+from inturn.sqs.model import ApiMessage, ReceiveMessage, ReceiveMessageAnswer
+from inturn.store.commands import Command, Receive
+from inturn.store.protocols import Store
+from inturn.store.servers import ReceivedLease, ServerStore
+
+_NOTHING: Final = ReceiveMessageAnswer()
+
+
+def receive_message(context: Context, params: ReceiveMessage) -> Command[ReceiveMessageAnswer]:
+    """Receive messages of a queue, each with a lease."""
+    queue = context.queue(params.queue_url)
+    limit, wait_s, visibility_s = params.max_number_of_messages, params.wait_time_seconds, params.visibility_timeout
+    if limit is None:
+        limit = 1
+    else:
+        reason = f"Must be between 1 and {limits.BATCH_ENTRIES}, if provided."
+        validate.check_range(limit, "MaxNumberOfMessages", 1, limits.BATCH_ENTRIES, reason)
+    if wait_s is None:
+        wait_s = kept(queue.settings, "receive_wait_s", 0)
+    else:
+        reason = f"Must be >= 0 and <= {limits.RECEIVE_WAIT_S}, if provided."
+        validate.check_range(wait_s, "WaitTimeSeconds", 0, limits.RECEIVE_WAIT_S, reason)
+    if visibility_s is not None:
+        reason = f"Must be >= 0 and <= {core_limits.VISIBILITY_S}, if provided."
+        validate.check_range(visibility_s, "VisibilityTimeout", 0, core_limits.VISIBILITY_S, reason)
+    visibility_ms = None if visibility_s is None else visibility_s * 1000
+    wanted = properties.wanted(
+        params.attribute_names + params.message_system_attribute_names, params.message_attribute_names
+    )
+    attempt_id = params.receive_request_attempt_id
+    if attempt_id is None:
+        answer = partial(_received, context, queue, wanted)
+        return Receive(queue.name, answer, ReceiveRequest(limit, visibility_ms), wait_s=wait_s)
+    if not is_fifo(queue):
+        raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
+    validate.check_token(attempt_id, "ReceiveRequestAttemptId")
+    remember = partial(_remember, context, queue, wanted, attempt_id)
+    first: Receive[Any] = Receive(queue.name, remember, ReceiveRequest(limit, visibility_ms), wait_s=wait_s)
+    return _once_more(context, queue, wanted, attempt_id, first)
+
+
+def _received(
+    context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery]
+) -> ReceiveMessageAnswer:
+    return _answer(context, queue, wanted, deliveries, context.now_ms()) if deliveries else _NOTHING
+
+
+def _answer(
+    context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery], received_ms: int
+) -> ReceiveMessageAnswer:
+    return ReceiveMessageAnswer([_message(context, queue, wanted, each, received_ms) for each in deliveries])
+
+
+# --- repeated receives: the database holds the leases, so any server of it can repeat them ---
+
+
+def _remember(
+    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
+) -> Any:
+    """Return a command that saves the leases of a receive before it is answered."""
+    if not deliveries:
+        return _NOTHING
+    received_ms = context.now_ms()
+    answer = _answer(context, queue, wanted, deliveries, received_ms)
+    leases = [
+        ReceivedLease(each.entry.sequence_number, each.token, each.attempts, each.first_ms, received_ms, each.until_ms)
+        for each in deliveries
+    ]
+
+    def remember(store: Any, now_ms: int) -> None:
+        until_ms = now_ms + limits.RECEIVE_ATTEMPT_S * 1000
+        servers: ServerStore = store.servers
+        servers.remember(queue, attempt_id, leases, until_ms, now_ms)
+
+    return asking(remember, lambda _nothing: answer)
+
+
+def _once_more(
+    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, otherwise: Receive[Any]
+) -> Command[Any]:
+    """Return the messages of an earlier receive with a new visibility timeout; if one is deleted, receive again."""
+
+    def look(store: Any, now_ms: int) -> tuple[list[Delivery], list[ReceivedLease]] | None:
+        info = queue_in(store, queue.name)
+        servers: ServerStore = store.servers
+        leases = servers.attempt(info, attempt_id, now_ms)
+        deliveries = _given_again(store, info, leases, otherwise.want, now_ms) if leases else None
+        if not deliveries:
+            return None
+        leases = [lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)]
+        servers.remember_leases(info, attempt_id, leases)
+        return deliveries, leases
+
+    def answer(given: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
+        if given is None:
+            return otherwise
+        pairs = zip(*given, strict=True)
+        return ReceiveMessageAnswer([_message(context, queue, wanted, each, it.received_ms) for each, it in pairs])
+
+    return asking(look, answer)
+
+
+def _given_again(
+    store: Store, queue: QueueInfo, leases: Sequence[ReceivedLease], want: ReceiveRequest, now_ms: int
+) -> list[Delivery] | None:
+    visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
+    changes = [Settlement(each.sequence_number, each.token, SettleAction.EXTEND, visibility_ms) for each in leases]
+    if any(verdict is not SettleResult.DONE for verdict in store.settle(queue, changes, now_ms)):
+        return None
+    entries = [store.read(queue, each.sequence_number - 1, 1, pending=True)[0] for each in leases]
+    return [
+        Delivery(entry, each.token, now_ms + visibility_ms, each.attempts, each.first_ms)
+        for entry, each in zip(entries, leases, strict=True)
+    ]
+
+
+# --- messages ---
+
+
+def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> ApiMessage:
+    entry, names = delivery.entry, names_of(context)
+    body = entry.body if isinstance(entry.body, str) else base64.b64encode(entry.body).decode()
+    message = ApiMessage(
+        names.message_id(entry.origin or entry.sequence_number),
+        names.handle(entry.sequence_number, delivery.token, received_ms),
+        md5_of(body.encode()),
+        body,
+    )
+    if wanted.system:
+        message.attributes = _system(context, queue, wanted.system, delivery, message)
+    if (wanted.names or wanted.prefixes) and entry.attributes is not None:
+        chosen = wanted.chosen(properties.kept_with(entry.attributes))
+        if chosen:
+            message.message_attributes = chosen
+            message.md5_of_message_attributes = md5_of_attributes(chosen)
+    return message
+
+
+def _system(
+    context: Context, queue: QueueInfo, asked: frozenset[str], delivery: Delivery, message: ApiMessage
+) -> dict[str, str]:
+    """Return the requested system attributes that the message has."""
+    entry, fifo = delivery.entry, is_fifo(queue)
+    told: dict[str, str | None] = {
+        "SentTimestamp": str(entry.sent_ms),
+        "ApproximateReceiveCount": str(delivery.attempts + _elsewhere(context, queue.name, delivery)),
+        "ApproximateFirstReceiveTimestamp": None if delivery.first_ms is None else str(delivery.first_ms),
+        "SequenceNumber": sequence_number(entry.sequence_number) if fifo else None,
+        "MessageGroupId": entry.group,
+        "MessageDeduplicationId": entry.dedup_id,
+    }
+    kept_here = properties.kept_with(entry.attributes) if entry.attributes is not None else {}
+    told["SenderId"] = kept_here.get(properties.SENDER, context.home.account)
+    told["AWSTraceHeader"] = kept_here.get(properties.TRACE)
+    if entry.group is None:
+        told["MessageGroupId"] = kept_here.get(properties.GROUP)
+    if entry.note is not None and entry.came_from is not None:  # a dead letter; a message moved back has no note
+        told["DeadLetterQueueSourceArn"] = context.arn(entry.came_from)
+        if fifo:
+            told["MessageDeduplicationId"] = message.message_id
+    elif fifo and entry.dedup_id is None and queue.settings.content_dedup and "MessageDeduplicationId" in asked:
+        told["MessageDeduplicationId"] = hashlib.sha256(message.body.encode()).hexdigest()
+    return {name: value for name, value in told.items() if value is not None and name in asked}
+
+
+def _elsewhere(context: Context, queue: str, delivery: Delivery) -> int:
+    """Return a dead letter's receives in its source queue: SQS continues the count, a queue here restarts it."""
+    entry = delivery.entry
+    if entry.note is None or entry.came_from in (None, queue):
+        return 0
+    info = context.db.store.queues.get(entry.came_from or "")
+    return 0 if info is None else info.settings.max_receives or 0

@@ -1,0 +1,191 @@
+"""Prometheus metrics and health of the endpoint and its queues.
+
+The endpoint counts in plain numbers, which become metrics only when a page is requested: a counter of
+``prometheus_client`` takes a lock and a microsecond each time. The queues' figures are read from the store at that
+time, at most once a second, however many clients ask.
+"""
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from inturn.core import limits as core_limits
+from inturn.core.errors import InturnError
+from inturn.core.queue.delivery import SettleAction, SettleResult
+from inturn.database import Database
+from inturn.serving.http.failures import Failures
+from inturn.sqs import limits
+from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
+from inturn.telemetry import families, measures
+from inturn.telemetry.collector import page
+from inturn.telemetry.families import Family, Kind, histogram
+from inturn.telemetry.figures import Figures
+from inturn.telemetry.measures import SECONDS, SIZES, Histogram
+
+if TYPE_CHECKING:
+    from inturn.serving.http.server import HttpServer
+
+_ACK: Final = SettleAction.ACK  # before Python 3.12, access to an enum member takes 0.15 µs
+_DONE: Final = SettleResult.DONE
+_TRAFFIC: Final = (
+    ("sent_messages", "Messages sent, without duplicates.", "sent"),
+    ("received_messages", "Messages received; each delivery of a message counts.", "received"),
+    ("acknowledged_messages", "Messages acknowledged by their receivers.", "acknowledged"),
+    ("duplicate_messages", "Messages dropped as duplicates when they were sent.", "duplicates"),
+)
+_HTTP: Final[Sequence[tuple[str, Kind, str, str]]] = (
+    ("received_requests", "counter", "Requests received, answered or not.", "requests"),
+    ("open_connections", "gauge", "Open connections.", "open_connections"),
+    ("pending_bytes", "gauge", "Bytes of incomplete and waiting requests.", "pending_bytes"),
+)
+
+
+class RequestCounts:
+    """The durations of answered requests, read by the metrics; changed only in the event loop.
+
+    Attributes:
+        durations: histograms by action and code, from the parsed request to the response; a long poll's wait is
+            included. The code is "" for success, else the Query protocol's. The action is "" if it could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.durations: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
+
+    def add(self, action: str, code: str, took_s: float) -> None:
+        """Count an answered request."""
+        durations = self.durations[action, code]
+        durations.counts[bisect_left(SECONDS, took_s)] += 1
+        durations.sum += took_s
+
+
+class _Traffic:
+    """The counts of messages sent to and received from one queue."""
+
+    __slots__ = ("acknowledged", "duplicates", "received", "sent")
+
+    def __init__(self) -> None:
+        self.sent = self.duplicates = self.received = self.acknowledged = 0
+
+
+class Metrics:
+    """The counters, and the pages that show them; ``front`` is the HTTP server, once it runs."""
+
+    def __init__(self, db: Database, asked: RequestCounts, failures: Failures | None = None) -> None:
+        self.front: HttpServer | None = None
+        self._db = db
+        self._asked = asked
+        self._failures = failures or Failures()
+        self._commits = Histogram(SIZES)
+        self._traffic: dict[str, _Traffic] = {}
+        self._figures: Callable[[], Awaitable[Figures]] = _TimedCache(self._look, core_limits.FIGURES_S)
+        self._health = _TimedCache(self._probe, core_limits.FIGURES_S)
+        measures.begin()
+
+    def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
+        """Count the results of one transaction of the writer; called by the thread or task that runs the transaction.
+
+        Receives that found nothing and keep waiting are not counted.
+        """
+        size = 0
+        for command, (answers, error) in zip(commands, outcomes, strict=True):
+            if error is not None or answers == []:
+                continue
+            size += 1
+            kind = type(command)
+            if kind is Ask or kind is Decide:
+                continue
+            traffic = self._traffic.get(command.queue)
+            if traffic is None:
+                traffic = self._traffic[command.queue] = _Traffic()
+            if kind is Send:
+                duplicates = sum([each.duplicate for each in answers])
+                traffic.sent += len(answers) - duplicates
+                traffic.duplicates += duplicates
+            elif kind is Receive:
+                traffic.received += len(answers)
+            elif isinstance(command, Settle):
+                for change, verdict in zip(command.changes, answers, strict=True):
+                    traffic.acknowledged += verdict is _DONE and change.act is _ACK
+        if size:
+            commits = self._commits
+            commits.counts[bisect_left(SIZES, size)] += 1
+            commits.sum += size
+
+    # --- showing ---
+
+    async def page(self) -> bytes:
+        """Return all metrics in Prometheus' text format, ``families.PAGE_TYPE``.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        figures = await self._figures()
+        there = {each.queue for each in figures.queues}
+        for gone in self._traffic.keys() - there:
+            del self._traffic[gone]
+        every = [*families.every({self._db.name: figures}, measures.workers()), *self.own()]
+        return await asyncio.to_thread(page, every)  # takes long with many queues
+
+    def own(self) -> Iterator[Family]:
+        """Yield the metrics that only an endpoint has."""
+        db, front, traffic = self._db.name, self.front, dict(self._traffic)
+        for name, text, field in _TRAFFIC:
+            messages = {(db, queue): getattr(each, field) for queue, each in traffic.items()}
+            yield Family(f"inturn.queue.{name}", "counter", text, ("database", "queue"), messages)
+        durations = {
+            (db, action or "unknown", code): each.values for (action, code), each in self._asked.durations.items()
+        }
+        labels, text = ("database", "action", "error_type"), "Duration of answered requests."
+        yield histogram("inturn.server.request.duration", text, labels, durations)
+        commits = {(db,): self._commits.values}
+        yield histogram("inturn.server.commit.commands", "Commands per commit.", ("database",), commits)
+        for name, kind, text, field in _HTTP:
+            number = {} if front is None else {(db,): getattr(front, field)}
+            yield Family(f"inturn.server.{name}", kind, text, ("database",), number)
+        refused = {} if front is None else {(db, str(status)): count for status, count in front.refused.items()}
+        text = "Requests refused as malformed, too large or too many."
+        yield Family("inturn.server.refused_requests", "counter", text, ("database", "status_code"), refused)
+
+    async def health(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether the store can be written, and a status document; it is public, so it holds no details."""
+        try:
+            messages, queues = await self._health()
+        except (InturnError, TimeoutError) as error:
+            self._failures.failed("the store cannot be written", error)
+            return False, {"status": "unavailable", "error": "the store cannot be written; see the log"}
+        return True, {"status": "ok", "queues": queues, "messages": messages}
+
+    async def _look(self) -> Figures:
+        return await self._db.figures.aio()
+
+    async def _probe(self) -> tuple[int, int]:
+        async with asyncio.timeout(limits.HEALTH_S):
+            return await self._db.writer.arun(Ask("", _written))
+
+
+def _written(store: Any, now_ms: int) -> tuple[int, int]:
+    """Write to the store; return the number of messages and the number of queues."""
+    messages: int = store.servers.written(now_ms)
+    return messages, len(store.queues)
+
+
+class _TimedCache:
+    """A cached result with a time to live; concurrent callers wait for the same request."""
+
+    def __init__(self, ask: Callable[[], Any], kept_s: float) -> None:
+        self._ask = ask
+        self._kept_s = kept_s
+        self._asked: asyncio.Task[Any] | None = None
+        self._until = 0.0
+
+    async def __call__(self) -> Any:
+        if self._asked is None or (self._asked.done() and time.monotonic() >= self._until):
+            self._asked = asyncio.ensure_future(self._ask())
+            self._asked.add_done_callback(self._note)
+        return await asyncio.shield(self._asked)
+
+    def _note(self, _task: "asyncio.Task[Any]") -> None:
+        self._until = time.monotonic() + self._kept_s

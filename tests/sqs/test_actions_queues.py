@@ -1,0 +1,221 @@
+"""Making, finding, purging and deleting queues, as boto3 sees it."""
+
+import pytest
+from endpoint import Endpoint, in_json
+
+import inturn
+from inturn.queue import QueueSettings
+from inturn.sqs import limits
+
+PLAIN = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+WITH_SUFFIX = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+    "must end with .fifo suffix and be 1 to 80 in length"
+)
+NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
+
+
+def no_queue(sqs: Endpoint) -> tuple[str, str]:
+    more = " for this wsdl version" if sqs.protocol == "query" else ""
+    return NO_QUEUE, f"The specified queue does not exist{more}."
+
+
+def test_a_queue_is_made_found_and_deleted(sqs: Endpoint) -> None:
+    assert sqs.queue("plain") == sqs.url("plain")
+    assert sqs.client.get_queue_url(QueueName="plain")["QueueUrl"] == sqs.url("plain")
+    sqs.client.delete_queue(QueueUrl=sqs.url("plain"))
+    assert sqs.refused(sqs.client.get_queue_url, QueueName="plain") == no_queue(sqs)
+    assert sqs.refused(sqs.client.delete_queue, QueueUrl=sqs.url("plain")) == no_queue(sqs)
+
+
+def test_a_deleted_queue_can_be_made_anew_at_once_and_is_empty(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    sqs.client.send_message(QueueUrl=url, MessageBody="old")
+    sqs.client.delete_queue(QueueUrl=url)
+    sqs.queue("plain", VisibilityTimeout=7)
+    assert sqs.bodies(url) == []
+    assert sqs.attributes(url)["VisibilityTimeout"] == "7"
+
+
+@pytest.mark.parametrize("name", ["", "a" * 81, "with space", "dots.in.it", "late.fifo", "ü"])
+@in_json
+def test_names_of_standard_queues(sqs: Endpoint, name: str) -> None:
+    assert sqs.refused(sqs.client.create_queue, QueueName=name) == ("InvalidParameterValue", PLAIN)
+
+
+@pytest.mark.parametrize("name", ["no-suffix", ".fifo", "a" * 76 + ".fifo", "a.b.fifo"])
+@in_json
+def test_names_of_fifo_queues(sqs: Endpoint, name: str) -> None:
+    told = sqs.refused(sqs.client.create_queue, QueueName=name, Attributes={"FifoQueue": "true"})
+    assert told == ("InvalidParameterValue", WITH_SUFFIX)
+
+
+@in_json
+def test_the_longest_names(sqs: Endpoint) -> None:
+    assert sqs.queue("a" * 80).endswith("a" * 80)
+    assert sqs.queue("a" * 75 + ".fifo").endswith(".fifo")
+
+
+def test_making_a_queue_that_is_there(sqs: Endpoint) -> None:
+    url = sqs.queue("plain", VisibilityTimeout=60)
+    assert sqs.queue("plain") == url
+    assert sqs.queue("plain", VisibilityTimeout=60, DelaySeconds=0) == url
+    told = sqs.refused(sqs.queue, name="plain", VisibilityTimeout=61)
+    text = "A queue already exists with the same name and a different value for attribute VisibilityTimeout"
+    assert told == ("QueueAlreadyExists", text)
+    assert sqs.attributes(url)["VisibilityTimeout"] == "60"
+
+
+@in_json
+def test_the_error_of_a_queue_that_is_there_has_its_two_names(sqs: Endpoint) -> None:
+    sqs.queue("plain")
+    with pytest.raises(sqs.client.exceptions.QueueNameExists):
+        sqs.queue("plain", DelaySeconds=1)
+
+
+def test_queues_are_listed_by_prefix(sqs: Endpoint) -> None:
+    for name in ("b1", "a2", "a1.fifo"):
+        sqs.queue(name)
+    assert sqs.client.list_queues()["QueueUrls"] == [sqs.url("a1.fifo"), sqs.url("a2"), sqs.url("b1")]
+    assert sqs.client.list_queues(QueueNamePrefix="a")["QueueUrls"] == [sqs.url("a1.fifo"), sqs.url("a2")]
+    assert "QueueUrls" not in sqs.client.list_queues(QueueNamePrefix="c")
+
+
+def test_a_list_goes_on_only_where_max_results_is_given(sqs: Endpoint) -> None:
+    urls = [sqs.queue(f"q{n}") for n in range(5)]
+    assert "NextToken" not in sqs.client.list_queues()
+    page = sqs.client.list_queues(MaxResults=2)
+    assert page["QueueUrls"] == urls[:2]
+    page = sqs.client.list_queues(MaxResults=2, NextToken=page["NextToken"])
+    assert page["QueueUrls"] == urls[2:4]
+    page = sqs.client.list_queues(MaxResults=2, NextToken=page["NextToken"])
+    assert page["QueueUrls"] == urls[4:]
+    assert "NextToken" not in page
+    assert "NextToken" not in sqs.client.list_queues(MaxResults=5)
+
+
+def test_a_list_without_max_results_ends_at_a_thousand(sqs: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIST_RESULTS", 2)
+    urls = [sqs.queue(f"q{n}") for n in range(3)]
+    answer = sqs.client.list_queues()
+    assert answer["QueueUrls"] == urls[:2]
+    assert "NextToken" not in answer
+
+
+@pytest.mark.parametrize("most", [0, 1001])
+@in_json
+def test_bounds_of_a_list(sqs: Endpoint, most: int) -> None:
+    text = (
+        f"Value {most} for parameter MaxResults is invalid. Reason: MaxResults must be an integer between 1 and 1000."
+    )
+    assert sqs.refused(sqs.client.list_queues, MaxResults=most) == ("InvalidParameterValue", text)
+
+
+@in_json
+def test_a_token_that_none_gave(sqs: Endpoint) -> None:
+    told = sqs.refused(sqs.client.list_queues, MaxResults=1, NextToken="x")
+    assert told == ("InvalidParameterValue", "Invalid or expired next token.")
+
+
+def test_sources_of_a_dead_letter_queue(sqs: Endpoint) -> None:
+    dead = sqs.queue("dead")
+    policy = {"deadLetterTargetArn": sqs.arn("dead"), "maxReceiveCount": 3}
+    urls = [sqs.queue(f"q{n}", RedrivePolicy=policy) for n in range(3)]
+    sqs.queue("other")
+    listed = sqs.client.list_dead_letter_source_queues
+    assert listed(QueueUrl=dead)["queueUrls"] == urls
+    page = listed(QueueUrl=dead, MaxResults=2)
+    assert page["queueUrls"] == urls[:2]
+    assert listed(QueueUrl=dead, MaxResults=2, NextToken=page["NextToken"])["queueUrls"] == urls[2:]
+    assert listed(QueueUrl=urls[0]).get("queueUrls", []) == []
+    assert sqs.refused(listed, QueueUrl=sqs.url("none")) == no_queue(sqs)
+
+
+def test_the_owner_of_a_queue(sqs: Endpoint) -> None:
+    sqs.queue("plain")
+    found = sqs.client.get_queue_url(QueueName="plain", QueueOwnerAWSAccountId="000000000000")
+    assert found["QueueUrl"] == sqs.url("plain")
+    told = sqs.refused(sqs.client.get_queue_url, QueueName="plain", QueueOwnerAWSAccountId="123456789012")
+    assert told == no_queue(sqs)
+
+
+def test_a_purge_empties_a_queue_and_forgets_what_was_known(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    for group in ("a", "b"):
+        sqs.client.send_message(QueueUrl=url, MessageBody=group, MessageGroupId=group, MessageDeduplicationId=group)
+    assert sqs.bodies(url, 1) == ["a"]
+    sqs.client.purge_queue(QueueUrl=url)
+    assert sqs.bodies(url) == []
+    sqs.client.send_message(QueueUrl=url, MessageBody="again", MessageGroupId="a", MessageDeduplicationId="a")
+    assert sqs.bodies(url) == ["again"]
+
+
+def test_a_second_purge_within_a_minute(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    sqs.client.purge_queue(QueueUrl=url)
+    sqs.clock.forward(59.9)
+    told = sqs.refused(sqs.client.purge_queue, QueueUrl=url)
+    text = "Only one PurgeQueue operation on plain is allowed every 60 seconds."
+    assert told == ("AWS.SimpleQueueService.PurgeQueueInProgress", text)
+    assert sqs.status(sqs.client.purge_queue, QueueUrl=url) == 403
+    sqs.clock.forward(0.1)
+    sqs.client.purge_queue(QueueUrl=url)
+    assert sqs.refused(sqs.client.purge_queue, QueueUrl=sqs.url("none")) == no_queue(sqs)
+
+
+@pytest.mark.parametrize(
+    ("action", "params"),
+    [
+        ("add_permission", {"Label": "l", "AWSAccountIds": ["1" * 12], "Actions": ["SendMessage"]}),
+        ("change_message_visibility", {"ReceiptHandle": "x", "VisibilityTimeout": 1}),
+        ("change_message_visibility_batch", {"Entries": [{"Id": "1", "ReceiptHandle": "x", "VisibilityTimeout": 1}]}),
+        ("delete_message", {"ReceiptHandle": "x"}),
+        ("delete_message_batch", {"Entries": [{"Id": "1", "ReceiptHandle": "x"}]}),
+        ("get_queue_attributes", {"AttributeNames": ["All"]}),
+        ("list_queue_tags", {}),
+        ("receive_message", {}),
+        ("remove_permission", {"Label": "l"}),
+        ("send_message", {"MessageBody": "x"}),
+        ("send_message_batch", {"Entries": [{"Id": "1", "MessageBody": "x"}]}),
+        ("set_queue_attributes", {"Attributes": {"DelaySeconds": "1"}}),
+        ("tag_queue", {"Tags": {"a": "b"}}),
+        ("untag_queue", {"TagKeys": ["a"]}),
+    ],
+)
+@in_json
+def test_no_action_finds_a_queue_that_is_not_there(sqs: Endpoint, action: str, params: dict[str, object]) -> None:
+    told = sqs.refused(getattr(sqs.client, action), QueueUrl=sqs.url("none"), **params)
+    assert told == no_queue(sqs)
+
+
+def test_a_queue_of_another_process_is_found_at_once(sqs: Endpoint) -> None:
+    sqs.queue("mine")
+    with inturn.open(sqs.path) as other:
+        other.queue("theirs", QueueSettings(content_dedup=True))
+        other.queue("theirs.fifo", QueueSettings(content_dedup=True))
+    sent = sqs.client.send_message(QueueUrl=sqs.url("theirs.fifo"), MessageBody="x", MessageGroupId="g")
+    assert sqs.receive(sqs.url("theirs.fifo"))[0]["MessageId"] == sent["MessageId"]
+
+
+@in_json
+def test_a_name_is_as_good_as_a_url(sqs: Endpoint) -> None:
+    url = sqs.queue("plain")
+    sqs.client.send_message(QueueUrl="plain", MessageBody="x")
+    assert sqs.bodies(url) == ["x"]
+
+
+@in_json
+def test_a_url_without_a_name(sqs: Endpoint) -> None:
+    url = f"{sqs.shared_server.place.base_url}/"
+    told = sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="x")
+    assert told == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
+    assert sqs.status(sqs.client.send_message, QueueUrl=url, MessageBody="x") == 404
+
+
+def test_queues_and_what_is_kept_with_them_survive_a_restart(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo", ContentBasedDeduplication="true", MaximumMessageSize=2048)
+    sqs.client.tag_queue(QueueUrl=url, Tags={"team": "blue"})
+    before = sqs.attributes(url)
+    sqs.restart()
+    assert sqs.attributes(url) == before
+    assert sqs.client.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "blue"}

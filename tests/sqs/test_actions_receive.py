@@ -1,0 +1,340 @@
+"""Receiving, as boto3 sees it: order, visibility, system attributes, attempts, dead letters."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import pytest
+from endpoint import ACCOUNT, Endpoint, in_json
+
+from inturn.queue import Receipt
+from inturn.sqs.actions.names import names_of
+from inturn.store.commands import Ask
+
+
+def send(sqs: Endpoint, url: str, *bodies: str, **more: Any) -> None:
+    """Bodies such as a1: of group a."""
+    for body in bodies:
+        fifo = {"MessageGroupId": body[0], "MessageDeduplicationId": body} if url.endswith(".fifo") else {}
+        sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo, **more)
+
+
+def delete(sqs: Endpoint, url: str, *messages: dict[str, Any]) -> None:
+    for message in messages:
+        sqs.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+
+def keep(sqs: Endpoint, url: str, message: dict[str, Any], seconds: int) -> None:
+    sqs.client.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds
+    )
+
+
+# --- order ---
+
+
+def test_the_rest_of_a_group_before_the_next(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "b1", "a2", "c1", "b2")
+    assert sqs.bodies(url, 3) == ["a1", "a2", "b1"]
+    assert sqs.bodies(url) == ["c1"]
+    assert sqs.bodies(url) == []
+
+
+def test_what_is_given_back_is_in_its_place(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "a3")
+    first, second = sqs.receive(url, 2)
+    keep(sqs, url, second, 0)
+    assert sqs.bodies(url) == []
+    keep(sqs, url, first, 0)
+    assert sqs.bodies(url) == ["a1", "a2", "a3"]
+
+
+def test_a_group_goes_on_when_all_of_a_batch_is_deleted(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "a3")
+    first, second = sqs.receive(url, 2)
+    delete(sqs, url, first)
+    assert sqs.bodies(url) == []
+    delete(sqs, url, second)
+    assert sqs.bodies(url) == ["a3"]
+
+
+def test_a_standard_queue_gives_the_oldest_first(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    send(sqs, url, *(f"a{n}" for n in range(12)))
+    assert [sqs.bodies(url, n) for n in (1, 10, 10)] == [["a0"], [f"a{n}" for n in range(1, 11)], ["a11"]]
+
+
+# --- visibility ---
+
+
+def test_visibility_as_the_queue_says_or_the_request(sqs: Endpoint) -> None:
+    url = sqs.queue("q", VisibilityTimeout=5)
+    send(sqs, url, "a1", "a2")
+    assert sqs.bodies(url, 1) == ["a1"]
+    assert sqs.bodies(url, 1, VisibilityTimeout=60) == ["a2"]
+    sqs.clock.forward(5)
+    assert sqs.bodies(url) == ["a1"]
+    sqs.clock.forward(55)
+    assert sqs.bodies(url) == ["a1", "a2"]
+
+
+def test_a_receive_that_hides_nothing(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    send(sqs, url, "a1")
+    first, second = (sqs.receive(url, VisibilityTimeout=0)[0] for _ in range(2))
+    assert first["ReceiptHandle"] != second["ReceiptHandle"]
+    assert second["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def bounds(value: int, parameter: str, reason: str) -> tuple[str, str]:
+    return "InvalidParameterValue", f"Value {value} for parameter {parameter} is invalid. Reason: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "reason"),
+    [
+        ("MaxNumberOfMessages", 0, "Must be between 1 and 10, if provided."),
+        ("MaxNumberOfMessages", 11, "Must be between 1 and 10, if provided."),
+        ("WaitTimeSeconds", -1, "Must be >= 0 and <= 20, if provided."),
+        ("WaitTimeSeconds", 21, "Must be >= 0 and <= 20, if provided."),
+        ("VisibilityTimeout", -1, "Must be >= 0 and <= 43200, if provided."),
+        ("VisibilityTimeout", 43201, "Must be >= 0 and <= 43200, if provided."),
+    ],
+)
+@in_json
+def test_bounds_of_a_receive(sqs: Endpoint, parameter: str, value: int, reason: str) -> None:
+    told = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), **{parameter: value})
+    assert told == bounds(value, parameter, reason)
+
+
+def test_a_long_poll_gets_what_is_sent_meanwhile(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(sqs.bodies, url, WaitTimeSeconds=20)
+        send(sqs, url, "a1")
+        assert waiting.result(20) == ["a1"]
+
+
+def test_a_queue_whose_receives_wait(sqs: Endpoint) -> None:
+    url = sqs.queue("q", ReceiveMessageWaitTimeSeconds=20)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(sqs.bodies, url)
+        send(sqs, url, "a1")
+        assert waiting.result(20) == ["a1"]
+    assert sqs.bodies(url, WaitTimeSeconds=0) == []
+
+
+def test_what_is_past_its_retention_is_gone(sqs: Endpoint) -> None:
+    url = sqs.queue("q", MessageRetentionPeriod=60)
+    send(sqs, url, "a1")
+    sqs.clock.forward(30)
+    send(sqs, url, "a2")
+    sqs.clock.forward(31)
+    assert sqs.bodies(url) == ["a2"]
+
+
+# --- system attributes ---
+
+
+def test_system_attributes(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    sent = sqs.client.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
+    sqs.clock.forward(1.5)
+    sqs.receive(url, VisibilityTimeout=1)
+    sqs.clock.forward(2)
+    (message,) = sqs.receive(url)
+    assert message["Attributes"] == {
+        "ApproximateFirstReceiveTimestamp": "1700000001500",
+        "ApproximateReceiveCount": "2",
+        "MessageDeduplicationId": "1",
+        "MessageGroupId": "g",
+        "SenderId": ACCOUNT,
+        "SentTimestamp": "1700000000000",
+        "SequenceNumber": sent["SequenceNumber"],
+    }
+
+
+def test_system_attributes_that_are_asked_for(sqs: Endpoint) -> None:
+    url = sqs.queue("q")
+    send(sqs, url, "a1")
+    again = {"VisibilityTimeout": 0}
+    asked = sqs.receive(url, MessageSystemAttributeNames=["SentTimestamp"], **again)[0]["Attributes"]
+    assert asked == {"SentTimestamp": "1700000000000"}
+    asked = sqs.receive(url, MessageSystemAttributeNames=[], AttributeNames=["SenderId"], **again)[0]["Attributes"]
+    assert asked == {"SenderId": ACCOUNT}
+    assert "Attributes" not in sqs.receive(url, MessageSystemAttributeNames=[], **again)[0]
+    told = sqs.refused(sqs.client.receive_message, QueueUrl=url, MessageSystemAttributeNames=["Nonsense"])
+    assert told == ("InvalidAttributeName", "Unknown Attribute Nonsense.")
+
+
+# --- the same once more ---
+
+
+def test_an_attempt_gets_the_same_messages_and_handles_again(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "a3", "b1")
+    first = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
+    sqs.clock.forward(29)
+    assert sqs.receive(url, 2, ReceiveRequestAttemptId="once") == first
+    sqs.clock.forward(29)  # the visibility was set anew
+    assert sqs.bodies(url, 2) == ["b1"]
+    delete(sqs, url, *first)
+    assert sqs.bodies(url, 1) == ["a3"]
+
+
+@in_json
+def test_an_attempts_handles_are_the_same_though_time_never_stands_still(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1")
+    ticks = count(sqs.clock())
+    sqs.db.writer.clock = lambda: next(ticks)
+    first = sqs.receive(url, 1, ReceiveRequestAttemptId="once")
+    assert sqs.receive(url, 1, ReceiveRequestAttemptId="once") == first
+
+
+def test_an_attempt_is_void_once_a_message_was_deleted(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "b1")
+    first, _ = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
+    delete(sqs, url, first)
+    assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
+
+
+def test_an_attempt_is_void_once_another_process_has_a_message_done(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "b1")
+    handle = sqs.receive(url, 2, ReceiveRequestAttemptId="once")[0]["ReceiptHandle"]
+    queue = sqs.db.queue("q.fifo")
+    receipt = names_of(sqs.app._context).receipt(queue.info(), handle)
+    queue.ack([Receipt(receipt.sequence_number, receipt.token)])
+    assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
+
+
+def test_an_attempt_is_void_once_a_visibility_was_changed(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "b1")
+    first, _ = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
+    keep(sqs, url, first, 100)
+    assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
+
+
+def test_an_attempt_whose_visibility_is_over_is_a_new_receive(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1")
+    (first,) = sqs.receive(url, ReceiveRequestAttemptId="once")
+    sqs.clock.forward(30)
+    (second,) = sqs.receive(url, ReceiveRequestAttemptId="once")
+    assert first["ReceiptHandle"] != second["ReceiptHandle"]
+
+
+def test_an_attempt_is_known_for_five_minutes(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1")
+    first = sqs.receive(url, ReceiveRequestAttemptId="once", VisibilityTimeout=1000)
+    sqs.clock.forward(299)
+    assert sqs.receive(url, ReceiveRequestAttemptId="once", VisibilityTimeout=1000) == first
+    assert sqs.receive(url, ReceiveRequestAttemptId="another") == []
+    sqs.clock.forward(1)
+    assert sqs.receive(url, ReceiveRequestAttemptId="once") == []
+
+
+def test_an_attempt_is_known_after_a_restart(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "a2", "b1")
+    first = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
+    sqs.restart()
+    assert sqs.receive(url, 2, ReceiveRequestAttemptId="once") == first
+
+
+def test_of_two_attempts_the_latest_has_the_message(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1")
+    sqs.receive(url, ReceiveRequestAttemptId="first")
+    sqs.clock.forward(30)
+    second = sqs.receive(url, ReceiveRequestAttemptId="second")
+    assert sqs.receive(url, ReceiveRequestAttemptId="first") == []
+    assert sqs.receive(url, ReceiveRequestAttemptId="second") == second
+
+
+@in_json
+def test_attempts_that_are_over_leave_the_database(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    send(sqs, url, "a1", "b1", "c1")
+    for attempt in "abc":
+        sqs.receive(url, 1, ReceiveRequestAttemptId=attempt)
+    sqs.clock.forward(300)
+    assert len(sqs.receive(url, 1, ReceiveRequestAttemptId="d")) == 1
+    count_of = Ask("", lambda store, _now_ms: store.execute("select count(*) from inturn_attempt").fetchone())
+    assert sqs.db.writer.run(count_of) == (1,)
+
+
+@in_json
+def test_what_an_attempts_id_may_be(sqs: Endpoint) -> None:
+    url = sqs.queue("q.fifo")
+    told = sqs.refused(sqs.client.receive_message, QueueUrl=url, ReceiveRequestAttemptId="a b")
+    reason = "ReceiveRequestAttemptId can only include alphanumeric and punctuation characters. 1 to 128 in length."
+    text = f"Value a b for parameter ReceiveRequestAttemptId is invalid. Reason: {reason}"
+    assert told == ("InvalidParameterValue", text)
+    told = sqs.refused(sqs.client.receive_message, QueueUrl=sqs.queue("q"), ReceiveRequestAttemptId="once")
+    reason = "The request include parameter that is not valid for this queue type."
+    text = f"Value once for parameter ReceiveRequestAttemptId is invalid. Reason: {reason}"
+    assert told == ("InvalidParameterValue", text)
+
+
+# --- dead letters ---
+
+
+def with_dead_letters(sqs: Endpoint, suffix: str = "", count: int = 2) -> tuple[str, str]:
+    dead = sqs.queue(f"dead{suffix}")
+    policy = {"deadLetterTargetArn": sqs.arn(f"dead{suffix}"), "maxReceiveCount": count}
+    return sqs.queue(f"q{suffix}", RedrivePolicy=policy), dead
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+def test_a_message_that_was_received_too_often_is_a_dead_letter(sqs: Endpoint, suffix: str) -> None:
+    url, dead = with_dead_letters(sqs, suffix)
+    send(sqs, url, "a1")
+    ids = [sqs.receive(url, VisibilityTimeout=0)[0]["MessageId"] for _ in range(2)]
+    assert sqs.receive(url) == []
+    (message,) = sqs.receive(dead)
+    assert {message["MessageId"]} == set(ids)
+    assert message["Attributes"]["DeadLetterQueueSourceArn"] == sqs.arn(f"q{suffix}")
+    assert message["Attributes"]["ApproximateReceiveCount"] == "3"
+    if suffix:
+        assert message["Attributes"]["MessageDeduplicationId"] == message["MessageId"]
+        assert message["Attributes"]["MessageGroupId"] == "a"
+
+
+def test_a_head_that_fails_costs_those_behind_it_no_attempt(sqs: Endpoint) -> None:
+    url, dead = with_dead_letters(sqs, ".fifo")
+    send(sqs, url, "a1", "a2")
+    assert sqs.bodies(url, VisibilityTimeout=0) == ["a1", "a2"]
+    assert sqs.bodies(url, VisibilityTimeout=0) == ["a1"], "the last time it comes alone"
+    (message,) = sqs.receive(url)
+    assert message["Body"] == "a2"
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert sqs.bodies(dead) == ["a1"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+def test_a_queue_may_be_its_own_dead_letter_queue(sqs: Endpoint, suffix: str) -> None:
+    url = sqs.queue(f"q{suffix}")
+    policy = {"deadLetterTargetArn": sqs.arn(f"q{suffix}"), "maxReceiveCount": 2}
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy)})
+    assert sqs.client.list_dead_letter_source_queues(QueueUrl=url)["queueUrls"] == [url]
+    for body in ("a1", "a2"):
+        fifo = {"MessageGroupId": "a", "MessageDeduplicationId": body} if suffix else {}
+        sqs.client.send_message(QueueUrl=url, MessageBody=body, **fifo)
+    told, counts = {}, []
+    for _ in range(12):
+        found = {each["Body"]: each["Attributes"] for each in sqs.receive(url, VisibilityTimeout=0)}
+        assert [*found] in (["a1", "a2"], ["a1"], ["a2"]), "each stays in its place; the last time it comes alone"
+        told |= found
+        counts += [found["a1"]["ApproximateReceiveCount"]] if "a1" in found else []
+    assert counts[:6] == ["1", "2"] * 3
+    assert told["a1"]["DeadLetterQueueSourceArn"] == sqs.arn(f"q{suffix}")
+    assert sqs.attributes(url)["ApproximateNumberOfMessages"] == "2"

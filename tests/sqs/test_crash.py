@@ -1,0 +1,50 @@
+"""The server is killed again and again under 32 clients: nothing they were told turns out to be wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inturn.faults import OF_A_TRANSACTION
+from inturn.testing.history import OK, UNASKED, UNKNOWN
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).parent / "programs" / "crash.py"
+KILLS = 12
+LIMIT_S = 300
+
+
+@pytest.mark.soak
+def test_what_clients_were_told_holds_however_often_the_server_is_killed(tmp_path: Path, soak_seed: int) -> None:
+    """More kills by hand: python tests/sqs/programs/crash.py DIRECTORY 500 SEED."""
+    done = subprocess.run(
+        [sys.executable, PROGRAM, tmp_path / "run", str(KILLS), str(soak_seed)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["faults"] == []
+    assert told["left"] == 0, "messages that nobody is given"
+    assert (told["last_status"], told["sound"], told["logged"]) == (0, [["ok"]], [])
+    deaths, counts = told["deaths"], told["figures"]
+    assert sum(deaths.values()) == KILLS
+    assert not [each for each in deaths if each.startswith("otherwise")]
+    assert {*OF_A_TRANSACTION} <= {*deaths}
+    assert counts["messages"] > 100, "too little was done to say anything"
+    assert min(counts["send unknown"], counts["delivered again"], counts["acknowledged again"]) > 0
+    refused = {
+        name
+        for name in counts
+        if name.rpartition(" ")[2] not in {OK, UNKNOWN, UNASKED, "again", "delivered", "messages"}
+    }
+    assert refused <= {
+        "delete InvalidParameterValue",
+        "nack InvalidParameterValue",
+        "nack AWS.SimpleQueueService.MessageNotInflight",
+    }
