@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -111,7 +112,8 @@ class Serving:
     def requests(self) -> int:
         """How many requests have come, with the one that asks."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=DEADLINE_S) as answer:  # noqa: S310 - this machine's
-            return int(float(answer.read().partition(b"\ninturn_http_requests_total ")[2].partition(b"\n")[0]))
+            (count,) = re.findall(rb"^inturn_server_received_requests_total\{.*\} (\S+)$", answer.read(), re.MULTILINE)
+            return int(float(count))
 
     def wait_for_a_request(self, since: int) -> None:
         """Wait until a client's request has come, since so many had."""

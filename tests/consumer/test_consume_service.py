@@ -240,7 +240,7 @@ def test_options_replace_what_the_file_says(folder: Path) -> None:
     (folder / "consume.toml").write_text('log_level = "error"\nhealth = "nowhere"\n')
     send(folder, "bad")
     config = ("--config", "consume.toml", "--until-empty")
-    assert "invalid address 'nowhere'" in here(*ONE, *config).stderr
+    assert "health is 'nowhere'" in here(*ONE, *config).stderr
     done = here(*ONE, *config, "--health", f"127.0.0.1:{free_port()}", "--log-level", "warning", "--retries", 0)
     assert " warning inturn.consumer: group 'g0' of 'payments' is parked: " in done.stderr
 

@@ -271,7 +271,7 @@ token = "hunter2 and 20 letters"
                 ('user_header = "X-User"', ""),
                 "line 4, [proxy]: the setting 'user_header' is missing; expected a string in quotes",
             ),
-            "wrong table": (("[proxy]", "[[proxy]]"), "line 4: proxy is [a table]; expected a table"),
+            "wrong table": (("[proxy]", "[[proxy]]"), "line 4: proxy is a list of tables; expected a table"),
             "unread": (
                 ('token = "hunter2 and 20 letters"', 'token_file = "none"'),
                 "line 10, [[people]] number 1: token_file is 'none', which cannot be read (",
@@ -323,15 +323,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, command: str) -> No
 @pytest.mark.parametrize(
     ("end", "line", "text"),
     [
-        ("secret = hunter2", 1, ", secret: not valid TOML: Invalid value"),
-        ('\n\nsecret = """\nhunter2=\n5', 3, ", secret: not valid TOML: Unterminated string"),
-        ('a = [\n"hunter2=",\nhunter2=5]', 3, ", a: not valid TOML: Invalid value"),
+        ("secret = hunter2", 1, ": not valid TOML: Invalid value"),
+        ('\n\nsecret = """\nhunter2=\n5', 3, ": not valid TOML: Unterminated string"),
+        ('a = [\n"hunter2=",\nhunter2=5]', 3, ": not valid TOML: Invalid value"),
         ("[other", 1, ": not valid TOML: Expected ']' at the end of a table declaration"),
     ],
 )
-def test_an_error_of_syntax_names_the_line_and_the_setting(
-    tmp_path: Path, command: str, end: str, line: int, text: str
-) -> None:
+def test_an_error_of_syntax_names_the_line_alone(tmp_path: Path, command: str, end: str, line: int, text: str) -> None:
     path, valid = tmp_path / "c.toml", COMMANDS[command].text
     path.write_text(valid + end)
     assert refused(command, path) == f"line {valid.count(chr(10)) + line}{text}"
@@ -382,3 +380,34 @@ def test_a_secret_that_is_not_utf_8_is_not_shown(tmp_path: Path) -> None:
 )
 def test_relative_files_are_beside_the_configuration(where: str, mark: str, found: str) -> None:
     assert beside(Path("conf"), where, mark) == found
+
+
+def test_a_value_of_very_many_lines_costs_no_search_for_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    rows = "\n".join(f'{{ name = "q{number}" }},' for number in range(2_000))
+    path.write_text(f"queues = [\n{rows}\n{{ nme = 'x' }}]\n")
+    assert refused("serve", path).startswith("[[queues]] number 2001: unknown setting 'nme'")
+
+
+@pytest.mark.parametrize("text", ['keys = "hunter2"', 'keys = ["hunter2"]', "[[server]]\nhost = 'hunter2'"])
+def test_a_value_in_the_place_of_a_table_is_not_shown(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    found = refused("serve", path)
+    assert "hunter2" not in found
+    assert "; expected " in found
+
+
+def test_a_secret_in_the_place_of_a_variable_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[[keys]]\nid = "a"\nsecret_env = "hunter2"\n')
+    assert refused("serve", path) == (
+        "line 3, [[keys]] number 1: secret_env names an environment variable that is not set or is empty; "
+        "expected the secret"
+    )
+
+
+def test_a_mark_of_the_byte_order_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + b'[[keys]]\nid = "a"\n')
+    assert refused("serve", path).startswith("line 1, [[keys]] number 1: no secret is set")

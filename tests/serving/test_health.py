@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import sys
 import threading
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from inturn.core.errors import InputError
+from inturn.serving import asgi
 from inturn.serving.health import health_server
 from inturn.serving.listening import close, listening_sockets
 from inturn.serving.metrics_page import metrics_page
@@ -100,3 +102,33 @@ def test_a_server_that_never_served_leaves_its_port() -> None:
     port = server.port
     server.stop()
     close(listening_sockets("127.0.0.1", port))
+
+
+def test_a_stop_does_not_wait_for_a_read_that_hangs() -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def metrics() -> bytes:
+        begun.set()
+        released.wait(DEADLINE_S)
+        return b""
+
+    server = health_server("127.0.0.1:0", lambda: {"ready": True}, metrics)
+    server.start()
+    asking = threading.Thread(target=lambda: asked(server.port, "/metrics"), daemon=True)
+    asking.start()
+    assert begun.wait(DEADLINE_S)
+    server.stop()
+    assert not server._thread.is_alive()
+    assert [each.daemon for each in threading.enumerate() if each.name == "inturn-health-read"] == [True]
+    released.set()
+    asking.join(DEADLINE_S)
+
+
+def test_a_client_that_sends_no_request_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi, "_HEAD_S", 0.2)
+    with health_server("127.0.0.1:0", lambda: {"ready": True}, bytes) as server:
+        for begun in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET"):
+            with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as client:
+                client.sendall(begun)
+                while client.recv(1000):  # until the server closes
+                    pass

@@ -9,10 +9,10 @@ from inturn.core.errors import InputError
 from inturn.serving.listening import (
     check_tls_pair,
     close,
+    health_address,
     is_loopback,
     listening_sockets,
     server_url,
-    split_address,
     tls_context,
 )
 
@@ -28,13 +28,13 @@ from inturn.serving.listening import (
     ],
 )
 def test_an_address_is_a_host_and_a_port(address: str, found: tuple[str, int]) -> None:
-    assert split_address(address) == found
+    assert health_address(address) == found
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "host:", "host:65536", "host:-1", "host:1a"])
 def test_an_address_without_a_port_is_refused(address: str) -> None:
     with pytest.raises(InputError, match="expected HOST:PORT") as refused:
-        split_address(address)
+        health_address(address)
     assert repr(address) in str(refused.value)
 
 
@@ -95,6 +95,21 @@ def test_an_unknown_host_is_named() -> None:
         listening_sockets("127.1.2.300", 1)
 
 
+ONE = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
+ABSENT = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
+"""An address that no machine has."""
+
+
+def test_an_address_that_this_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ABSENT, ONE])
+    sockets = listening_sockets("localhost", 0)
+    assert [each.getsockname()[0] for each in sockets] == ["127.0.0.1"]
+    close(sockets)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ABSENT])
+    with pytest.raises(InputError, match="cannot listen on absent:0"):
+        listening_sockets("absent", 0)
+
+
 def test_a_port_that_one_of_several_addresses_lacks_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[socket.socket] = []
     bare = socket.socket
@@ -103,13 +118,18 @@ def test_a_port_that_one_of_several_addresses_lacks_leaves_no_socket(monkeypatch
         opened.append(bare(family))
         return opened[-1]
 
-    one = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))
-    gone = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 0))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [one, gone])
+    again = (*ONE[:2], 0, *ONE[3:])  # the same address: its port is in use
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [ONE, again])
     monkeypatch.setattr(socket, "socket", opening)
-    with pytest.raises(InputError, match="cannot listen on both"):
-        listening_sockets("both", 0)
+    with pytest.raises(InputError, match="in use"):
+        listening_sockets("twice", 0)
     assert [each.fileno() for each in opened] == [-1, -1]
+
+
+@pytest.mark.parametrize("host", ["x" * 70, "no.such.host.invalid"])
+def test_a_host_that_cannot_be_resolved_is_named(host: str) -> None:
+    with pytest.raises(InputError, match=f"^cannot listen on {host}:80"):
+        listening_sockets(host, 80)
 
 
 def test_a_certificate_and_its_key_are_set_together() -> None:

@@ -63,7 +63,7 @@ def console(
         stopped_by(stopped.set, force=end_process),
     ):
         say(f"Serving the console of {line(', '.join(names))} at {server.url}")
-        stopped.wait()
+        server.wait(stopped)
 
 
 def _check_exists(store: str) -> None:

@@ -4,7 +4,7 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from inturn.core.errors import InputError
 from inturn.serving.setting_errors import SettingError, Steps, setting_error, setting_of
 
 T = TypeVar("T")
+_VALUE_LINES: Final = 100
 
 
 _is_converting: Final = ContextVar("_is_converting", default=False)
@@ -119,11 +120,9 @@ def parsed(path: Path) -> tuple[str, dict[str, Any]]:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         what, _, at = str(error).rpartition(" (at ")
-        lines, number = text.split("\n"), re.match(r"line (\d+)", at)
-        begin, _ = _beginning(lines, int(number[1]) - 1 if number else len(lines))
-        name = re.match(r"\s*([\w.-]+)\s*=", lines[begin])  # of the statement: a later line may be part of a secret
-        place = f"line {number[1] if number else begin + 1}" + (f", {name[1]}" if name else "")
-        raise InputError(f"{path}: {place}: not valid TOML: {what}") from None
+        number = re.match(r"line (\d+)", at)
+        line = number[1] if number else _last_statement(text)  # at the end: of what has no end
+        raise InputError(f"{path}: line {line}: not valid TOML: {what}") from None
     except (RecursionError, ValueError):
         raise InputError(f"{path}: not valid TOML: a value is too long or is nested too deep") from None
 
@@ -136,7 +135,7 @@ def file_text(path: Path) -> str:
     """
     try:
         data = path.read_bytes()
-        return data.decode()
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:  # its text would show a byte of what may be a secret
@@ -161,7 +160,8 @@ def _located(path: Path, text: str, data: dict[str, Any], error: SettingError) -
     steps = error.table if error.name is None else (*error.table, error.name)
     while steps and not _has(data, steps):
         steps = steps[:-1]
-    where = [f"line {_line(text, steps)}"] if steps else []
+    line = _line(text, steps) if steps else None
+    where = [] if line is None else [f"line {line}"]
     return InputError(": ".join(filter(None, (str(path), ", ".join([*where, *_tables(error.table)]), error.text))))
 
 
@@ -185,20 +185,36 @@ def _has(data: Any, steps: Steps) -> bool:
     return True
 
 
-def _line(text: str, steps: Steps) -> int:
+def _line(text: str, steps: Steps) -> int | None:
     """Return the line with which a setting or a table begins: the first lines that have it are parsed, like the file.
 
-    A beginning of the file that ends within a value of several lines is no TOML; a shorter one is.
+    A beginning of the file that ends within a value of several lines is no TOML; a shorter one is. None: a value is so
+    long that finding its beginning would take too long.
     """
     lines = text.split("\n")
-    last = bisect_left(range(len(lines)), x=True, key=lambda count: _has(_beginning(lines, count)[1], steps))
-    return _beginning(lines, last - 1)[0] + 1
+    try:
+        last = bisect_left(range(len(lines)), x=True, key=lambda count: _has(_beginning(lines, count)[1], steps))
+        return _beginning(lines, last - 1)[0] + 1
+    except _TooLong:
+        return None
+
+
+def _last_statement(text: str) -> int:
+    """Return the line with which the last statement begins, if it is not too long; else the last line."""
+    lines = text.split("\n")
+    try:
+        return min(_beginning(lines, len(lines))[0] + 1, len(lines))
+    except _TooLong:
+        return len(lines)
+
+
+class _TooLong(Exception):
+    """Raised for a value of more than ``_VALUE_LINES`` lines."""
 
 
 def _beginning(lines: list[str], count: int) -> tuple[int, dict[str, Any]]:
     """Return the number of the first lines, at most ``count``, that are TOML, and what they contain."""
-    while True:
-        try:
-            return count, tomllib.loads("\n".join(lines[:count]))
-        except tomllib.TOMLDecodeError:
-            count -= 1
+    for number in range(count, max(-1, count - _VALUE_LINES), -1):
+        with suppress(tomllib.TOMLDecodeError):
+            return number, tomllib.loads("\n".join(lines[:number]))
+    raise _TooLong

@@ -3,12 +3,16 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, TypeAlias
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from inturn.core.errors import InturnError, SetupError
+from inturn.core.errors import SetupError
 from inturn.serving.asgi import AsgiServer
-from inturn.serving.listening import split_address
+from inturn.serving.listening import health_address
 from inturn.telemetry.families import PAGE_TYPE
+from inturn.threads import started
+
+T = TypeVar("T")
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -25,26 +29,25 @@ def health_server(address: str, status: Callable[[], dict[str, Any]], metrics: C
     Args:
         address: ``HOST:PORT``, or ``PORT`` of 127.0.0.1; port 0 means any free port.
         status: returns a JSON document whose ``ready`` is whether the command works.
-        metrics: returns the page for Prometheus; raises SetupError if a package for it is missing, and StoreError if it
-            cannot be read.
+        metrics: returns the page for Prometheus; raises SetupError if a package for it is missing.
 
     Raises:
         InputError: if the address is malformed, or cannot be listened on.
     """
-    return AsgiServer(HealthPages(status, metrics), *split_address(address), name="inturn-health")
+    return AsgiServer(HealthPages(status, metrics), *health_address(address), name="inturn-health")
 
 
 class HealthPages:
     """The pages as an ASGI application; see :func:`health_server`.
 
-    Reading waits for databases, so it runs in threads. Metrics have one thread: however many clients request them while
-    a database is unavailable, threads are left for health.
+    Reading may wait for a database, so each page is read in a thread of its own: once at a time, for all who request it
+    meanwhile. The threads are daemons, so that a read which hangs does not delay the end of the process.
     """
 
     def __init__(self, status: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> None:
         self._status = status
         self._metrics = metrics
-        self._reading = asyncio.Lock()
+        self._reading: dict[str, asyncio.Future[Any]] = {}
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -61,14 +64,46 @@ class HealthPages:
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
     async def _metrics_page(self) -> tuple[int, bytes, str]:
-        async with self._reading:
-            try:
-                return 200, await asyncio.to_thread(self._metrics), PAGE_TYPE
-            except InturnError as error:
-                return 501 if isinstance(error, SetupError) else 503, f"{error}\n".encode(), _TEXT
+        try:
+            return 200, await self._read("/metrics", self._metrics), PAGE_TYPE
+        except SetupError as error:
+            return 501, f"{error}\n".encode(), _TEXT
 
     async def _document(self, path: str) -> tuple[int, bytes, str]:
         if path not in _PATHS:
             return 404, json.dumps({"paths": _PATHS}).encode(), _JSON
-        status = await asyncio.to_thread(self._status)
+        status = await self._read(path, self._status)
         return 503 if path == "/ready" and not status["ready"] else 200, json.dumps(status).encode(), _JSON
+
+    async def _read(self, path: str, read: Callable[[], T]) -> T:
+        """Return what a function returns, called in a thread; a call that is still running is shared."""
+        future = self._reading.get(path)
+        if future is None:
+            future = self._reading[path] = _in_thread(read)
+            future.add_done_callback(lambda _done: self._reading.pop(path))
+        return cast("T", await asyncio.shield(future))
+
+
+def _in_thread(read: Callable[[], T]) -> "asyncio.Future[T]":
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(found: T | None, error: Exception | None) -> None:
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(cast("T", found))
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        found, failed = None, None
+        try:
+            found = read()
+        except Exception as error:  # noqa: BLE001 - it is raised where the page is awaited
+            failed = error
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, found, failed)
+
+    started(run, "inturn-health-read")
+    return future

@@ -10,15 +10,15 @@ from pathlib import Path
 from inturn.core.errors import InputError
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of ``HOST:PORT``; of ``PORT`` alone, the host is 127.0.0.1.
+def health_address(address: str) -> tuple[str, int]:
+    """Return the host and the port of the setting ``health``, ``HOST:PORT``; of ``PORT`` alone, the host is 127.0.0.1.
 
     Raises:
         InputError: if it has another form.
     """
     host, _, port = address.rpartition(":")
-    if not port.isdecimal() or int(port) > 65_535:
-        raise InputError(f"invalid address {address!r} to listen on: expected HOST:PORT, such as 127.0.0.1:8080")
+    if not (port.isdecimal() and len(port) <= 5 and int(port) <= 65_535):
+        raise InputError(f"health is {address!r}; expected HOST:PORT with a port up to 65535, such as 127.0.0.1:8080")
     return bare_host(host) or "127.0.0.1", int(port)
 
 
@@ -57,19 +57,36 @@ def listening_sockets(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        refused: OSError | None = None
         for family, *_, address in dict.fromkeys(found):
-            server = socket.socket(family)
-            sockets.append(server)
-            if os.name == "posix":
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, name != "::")
-            server.bind((address[0], sockets[0].getsockname()[1] if len(sockets) > 1 else port, *address[2:]))
-            server.listen(socket.SOMAXCONN)
-    except OSError as error:
+            same = sockets[0].getsockname()[1] if sockets else port
+            try:
+                sockets.append(_listening(family, (address[0], same, *address[2:]), dual=name == "::"))
+            except OSError as error:  # a name may have an address of a protocol that this machine does not use
+                if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                    raise
+                refused = error
+        if not sockets and refused is not None:
+            raise refused
+    except (OSError, UnicodeError) as error:
         close(sockets)
         raise InputError(_refusal(name, port, error)) from error
     return sockets
+
+
+def _listening(family: int, address: tuple[str | int, ...], *, dual: bool) -> socket.socket:
+    server = socket.socket(family)
+    try:
+        if os.name == "posix":
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
+        server.bind(address)
+        server.listen(socket.SOMAXCONN)
+    except OSError:
+        server.close()
+        raise
+    return server
 
 
 def close(sockets: list[socket.socket]) -> None:
@@ -78,10 +95,10 @@ def close(sockets: list[socket.socket]) -> None:
         each.close()
 
 
-def _refusal(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
+def _refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return f"port {port} on {host} is in use; stop the process that listens on it, or set another port"
-    return f"cannot listen on {host}:{port} ({error.strerror or error}); set another host or port"
+    return f"cannot listen on {host}:{port} ({getattr(error, 'strerror', None) or error}); set another host or port"
 
 
 def tls_context(cert: str | Path, key: str | Path | None) -> ssl.SSLContext:
@@ -95,6 +112,11 @@ def tls_context(cert: str | Path, key: str | Path | None) -> ssl.SSLContext:
         InputError: if the files cannot be used.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for file in (cert,) if key is None else (cert, key):
+        try:
+            Path(file).read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}; expected a PEM file") from error
     try:
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:

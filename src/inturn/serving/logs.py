@@ -55,10 +55,11 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        document |= _fields(record)
+        document |= {name: value for name, value in _fields(record).items() if name not in document}
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)
-        return json.dumps(document, default=str).replace("\x7f", "\\u007f")  # the one control character left by dumps
+        text = json.dumps(document, default=str, skipkeys=True)
+        return text.replace("\x7f", "\\u007f")  # the one control character left by dumps
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Secrets of configuration files: the setting itself, an environment variable, or a file of its own."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,7 +51,8 @@ def with_secret(table: T, name: str, folder: Path, environ: Mapping[str, str] = 
         return table
     if variable is not None:
         text = environ.get(variable, "")
-        fault = f"{name}_env is {variable!r}, an environment variable that is not set or is empty"
+        named = f"is {variable!r}," if re.fullmatch("[A-Z_][A-Z0-9_]*", variable) else "names"  # it may be a secret
+        fault = f"{name}_env {named} an environment variable that is not set or is empty"
     else:
         text, fault = "", f"{name}_file is {file!r}, a file that is empty"
         try:

@@ -58,13 +58,15 @@ def setting_error(text: str, kind: Any, data: Any) -> SettingError:
     if not _OWN.match(what):
         return SettingError(what, steps, setting_of(what))
     steps, of, value = next(each for each in reversed(places) if isinstance(each[0][-1], str))
-    name = str(steps[-1])
-    return SettingError(f"{name} is {_shown(value, steps)}; expected {expected(of, name)}", steps[:-1], name)
+    name, wanted = str(steps[-1]), expected(of, str(steps[-1]))
+    if wanted == "a table" or wanted.startswith("[["):  # a value that stands for a whole table may be a secret
+        return SettingError(f"{name} is {_kind(value)}; expected {wanted}", steps[:-1], name)
+    return SettingError(f"{name} is {_shown(value, steps)}; expected {wanted}", steps[:-1], name)
 
 
 def setting_of(text: str) -> str | None:
     """Return the setting that an error is about, ``NAME is VALUE; expected …``; None if it begins in another way."""
-    match = re.match(r"(\w+) (?:is|has|and \w+ are) ", text)
+    match = re.match(r"(\w+) (?:is|has|names|and \w+ are) ", text)
     return match and match[1]
 
 
@@ -127,9 +129,10 @@ def _places(of: Any, value: Any, path: str) -> Iterator[tuple[Steps, Any, Any]]:
         elif index == "...":  # msgspec does not say which entry of a table it is
             of = next((each.value_type for each in _alternatives(of) if isinstance(each, inspect.DictType)), None)
             right = _VALUES.get(type(of), object)
-            step = next((key for key, each in value.items() if not isinstance(each, right)), "")
-            if not step:
+            found = [key for key, each in value.items() if not isinstance(each, right)]
+            if not found:
                 return
+            step = found[0]
         else:
             step = int(index)
             of = next((each.item_type for each in _alternatives(of) if hasattr(each, "item_type")), None)
@@ -158,6 +161,12 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, known := list(known), 1)
     meant = f"; did you mean {near[0]!r}? Known" if near else "; known"
     return f"unknown setting {name!r}{meant} settings: {', '.join(known)}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list of tables" if value and all(isinstance(each, dict) for each in value) else "a list"
+    return "a string" if isinstance(value, str) else _shown(value, ())
 
 
 def _shown(value: Any, steps: Steps) -> str:

@@ -21,6 +21,6 @@ class TelemetrySettings(Table, frozen=True, kw_only=True):
     """
 
     health: Annotated[str | None, Meta(description='an address, such as "127.0.0.1:8080"')] = None
-    log_level: LogLevel = "info"
+    log_level: Annotated[LogLevel, Meta(description=f"one of {', '.join(LEVELS)}")] = "info"
     log_json: bool = False
     telemetry: bool = False

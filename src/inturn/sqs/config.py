@@ -31,6 +31,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.serving import config_file
 from inturn.serving.config_file import Table, beside
@@ -87,12 +88,12 @@ class ServerConfig(TelemetrySettings, frozen=True, kw_only=True):
         check_tls_pair(self.tls_cert, self.tls_key)
         if self.base_url is not None and not _is_base_url(self.base_url):
             raise InputError(
-                f"base_url is {self.base_url!r}; expected an http or https URL with a host and optionally a path, "
-                "such as https://queues.example.org"
+                f"base_url is {shown(self.base_url)!r}; expected an http or https URL with a host and optionally a "
+                "path, such as https://queues.example.org"
             )
         if self.base_url is not None and address(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
             raise InputError(
-                f"base_url is {self.base_url!r}, whose end would be read as a region, as in /queue/eu-west-1; "
+                f"base_url is {shown(self.base_url)!r}, whose end would be read as a region, as in /queue/eu-west-1; "
                 "expected another path, or none"
             )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -40,12 +40,19 @@ can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
 class Pages:
     """The pages of an endpoint.
 
+    Args:
+        config: the configuration.
+        metrics: the metrics to show.
+        failures: the log of failures.
+        is_open: whether all clients see all pages, because the address is not that of the API.
+
     Attributes:
         phase: what the endpoint does now; it is ready while it serves.
     """
 
-    def __init__(self, config: Config, metrics: Metrics, failures: Failures) -> None:
+    def __init__(self, config: Config, metrics: Metrics, failures: Failures, *, is_open: bool = False) -> None:
         self.phase: Literal["starting", "serving", "stopping"] = "starting"
+        self._is_open = is_open
         self._metrics = metrics
         self._failures = failures
         self._showing: set[asyncio.Task[None]] = set()
@@ -54,11 +61,16 @@ class Pages:
     def use(self, config: Config) -> None:
         """Apply a configuration."""
         self._pages: dict[bytes, Page] = {b"/health": self._health, b"/ready": self._ready}
-        if config.server.metrics != "off":
+        if self._is_open or config.server.metrics != "off":
             self._pages[b"/metrics"] = self._counts
         self._local = Local(config.server.base_url)
-        self._is_guarded = not config.keys
-        self._is_for_all = config.server.metrics == "all"
+        self._is_guarded = not self._is_open and not config.keys
+        self._is_for_all = self._is_open or config.server.metrics == "all"
+
+    def answer(self, request: Request, reply: Reply) -> None:
+        """Show the page that a request asks for; there is nothing else at the address."""
+        if not self.show(request, reply):
+            reply(_text(404, f"no such page; pages: {', '.join(sorted(map(bytes.decode, self._pages)))}"))
 
     def show(self, request: Request, reply: Reply | None) -> bool:
         """Show the page that a request asks for; return False if it asks for none, but for the API.
@@ -105,12 +117,10 @@ class Pages:
     async def _health(self, _request: Request) -> Response:
         return Response(200, b'{"status":"ok"}', "application/json")
 
-    async def status(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether requests can be served, and a status document."""
-        return await self._metrics.health() if self.phase == "serving" else (False, {"status": self.phase})
-
     async def _ready(self, _request: Request) -> Response:
-        is_ready, document = await self.status()
+        is_ready, document = False, {"status": self.phase}
+        if self.phase == "serving":
+            is_ready, document = await self._metrics.health()
         return Response(200 if is_ready else 503, msgspec.json.encode(document), "application/json")
 
     async def _counts(self, request: Request) -> Response:

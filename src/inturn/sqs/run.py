@@ -10,10 +10,10 @@
 import asyncio
 import gc
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from inturn.database import Database
 from inturn.serving.http.failures import Failures
 from inturn.serving.http.http1 import Reply, Request, RequestLimits, Response
 from inturn.serving.http.server import HttpServer
-from inturn.serving.listening import server_url, tls_context
+from inturn.serving.listening import health_address, server_url, tls_context
 from inturn.serving.signals import end_process, stopped_by
 from inturn.sqs import limits
 from inturn.sqs.access import Access
@@ -33,7 +33,6 @@ from inturn.sqs.console_config import ConsoleTable
 from inturn.sqs.context import Context
 from inturn.sqs.errors import SqsError
 from inturn.sqs.events import EVENTS
-from inturn.sqs.health import health_endpoint
 from inturn.sqs.local import Local
 from inturn.sqs.metrics import Metrics
 from inturn.sqs.model import CreateQueue
@@ -93,6 +92,8 @@ class Endpoint:
         self._pages = Pages(config, self.metrics, self._failures)
         self._app.show = self._pages.show
         self._server: HttpServer
+        self._health_pages = Pages(config, self.metrics, self._failures, is_open=True)
+        self._health: HttpServer | None = None
         self._console: AsgiServer | None = None
 
     @property
@@ -109,16 +110,6 @@ class Endpoint:
     def port(self) -> int:
         """The port that the endpoint listens on."""
         return self._server.port
-
-    def health(self) -> AbstractContextManager[object]:
-        """Return the health endpoint, which serves within ``with``; without an address it does nothing.
-
-        Raises:
-            InputError: if the address is malformed.
-            SetupError: if it cannot listen on the address.
-        """
-        at = self._config.server.health
-        return nullcontext() if at is None else health_endpoint(at, self._pages, self.metrics)
 
     async def __aenter__(self) -> Self:
         """Start the endpoint."""
@@ -143,7 +134,30 @@ class Endpoint:
         self._place.be_at(self._config)
         self._app.gate = self._gate()
         self._pages.use(self._config)
+        try:
+            began = await self._listen()
+        except BaseException:
+            await self._end()
+            raise
+        if self._config.server.base_url is None:
+            self._place.base_url = EndpointNaming.at(self._config, self._server.port)
+        self._looking = asyncio.create_task(self._look())
+        self.metrics.front = self._server
+        self._db.writer.watch = self.metrics.watch
+        self._be("serving")
+        EVENTS.info("started", self.url, "inturn serves %(url)s", url=self.url, **began)
+        if self._console is not None:
+            self._console.start()
+            url = self._console.url
+            EVENTS.info("started", url, "the console is at %(url)s", url=url)
+
+    async def _listen(self) -> dict[str, Any]:
+        """Listen: first for health, and at the API's address once all else has succeeded; return the figures to log."""
         server = self._config.server
+        if server.health is not None:
+            health = HttpServer(self._health_pages.answer, *health_address(server.health), failures=self._failures)
+            await health.start()
+            self._health = health
         webhooks = [each.webhook() for each in self._config.webhooks]
         self._webhooks = WebhookRoutes(self._db, webhooks, Local(server.base_url), self._app.counts, self._failures)
         self._server = HttpServer(
@@ -159,42 +173,32 @@ class Endpoint:
         if self._config.console is not None:
             self._console = _console_server(self._db, self._config.console, server)
         await self._app.start()
-        try:
-            self._find_home()
-            for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
-                await self._make(queue)
-            await self._webhooks.start()
-            found = (await self._db.figures.aio()).queues
-            ruled = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
-            await self._server.start()
-            self._pages.phase = "serving"
-        except BaseException:
-            await self._end()
-            raise
-        if server.base_url is None:
-            self._place.base_url = EndpointNaming.at(self._config, self._server.port)
-        self._looking = asyncio.create_task(self._look())
-        self.metrics.front = self._server
-        self._db.writer.watch = self.metrics.watch
-        told: dict[str, Any] = {
+        self._find_home()
+        for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
+            await self._make(queue)
+        await self._webhooks.start()
+        found = (await self._db.figures.aio()).queues
+        has_policies = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
+        await self._server.start()
+        if has_policies and isinstance(self._app.gate, Local):
+            self._app.gate.tell_of_policies()
+        return {
             "queues": len(found),
             "messages": sum(each.messages for each in found),
             "in_flight": sum(each.in_flight for each in found),
             "keys": len(self._config.keys),
             "port": self._server.port,
         }
-        EVENTS.info("started", self.url, "inturn serves %(url)s", url=self.url, **told)
-        if self._console is not None:
-            self._console.start()
-            url = self._console.url
-            EVENTS.info("started", url, "the console is at %(url)s", url=url)
-        if ruled and isinstance(self._app.gate, Local):
-            self._app.gate.tell_of_policies()
+
+    def _be(self, phase: Literal["serving", "stopping"]) -> None:
+        self._pages.phase = self._health_pages.phase = phase
 
     async def _end(self) -> None:
         if self._console is not None:
             await asyncio.to_thread(self._console.stop)
         await self._app.stop()
+        if self._health is not None and self._pages.phase == "starting":
+            await self._health.stop(0)
 
     def _admit(self, head: Request) -> Response | None:
         return self._webhooks.admit(head) if self._webhooks.takes(head) else self._app.admit(head)
@@ -257,11 +261,13 @@ class Endpoint:
         """
         grace_s = self._config.server.grace_s if grace_s is None else grace_s
         EVENTS.info("stopping", self.url, "stopping", grace_s=grace_s)
-        self._pages.phase = "stopping"
+        self._be("stopping")
         self._looking.cancel()
         await self._end()
         self._db.writer.end_waits()
         await self._server.stop(grace_s)
+        if self._health is not None:
+            await self._health.stop(0)
         self._failures.flush(is_last=True)
         EVENTS.info("stopped", self.url, "stopped", requests=self._server.requests)
 
@@ -275,11 +281,8 @@ async def serve(db: Database, config: Config) -> None:
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     writer = EventLoopWriter(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext()
     with stopped_by(lambda: loop.call_soon_threadsafe(stopped.set), force=end_process):  # type: ignore[arg-type]
-        async with writer:
-            endpoint = Endpoint(db, config)
-            with endpoint.health():
-                async with endpoint:
-                    await stopped.wait()
+        async with writer, Endpoint(db, config):
+            await stopped.wait()
 
 
 def run(db: Database, config: Config) -> None:

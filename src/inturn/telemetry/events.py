@@ -61,6 +61,7 @@ class EventLogger:
         self._most = most
         self._mutex = threading.Lock()
         self._windows: dict[tuple[str, str], _Window] = {}
+        self._swept_until = 0.0
 
     def forget(self) -> None:
         """Forget the logged events, so that all windows begin again."""
@@ -144,7 +145,9 @@ class EventLogger:
         now = self._clock()
         with self._mutex:
             if key not in self._windows and len(self._windows) >= limits.LOG_NAMES:
-                self._windows = {each: window for each, window in self._windows.items() if now < window.until}
+                if now >= self._swept_until:
+                    self._swept_until = now + limits.LOG_WINDOW_S
+                    self._windows = {each: window for each, window in self._windows.items() if now < window.until}
                 if len(self._windows) >= limits.LOG_NAMES:
                     key = "", ""  # too many at once share one window
             window = self._windows.get(key)

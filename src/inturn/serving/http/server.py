@@ -46,6 +46,7 @@ class HttpServer(Room):
         limits = limits or RequestLimits()
         super().__init__(handler, limits, admit=admit, is_vital=is_vital, failures=failures)
         self._address = (host, port)
+        self._listeners: list[asyncio.Server] = []
         self._tls = tls
         self._tick_s = min(1.0, min(limits.idle_s, limits.request_s, limits.unread_s, limits.linger_s) / 4)
 
@@ -60,19 +61,21 @@ class HttpServer(Room):
         Raises:
             InputError: if the address cannot be listened on.
         """
-        sockets = listening_sockets(*self._address)
         self._tick()
-        self._listeners = [
-            await asyncio.get_running_loop().create_server(
-                lambda: Connection(self),
-                sock=each,
-                ssl=self._tls,
-                ssl_handshake_timeout=self.limits.request_s if self._tls else None,
-                ssl_shutdown_timeout=self.limits.linger_s if self._tls else None,
-                backlog=SOMAXCONN,
-            )
-            for each in sockets
-        ]
+        try:
+            for each in listening_sockets(*self._address):
+                listener = await asyncio.get_running_loop().create_server(
+                    lambda: Connection(self),
+                    sock=each,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=self.limits.request_s if self._tls else None,
+                    ssl_shutdown_timeout=self.limits.linger_s if self._tls else None,
+                    backlog=SOMAXCONN,
+                )
+                self._listeners.append(listener)
+        except BaseException:
+            await self.stop(0)
+            raise
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening, close idle connections, let requests that have begun be answered, then cut the rest."""
