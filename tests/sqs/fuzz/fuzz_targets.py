@@ -17,8 +17,9 @@ from botocore.credentials import Credentials
 
 from inturn.ingest import DebeziumMapping, MessageMapping, SourceRecord, Unmappable
 from inturn.ingest import limits as source_limits
+from inturn.serving.http import limits
 from inturn.serving.http.http1 import Request, RequestLimits, RequestReader
-from inturn.sqs import limits, wire
+from inturn.sqs import wire
 from inturn.sqs.auth import Key, Verifier
 from inturn.sqs.auth.canonical import canonical_path, canonical_query, pairs
 from inturn.sqs.errors import SqsError
@@ -42,7 +43,7 @@ _KEY = Key("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 
 def http(data: bytes) -> None:
     """Bytes of a connection: however they are cut, the same requests come of them, and the bounds hold."""
-    with patch.object(limits, "HTTP_BLOCK_BYTES", 16):
+    with patch.object(limits, "BLOCK_BYTES", 16):
         _read(*((data[0], data[1:]) if data else (0, b"")))
 
 
