@@ -16,7 +16,7 @@ from served_endpoint import Serving
 from caches import CACHE, INSTALL_S, locked
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "server"))  # for boto_halves: what the Query protocol calls otherwise
+sys.path.append(str(HERE.parent / "sqs"))  # for boto_halves: what the Query protocol calls otherwise
 NODE_CLIENTS = CACHE / "node-clients"
 UNREACHABLE = {"EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "ENOTFOUND", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT"}
 

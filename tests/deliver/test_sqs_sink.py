@@ -6,11 +6,11 @@ from typing import Any
 
 import boto3
 import pytest
-from server.served import Served
 
 from inturn import deliver
 from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
 from inturn.sqs.config import Config, ServerConfig
+from sqs.served import Served
 
 pytestmark = pytest.mark.thorough
 OPTIONS = {

@@ -27,7 +27,7 @@ from inturn.demo.free_ports import free_port
 from inturn.ingest import SourceControl
 from kafka_started import Kafka, produce, topic
 from rabbitmq_started import RabbitServer, missing
-from server.fleet import Postgres
+from sqs.fleet import Postgres
 from waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import boto3
 import pytest
-from server.served import Served
 from typer.testing import CliRunner
 
 import inturn.testing
@@ -25,6 +24,7 @@ from inturn.ingest import Ingest, MessageMapping, SourceControl, SqsSource
 from inturn.ingest import limits as source_limits
 from inturn.sqs.config import Config, ServerConfig
 from lives import killed_at_every_point
+from sqs.served import Served
 from waiting import until
 
 pytestmark = pytest.mark.thorough

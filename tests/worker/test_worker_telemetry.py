@@ -116,8 +116,8 @@ def test_retries_of_the_handler_and_of_deliveries(shop: Shop, caplog: pytest.Log
         ("inturn.outbox", "WARNING", "exhausted"),
     ]
     assert "bob" not in caplog.text
-    (worker,) = [each for each in measures.workers() if (each["pipeline"], each["queue"]) == ("ledger", "q")]
-    assert worker["retries"][0] >= 2
+    workers = [each for each in measures.workers() if (each["pipeline"], each["queue"]) == ("ledger", "q")]
+    assert sum(each["retries"][0] for each in workers) >= 2  # each test has a database of its own
 
 
 def test_a_lost_lease(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
