@@ -13,7 +13,7 @@ from inturn.cli.services import TelemetryOptions, adapted, monitored
 from inturn.cli.texts import line, say
 from inturn.core.address import shown
 from inturn.core.errors import InputError, NoSuchDatabase
-from inturn.serving.listening import check_tls_pair
+from inturn.serving.listening import check_tls_pair, tls_context
 from inturn.serving.logs import configure
 from inturn.serving.signals import end_process, stopped_by
 
@@ -51,7 +51,7 @@ def console(
         settings,
         host=host or "127.0.0.1",
         port=port,
-        tls=None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
+        tls=tls_context(tls_cert, tls_key),
         pipelines=pipeline or (),
         takes=take,
     )

@@ -1,9 +1,9 @@
 """The console as a server: its address, and who may reach it."""
 
 import getpass
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from inturn.console.app import console
 from inturn.console.config import ConsoleConfig
@@ -21,7 +21,7 @@ def console_server(
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
-    tls: tuple[str | Path, str | Path] | None = None,
+    tls: ssl.SSLContext | None = None,
     pipelines: Sequence[str] = (),
     takes: bool = False,
 ) -> AsgiServer:
@@ -32,7 +32,7 @@ def console_server(
         config: the configuration.
         host: the host to listen on.
         port: the port; 0: any free one.
-        tls: the files with the certificate and its key, PEM; None: plain HTTP.
+        tls: the context for HTTPS; None: plain HTTP.
         pipelines: as for :func:`inturn.console.console`.
         takes: as for :func:`inturn.console.console`.
 
@@ -51,9 +51,8 @@ def console_server(
         config=config,
         takes=takes,
     )
-    cert, key = tls or (None, None)
     end_streams = app.state.end_streams
-    return AsgiServer(app, host, port, tls_cert=cert, tls_key=key, name="inturn-console", end_streams=end_streams)
+    return AsgiServer(app, host, port, tls=tls, name="inturn-console", end_streams=end_streams)
 
 
 def _user_name() -> str:

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from inturn.core.errors import SetupError
 from inturn.core.override import override
-from inturn.serving.listening import close, listening_sockets, server_url, tls_context
+from inturn.serving.listening import close, listening_sockets, server_url
 
 STOP_S: Final = 10.0
 """The longest time for which a stop waits, in seconds."""
@@ -78,13 +78,12 @@ class AsgiServer:
         app: the application.
         host: the host to listen on.
         port: the port; 0: any free one.
-        tls_cert: the file with the certificate, PEM; None: plain HTTP.
-        tls_key: the file with the certificate's key, PEM.
+        tls: the context for HTTPS; None: plain HTTP.
         name: the name of the thread.
         end_streams: ends responses that would not end by themselves; called when the server stops.
 
     Raises:
-        InputError: if the address or the certificate cannot be used.
+        InputError: if the address cannot be listened on.
 
     Attributes:
         url: the URL of the server, with a slash at its end.
@@ -96,8 +95,7 @@ class AsgiServer:
         host: str,
         port: int,
         *,
-        tls_cert: str | Path | None = None,
-        tls_key: str | Path | None = None,
+        tls: ssl.SSLContext | None = None,
         name: str,
         end_streams: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
@@ -115,11 +113,11 @@ class AsgiServer:
         )
         config.load()
         logging.getLogger("uvicorn.error").addFilter(_is_no_stop)
-        config.ssl = None if tls_cert is None else tls_context(tls_cert, tls_key)
+        config.ssl = tls
         self._server = _StreamingServer(config, end_streams)
         self._sockets = listening_sockets(host, port)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.url = f"{server_url(host, self.port, is_tls=tls_cert is not None)}/"
+        self.url = f"{server_url(host, self.port, is_tls=tls is not None)}/"
 
     @property
     def port(self) -> int:

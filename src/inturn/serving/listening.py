@@ -101,16 +101,18 @@ def _refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"cannot listen on {host}:{port} ({getattr(error, 'strerror', None) or error}); set another host or port"
 
 
-def tls_context(cert: str | Path, key: str | Path | None) -> ssl.SSLContext:
-    """Return the context for HTTPS.
+def tls_context(cert: str | Path | None, key: str | Path | None) -> ssl.SSLContext | None:
+    """Return the context for HTTPS; None for plain HTTP.
 
     Args:
-        cert: the file with the certificate and its chain, PEM.
+        cert: the file with the certificate and its chain, PEM; None: plain HTTP.
         key: the file with the certificate's key, PEM; None: it is in the file of the certificate.
 
     Raises:
         InputError: if the files cannot be used.
     """
+    if cert is None:
+        return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     for file in (cert,) if key is None else (cert, key):
         try:

@@ -9,6 +9,7 @@
 
 import asyncio
 import gc
+import ssl
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,7 +29,7 @@ from inturn.sqs import limits
 from inturn.sqs.access import Access
 from inturn.sqs.actions.queues import create_queue
 from inturn.sqs.app import App
-from inturn.sqs.config import Config, QueueConfig, ServerConfig, check_exposure
+from inturn.sqs.config import Config, QueueConfig, check_exposure
 from inturn.sqs.console_config import ConsoleTable
 from inturn.sqs.context import Context
 from inturn.sqs.errors import SqsError
@@ -160,18 +161,19 @@ class Endpoint:
             self._health = health
         webhooks = [each.webhook() for each in self._config.webhooks]
         self._webhooks = WebhookRoutes(self._db, webhooks, Local(server.base_url), self._app.counts, self._failures)
+        tls = tls_context(server.tls_cert, server.tls_key)
         self._server = HttpServer(
             self._handle,
             server.host,
             server.port,
-            tls=None if server.tls_cert is None else tls_context(server.tls_cert, server.tls_key),
+            tls=tls,
             limits=_limits(self._config),
             admit=self._admit,
             is_vital=self._pages.is_vital,
             failures=self._failures,
         )
         if self._config.console is not None:
-            self._console = _console_server(self._db, self._config.console, server)
+            self._console = _console_server(self._db, self._config.console, tls)
         await self._app.start()
         self._find_home()
         for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
@@ -297,7 +299,7 @@ def run(db: Database, config: Config) -> None:
         runner.run(serve(db, config))
 
 
-def _console_server(db: Database, table: ConsoleTable, server: ServerConfig) -> "AsgiServer":
+def _console_server(db: Database, table: ConsoleTable, tls: ssl.SSLContext | None) -> "AsgiServer":
     """Return a server of the database's console, on a port of its own.
 
     It shares no path with SQS clients, and no event loop, so a slow page does not delay them.
@@ -316,7 +318,7 @@ def _console_server(db: Database, table: ConsoleTable, server: ServerConfig) -> 
         ConsoleConfig() if table.config is None else read_config(Path(table.config)),
         host=table.host,
         port=table.port,
-        tls=None if server.tls_cert is None or server.tls_key is None else (server.tls_cert, server.tls_key),
+        tls=tls,
         pipelines=table.pipelines,
     )
 
