@@ -90,18 +90,18 @@ def kernel(grade: str, size: int, folder: Path) -> float:
 
     from inturn.spark.columns.hashing import group_hash
     from inturn.spark.columns.names import GROUP, HASH
-    from inturn.spark.executor.placement import placed, sort_keys
+    from inturn.spark.executor.placement import sort_keys, with_placement
     from inturn.spark.executor.plan import Plan
-    from inturn.spark.executor.task import run
+    from inturn.spark.executor.task import run_task
 
     line, table = pipeline(grade), pa.Table.from_pylist(messages(grade, size))
     (folder / "store").mkdir()
     plan = Plan(str(folder / "store"), 0, 0, final=False, buckets=1, attempt="a", columns=table.column_names, levels=[])
     table = table.append_column(HASH, pa.repeat(group_hash("a"), size)).append_column(GROUP, table["account"])
-    keys = pa.Table.from_batches([placed(line, each) for each in table.combine_chunks().to_batches()])
+    keys = pa.Table.from_batches([with_placement(line, each) for each in table.combine_chunks().to_batches()])
     table = table.take(pc.sort_indices(keys, [(key, "ascending") for key in sort_keys(line)]))
     began = time.process_time()
-    result = run(plan, line, 0, "a", iter(table.to_batches(max_chunksize=10_000)))
+    result = run_task(plan, line, 0, "a", iter(table.to_batches(max_chunksize=10_000)))
     spent = time.process_time() - began
     assert result.counts.received == size
     return spent

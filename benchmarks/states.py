@@ -24,7 +24,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from inturn import Monotone, Pipeline
-from inturn.spark.driver.postgres_states import StatesTable, publish_to
+from inturn.spark.driver.postgres_states import StatesTable, publish_to_postgres
 from inturn.spark.tables.delta_states import publish_states
 from kernel_harness import Bench
 from postgres_started import start, stop
@@ -56,7 +56,7 @@ def measured(groups: int, changed: int, rounds: int, address: str) -> Json:
         target = StatesTable.of(f"{address}#states{groups}")
         ways = {
             "Delta": lambda: publish_states(bench.store, ledger.name),
-            "PostgreSQL": lambda: publish_to(bench.store, ledger.name, target),
+            "PostgreSQL": lambda: publish_to_postgres(bench.store, ledger.name, target),
         }
         first = {name: took(way) for name, way in ways.items()}
         found: dict[str, list[float]] = {name: [] for name in ("step", *ways)}

@@ -6,32 +6,34 @@ from dataclasses import replace
 
 from inturn.spark.audit.report import (
     AuditReport,
-    Bar,
-    Column,
-    Consumers,
+    ColumnRating,
+    ConsumerCost,
+    Distribution,
     FaultCount,
     FaultKind,
-    Gap,
-    Gaps,
-    Grade,
+    GapSummary,
+    GroupSizes,
     GroupTimeline,
-    Late,
+    HistogramBar,
+    Lateness,
     LogColumns,
-    Point,
-    Sizes,
-    Spread,
+    ProposedGrade,
+    RevisionGap,
+    TimelinePoint,
 )
 
 NOON_US = 1_709_294_400_000_000
 
 
-def spread(*counts: int) -> Spread:
-    return Spread(3, 700, 90_000, [Bar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, n) for at, n in enumerate(counts)])
+def spread(*counts: int) -> Distribution:
+    return Distribution(
+        3, 700, 90_000, [HistogramBar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, n) for at, n in enumerate(counts)]
+    )
 
 
-def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[Gap, ...] = ()) -> GroupTimeline:
+def line(group: str, *points: tuple[int, str | None, int], gaps: tuple[RevisionGap, ...] = ()) -> GroupTimeline:
     faults = Counter(kind for _, kind, _ in points if kind is not None)
-    shown = [Point(at, place, kind, epoch) for at, (place, kind, epoch) in enumerate(points, 1)]
+    shown = [TimelinePoint(at, place, kind, epoch) for at, (place, kind, epoch) in enumerate(points, 1)]
     return GroupTimeline(group, len(points), dict(faults), shown, list(gaps))
 
 
@@ -42,7 +44,10 @@ def empty() -> AuditReport:
 
 
 def full() -> AuditReport:
-    lost, still = Gap("acct-1", 0, 3, 5, 40, 7_200.0, open=False), Gap("acct-2", 1, 9, 9, 1, None, open=True)
+    lost, still = (
+        RevisionGap("acct-1", 0, 3, 5, 40, 7_200.0, open=False),
+        RevisionGap("acct-2", 1, 9, 9, 1, None, open=True),
+    )
     copies = line("acct-1", (1, None, 0), (2, None, 0), (6, None, 0), (2, "duplicate", 0), (4, "late", 0), gaps=(lost,))
     again = line("acct-2", (7, "conflict", 0), (8, "no-id", 1), (10, None, 1), gaps=(still,))
     found = {kind: FaultCount(1_000 + at, 20 + at) for at, kind in enumerate(FaultKind)}
@@ -56,20 +61,28 @@ def full() -> AuditReport:
         ended=at_noon + dt.timedelta(days=2),
         found=found,
         samples={kind: [f"sample of {kind}"] for kind in FaultKind},
-        gaps=Gaps(
-            12, 3_456, 1, 1, 1_800.0, "3 hours", [lost, still], [(Bar(1.7e9, 1.8e9, 12), Bar(1.7e9, 1.8e9, 1))], True
+        gaps=GapSummary(
+            12,
+            3_456,
+            1,
+            1,
+            1_800.0,
+            "3 hours",
+            [lost, still],
+            [(HistogramBar(1.7e9, 1.8e9, 12), HistogramBar(1.7e9, 1.8e9, 1))],
+            True,
         ),
-        late=Late(spread(0, 5, 9), spread(3, *[2] * 20, 1), spread(0, 4)),
+        late=Lateness(spread(0, 5, 9), spread(3, *[2] * 20, 1), spread(0, 4)),
         epochs=2,
-        sizes=Sizes(
+        sizes=GroupSizes(
             20,
             [("acct-1", 5_000), ("", 7)],
             0.25,
             spread(0, *[3] * 13).bars,
-            [Consumers(2, 1, 1.5), Consumers(4, 1, 2)],
+            [ConsumerCost(2, 1, 1.5), ConsumerCost(4, 1, 2)],
         ),
-        columns=[Column("seq", "number", 1, 0.9, 0.8, 0, 1.01, None, "Gapless", "it counts")],
-        grade=Grade("Gapless", ["It is so."], 'Pipeline(name="orders", handler=apply)', ["Needs a day off."]),
+        columns=[ColumnRating("seq", "number", 1, 0.9, 0.8, 0, 1.01, None, "Gapless", "it counts")],
+        grade=ProposedGrade("Gapless", ["It is so."], 'Pipeline(name="orders", handler=apply)', ["Needs a day off."]),
         worst=[copies, again],
         files={"messages": "/out/messages", "gaps": "/out/gaps"},
         seconds=75,

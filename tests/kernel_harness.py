@@ -37,7 +37,7 @@ from inturn.spark.driver.step import Stepper
 from inturn.spark.executor import decisions, task
 from inturn.spark.executor.plan import Plan, SliceResult
 from inturn.spark.executor.sort import sorted_chunks
-from inturn.spark.tables.manifest import File, Manifest, SparkStore
+from inturn.spark.tables.manifest import DataFile, Manifest, SparkStore
 from inturn.spark.tables.merge import levels_to_merge
 
 DAWN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -146,7 +146,7 @@ class Bench:
         """Take messages (dicts of the columns, or records) as one step and commit it."""
         manifest, counts = self.prepare(messages, now=now, final=final, schema=schema)
         self.store.commit(manifest)
-        self.store.file_away(manifest)
+        self.store.archive(manifest)
         return counts
 
     def prepare(
@@ -154,7 +154,7 @@ class Bench:
     ) -> tuple[Manifest, Counts]:
         """A step with its files written and its manifest not yet: as `batch` does it."""
         table = self.table(messages, schema or self.schema)
-        stepper = Stepper(self.pipeline, self.root, buckets=self.buckets, alone=True)
+        stepper = Stepper(self.pipeline, self.root, buckets=self.buckets, without_spark=True)
         names = [name for name in table.column_names if name not in (HASH, GROUP)]
         if self.pipeline.fields is not None:
             names = [name for name in names if name in (*self.pipeline.fields, self.pipeline.arrival)]
@@ -162,7 +162,9 @@ class Bench:
         with self.bounds.applied():
             merging = levels_to_merge(plan.levels)
         group = GROUP if GROUP in table.column_names else self.pipeline.group
-        plan = msgspec.structs.replace(plan, columns=names, merge=plan.merge if plan.older else merging, group=group)
+        plan = msgspec.structs.replace(
+            plan, columns=names, merge=plan.merge if plan.previous_format else merging, group=group
+        )
         plan = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)  # as it travels
         rows = table.select([*names, *(name for name in (GROUP, HASH) if name in table.column_names)])
         with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:
@@ -177,7 +179,7 @@ class Bench:
         self._random.shuffle(rows)
         mine = table.take(pa.array(rows, pa.int64())).combine_chunks()
         batches = mine.to_batches(max_chunksize=self._random.randint(1, 5))
-        result = task.run(plan, self.pipeline, bucket, f"{plan.attempt}-0", batches)
+        result = task.run_task(plan, self.pipeline, bucket, f"{plan.attempt}-0", batches)
         return msgspec.json.decode(msgspec.json.encode(result), type=SliceResult)
 
     def table(self, messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
@@ -245,10 +247,10 @@ class Bench:
             remembered = (row["memory"], row["conflicts"] or b"")
             seen.places[group] = (row["status"], row["epoch"], row["reached"], skipped, *remembered)
 
-    def _arrow(self, file: File) -> pa.Table:
+    def _arrow(self, file: DataFile) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(str(self.root / file.path))).read_all()
 
-    def rows(self, files: Sequence[File]) -> list[dict[str, Any]]:
+    def rows(self, files: Sequence[DataFile]) -> list[dict[str, Any]]:
         """All rows of data files."""
         tables = [self._arrow(f) if f.path.endswith(".arrow") else pq.read_table(self.root / f.path) for f in files]
         return [row for table in tables for row in table.to_pylist(maps_as_pydicts="strict")]

@@ -25,11 +25,11 @@ def settle(look: Decider, pipeline: Pipeline, store: str, advance: Callable[[int
     if look.unit == "turn":
         settle_in_database(pipeline, look, advance)
         return
-    from inturn.spark.driver.step import settle as step
+    from inturn.spark.driver.step import advance as step
     from inturn.spark.tables.manifest import SparkStore
 
     at = SparkStore(store)
-    while left := at.undecided(at.latest(), limits.DECISIONS_AT_ONCE):
+    while left := at.pending_decisions(at.latest(), limits.DECISIONS_AT_ONCE):
         with contextlib.suppress(StoreConflict):  # a stream was faster and has applied them
             step(pipeline, store=store)
         advance(len(left))

@@ -26,7 +26,15 @@ from inturn.cli.audit import show
 from inturn.cli.texts import plain_console, say_json
 from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue, QueueSettings
-from inturn.spark.audit.report import Consumers, FaultKind, Gap, Gaps, Grade, LogColumns, Sizes
+from inturn.spark.audit.report import (
+    ConsumerCost,
+    FaultKind,
+    GapSummary,
+    GroupSizes,
+    LogColumns,
+    ProposedGrade,
+    RevisionGap,
+)
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.step import Report
 from kernel_harness import Bench
@@ -359,7 +367,7 @@ def shown(function: Any) -> str:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_reports_show_names_and_obey_none(text: str) -> None:
-    gaps = Gaps(1, 1, 0, 0, None, text, [Gap(text, 0, 3, 5, 4, None, open=False)])
+    gaps = GapSummary(1, 1, 0, 0, None, text, [RevisionGap(text, 0, 3, 5, 4, None, open=False)])
     report = replace(
         full(),
         source=text,
@@ -367,14 +375,14 @@ def test_reports_show_names_and_obey_none(text: str) -> None:
         keys=LogColumns(text, text, id=text, ignore=(text,)),
         samples={FaultKind.LATE: [text]},
         gaps=gaps,
-        sizes=Sizes(2, [(text, 3)], 0.5, [], [Consumers(16, 1, 1.5)]),
+        sizes=GroupSizes(2, [(text, 3)], 0.5, [], [ConsumerCost(16, 1, 1.5)]),
         columns=[replace(full().columns[0], name=text, grade=text, verdict=text)],
-        grade=Grade(text, [text], text, [text]),
+        grade=ProposedGrade(text, [text], text, [text]),
         files={"page": text},
     )
     if len(text) < 10_000:
         report = replace(
-            report, sizes=Sizes(2, [(text, 3)], 0.5, [], [replace(full().sizes.consumers[0], consumers=16)])
+            report, sizes=GroupSizes(2, [(text, 3)], 0.5, [], [replace(full().sizes.consumers[0], consumers=16)])
         )  # type: ignore[union-attr]
         harmless(shown(lambda console: show(report, console)))
     step = Report(text, text, 1, Counts(received=1, rejected={text: 1}), 0.5)

@@ -17,7 +17,7 @@ from inturn.core.pipeline.dry_run import DryRun
 from inturn.core.pipeline.selection import DecisionDraft
 from inturn.queue import draft
 from inturn.results.inspection import DatabaseInspector
-from inturn.spark import settle as spark_settle
+from inturn.spark import advance as spark_advance
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.dry_run import dry_run as spark_dry_run
 from inturn.spark.driver.inspection import SparkInspector
@@ -163,8 +163,8 @@ class OnSpark(StoredLedger):
 
     def settle(self, pipeline: Pipeline) -> None:
         while True:
-            spark_settle(pipeline, store=self.bench.root, now=self.now)
-            if not self.bench.store.undecided(self.bench.store.latest()):
+            spark_advance(pipeline, store=self.bench.root, now=self.now)
+            if not self.bench.store.pending_decisions(self.bench.store.latest()):
                 return
 
     def _rows(self, table: str) -> list[Row]:

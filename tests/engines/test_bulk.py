@@ -445,9 +445,9 @@ def test_a_damaged_file_with_many_decisions_is_passed_over(on_spark: OnSpark) ->
     ):
         path.write_text(broken)
         assert [each.path for each in on_spark.bench.store.decisions.strays()] == [f"decisions/new/{path.name}"]
-        assert on_spark.bench.store.undecided(None) == {}
+        assert on_spark.bench.store.pending_decisions(None) == {}
     path.write_text(whole)
-    assert len(on_spark.bench.store.undecided(None)) == 5
+    assert len(on_spark.bench.store.pending_decisions(None)) == 5
 
 
 def test_a_step_takes_whole_files_up_to_a_bound(on_spark: OnSpark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,9 +484,9 @@ def test_the_plan_of_a_step_has_long_contents_as_digests(on_spark: OnSpark) -> N
     look.decide(replace(drop, old={**(drop.old or {}), "note": "long " * 100}))
     PipelineResults(look).drop("b", by="ann")
     PipelineResults(look).replace("c", content={"amount": 3}, by="ann")
-    every = on_spark.bench.store.undecided(None).values()
+    every = on_spark.bench.store.pending_decisions(None).values()
     assert all(each.old for each in every)
-    plan = Stepper(ledger(), on_spark.at, alone=True).plan(None, None, final=False)
+    plan = Stepper(ledger(), on_spark.at, without_spark=True).plan(None, None, final=False)
     old = {each.group: each.old for each in plan.decisions.values()}
     assert {name: each and each["amount"] for name, each in old.items()} == {"a": -1, "b": -1, "c": -1}
     assert old["a"] is not None

@@ -14,7 +14,7 @@ from inturn.cli import app
 from inturn.console import ConsoleConfig, console
 from inturn.core import limits
 from inturn.core.pipeline.decision import DecisionAction
-from inturn.spark import settle as spark_settle
+from inturn.spark import advance as spark_advance
 from inturn.worker.inspection import settle as worker_settle
 
 MANY = 10_000
@@ -128,7 +128,7 @@ def test_ten_thousand_groups_are_decided_at_once(
         worker_settle(waiting(), store.look(), look)
     else:
         for _ in range(3):
-            spark_settle(waiting(), store=store.at, now=store.now)  # type: ignore[attr-defined]
+            spark_advance(waiting(), store=store.at, now=store.now)  # type: ignore[attr-defined]
             look()
     assert 0 < seen[0] < seen[1] < MANY, "progress is shown as they are taken"
     found = decided(browser, report)

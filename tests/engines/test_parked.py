@@ -17,7 +17,7 @@ from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.order import Order
 from inturn.core.pipeline.replay import Replay
-from inturn.spark import settle
+from inturn.spark import advance
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
 from kernel_harness import DAWN, Bench, Bounds, expected
@@ -94,7 +94,7 @@ def test_decisions_are_taken_as_by_the_pure_timeline(order: Order, history: Any,
             for counted, told in ((whole.timelines, last.oldest_us), (unparked(whole.timelines), last.waiting_us)):
                 times = [e.since_us for each in counted.values() for e in each.held.values()]
                 assert told == min((each for each in times if each is not None), default=None)
-        assert bench.store.undecided(bench.store.latest()) == {}
+        assert bench.store.pending_decisions(bench.store.latest()) == {}
         kept = [name for name in bench.store.files.names("decisions") if "/taken/" in name]
         assert len(kept) == len(bench.store.files.names("decisions"))
 
@@ -278,11 +278,11 @@ def test_a_crash_before_a_decision_is_filed_away_does_not_take_it_twice(bench: B
 
 def test_a_step_without_messages_ends_waits(bench: Bench) -> None:
     bench.step([row(2)], now=DAWN)
-    report = settle(bench.pipeline, store=bench.root, now=DAWN + dt.timedelta(minutes=11))
+    report = advance(bench.pipeline, store=bench.root, now=DAWN + dt.timedelta(minutes=11))
     assert (report.step, report.counts.received) == (2, 0)
     assert SparkInspector(bench.root).group("a").status == "gap"
     with pytest.raises(StoreError, match="is not a store"):
-        settle(bench.pipeline, store=bench.root / "nowhere")
+        advance(bench.pipeline, store=bench.root / "nowhere")
 
 
 # -- what lies among the decisions and is none -------------------------------------------------------------------

@@ -65,5 +65,5 @@ def test_a_decision_that_comes_twice_is_taken_once(files: Storage) -> None:
     data = files.read(pending)
     assert data is not None
     files.create(f"decisions/taken/{name}.json", data)  # a step took it, and was slow to file it away
-    assert store.undecided(None) == {}
+    assert store.pending_decisions(None) == {}
     assert files.read(pending) is None

@@ -119,7 +119,7 @@ def test_how_late_and_how_old_go_by_the_clock_of_the_log(spark: SparkSession) ->
     patient = audit(df, group="g", order="revision", patience="1 hour")
     assert patient.gaps is not None
     assert (patient.gaps.lost, patient.gaps.open) == (0, 2)
-    assert patient.wrong() == [FaultKind.LATE]
+    assert patient.unexpected_faults() == [FaultKind.LATE]
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_epochs_that_a_column_tells_are_no_faults(spark: SparkSession) -> None:
     df = spark.createDataFrame(log, "g string, boot int, revision int").coalesce(1)
     report = audit(df, group="g", order="revision", epoch="boot")
     assert report.epochs == 1
-    assert report.wrong() == []
+    assert report.unexpected_faults() == []
     assert report.gaps is not None
     assert [(gap.group, gap.epoch, gap.first, gap.open) for gap in report.gaps.largest] == [("a", 2, 2, True)]
     blind = audit(df, group="g", order="revision")
@@ -184,7 +184,7 @@ def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSes
     log = [(g, 500 + 7 * at + n) for at, g in enumerate("abc") for n in range(8)]
     report = audit(spark.createDataFrame(log, "g string, revision bigint").coalesce(1), group="g", order="revision")
     assert report.keys.start is None
-    assert report.wrong() == []
+    assert report.unexpected_faults() == []
     assert report.grade is not None
     assert report.grade.line.endswith('order=Gapless("revision", start="first"), handler=apply)')
     assert report.grade.gives["applied"] == 24
@@ -194,7 +194,7 @@ def test_a_log_that_is_cut_off_at_its_beginning_has_no_gap_there(spark: SparkSes
 def test_groups_that_begin_at_zero_and_at_one_are_taken_whole(spark: SparkSession) -> None:
     log = [(g, start + n) for g, start in {"a": 1, "b": 1, "c": 1, "d": 0}.items() for n in range(8)]
     report = audit(spark.createDataFrame(log, "g string, n bigint").coalesce(1), group="g", order="n")
-    assert report.wrong() == []
+    assert report.unexpected_faults() == []
     assert report.grade is not None
     assert 'order=Gapless("n", start="first")' in report.grade.line
     assert report.grade.gives["applied"] == 32

@@ -217,7 +217,7 @@ def test_a_page_that_cannot_be_made_is_refused_before_spark_starts(
         raise AssertionError(f"Spark was started at {master}")
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.setattr("inturn.spark.local.session.running", started)
+    monkeypatch.setattr("inturn.spark.local.session.running_session", started)
     given = ["audit", str(tmp_path / "log.jsonl"), "--group", "g", "--out", str(tmp_path / "report")]
     ran = CliRunner().invoke(app, given)
     assert ran.exit_code == 1

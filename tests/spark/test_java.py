@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from inturn.core.errors import SetupError
-from inturn.spark.local.java import ensure_java, javas_of, major_version
+from inturn.spark.local.java import ensure_java, java_range_for, major_version
 from waiting import PROGRAM_S
 
 # What these Javas print.
@@ -123,7 +123,7 @@ def test_java_8_alone_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_each_spark_has_its_javas(spark: str, javas: str) -> None:
-    assert str(javas_of(spark)) == javas
+    assert str(java_range_for(spark)) == javas
 
 
 def test_a_java_that_is_too_new_for_an_older_spark_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StateError
 from inturn.spark import audit, batch, read, stream
-from inturn.spark.columns.names import CORRUPT, STANDING, column_of_field
+from inturn.spark.columns.names import CORRUPT, FIXED_COLUMNS, column_of_field
 
 DDL = "account string, revision bigint"
 ROWS = [("a", 1), ("a", 2), ("b", 1)]
@@ -174,10 +174,10 @@ def test_the_columns_of_states_are_told_apart(spark: SparkSession, tmp_path: Pat
     names = ["status", "state_status", "Group", "state_Held", "state_state_held", "balance", "state_balance"]
     batch(stateful(names), spark.createDataFrame(ROWS, DDL), store=tmp_path, buckets=1)
     states = read(spark, tmp_path, "states")
-    assert len({name.lower() for name in states.columns}) == len(states.columns) == len(STANDING) + len(names)
+    assert len({name.lower() for name in states.columns}) == len(states.columns) == len(FIXED_COLUMNS) + len(names)
     (row,) = states.where("group = 'a' AND status = 'open'").collect()
     assert [row[column_of_field(name)] for name in names] == list(range(1, len(names) + 1))
-    assert [name for name in states.columns if name not in STANDING] == [
+    assert [name for name in states.columns if name not in FIXED_COLUMNS] == [
         "state_status",
         "state_state_status",
         "state_Group",

@@ -17,7 +17,7 @@ from pyspark.testing import assertSchemaEqual
 from inturn import Gapless, Pipeline
 from inturn.core.errors import InputError, StoreError
 from inturn.core.pipeline.decision import Decision, DecisionAction
-from inturn.spark import batch, read, settle
+from inturn.spark import advance, batch, read
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.read import TABLES
 
@@ -338,7 +338,7 @@ def test_a_state_that_cannot_be_upgraded_and_a_message_that_is_refused(spark: Sp
     assert [look.group(name).state for name in "abc"] == [{"total": 13}, {"cents": 501}, {"total": 13}]
     look.decide(Decision(id="r", action=DecisionAction.RESUME, group="a", by="ann", at_us=1))
     mended = replace(new, upgrade=lambda state, version: Cents(state["total"]))
-    assert settle(mended, store=tmp_path).counts.released == 1
+    assert advance(mended, store=tmp_path).counts.released == 1
     assert rows(spark, tmp_path, "states", *columns)[0] == ("a", "open", 2, 14)
 
 

@@ -29,7 +29,7 @@ from inturn import Gapless, Wait
 from inturn.core.errors import InputError, StoreConflict, StoreError, StoreMismatch
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.journal import Counts
-from inturn.spark import batch, read, settle, stream
+from inturn.spark import advance, batch, read, stream
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import Stepper
 from inturn.spark.tables.manifest import SparkStore
@@ -301,7 +301,7 @@ def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, source: S
 
 
 def test_of_two_streams_on_one_store_the_second_to_commit_fails(spark: SparkSession, tmp_path: Path) -> None:
-    one, two = (Stepper(ledger, tmp_path / "store", buckets=2, alone=True) for _ in range(2))
+    one, two = (Stepper(ledger, tmp_path / "store", buckets=2, without_spark=True) for _ in range(2))
     one.step()
     steady = two.store.latest
     two.store.latest = lambda after=None: after  # type: ignore[method-assign]  # it has looked already
@@ -420,11 +420,11 @@ def test_a_column_that_changes_its_type_between_runs_is_refused(source: Source, 
 
 
 def test_another_handler_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Stepper(ledger, tmp_path / "store", buckets=1, alone=True).step()
+    Stepper(ledger, tmp_path / "store", buckets=1, without_spark=True).step()
     with caplog.at_level(logging.WARNING, logger="inturn"):
-        settle(ledger, store=tmp_path / "store")
+        advance(ledger, store=tmp_path / "store")
         assert caplog.text == ""
-        settle(replace(ledger, handler=lambda state, message: (state, [])), store=tmp_path / "store")
+        advance(replace(ledger, handler=lambda state, message: (state, [])), store=tmp_path / "store")
     assert "ledger: the handler's code has changed since step 2" in caplog.text
 
 

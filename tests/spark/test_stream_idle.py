@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from inturn import Pipeline, Timestamp
 from inturn.cli import app
-from inturn.spark import batch, settle, stream
+from inturn.spark import advance, batch, stream
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.driver.step import Stepper
 from inturn.spark.tables.manifest import SparkStore
@@ -102,10 +102,10 @@ def test_what_came_while_no_stream_ran_is_taken_before_a_release(spark: SparkSes
         assert query.awaitTermination(LIMIT_S)
     assert (seen(tmp_path), rejected(tmp_path)) == ([], {})
     late = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=10)
-    stepper = Stepper(line, tmp_path / "store", alone=True)
+    stepper = Stepper(line, tmp_path / "store", without_spark=True)
     plan = stepper.plan(None, late, final=False, since_us=None)
     assert not plan.is_quiet, "however long it takes to read what is there"
-    settle(line, store=tmp_path / "store", now=late)
+    advance(line, store=tmp_path / "store", now=late)
     assert seen(tmp_path) == [101, 103]
 
 
@@ -114,7 +114,7 @@ def test_the_end_of_a_stream_may_release_all(spark: SparkSession, tmp_path: Path
     with running(spark, tmp_path, define(None), trigger="available now") as query:
         assert query.awaitTermination(LIMIT_S)
     assert seen(tmp_path) == []
-    settle(define(None), store=tmp_path / "store", final=True)
+    advance(define(None), store=tmp_path / "store", final=True)
     assert seen(tmp_path) == [101, 103]
 
 

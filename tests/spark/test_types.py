@@ -17,7 +17,7 @@ from type_table import AS_TEXT, CARRIED, INVALID, KEYS, REFUSED, Kind, there_are
 
 from inturn import Arrival, Gapless, Pipeline, Timestamp
 from inturn.core.errors import InputError
-from inturn.spark import batch, read, settle, store, stream
+from inturn.spark import advance, batch, read, store, stream
 
 JSON = msgspec.json.Encoder()
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ def test_a_decision_about_a_message_of_every_type_knows_its_content_again(spark:
     batch(failing, df, store=tmp_path)
     report = store(tmp_path).drop(all=True, by="ann")
     assert len(report.pending) > len(groups) / 2
-    settle(failing, store=tmp_path)
+    advance(failing, store=tmp_path)
     report = store(tmp_path).updated(report)
     assert (report.void, report.pending) == ({}, {})
 

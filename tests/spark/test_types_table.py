@@ -6,7 +6,7 @@ from pathlib import Path
 import type_table
 from pyspark.sql import types
 
-from inturn.spark.columns.spark_types import CARRIED, MENDS
+from inturn.spark.columns.spark_types import REMEDIES, SUPPORTED_TYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-types.md"
 
@@ -29,9 +29,9 @@ def test_no_type_of_spark_is_missing() -> None:
 
 def test_the_table_says_what_the_code_does() -> None:
     table = documented()
-    assert {name for name, (carried, _) in table.items() if carried == "refused"} == set(MENDS)
-    assert {name for name, (carried, _) in table.items() if carried != "refused"} == CARRIED
-    for name, mend in MENDS.items():
+    assert {name for name, (carried, _) in table.items() if carried == "refused"} == set(REMEDIES)
+    assert {name for name, (carried, _) in table.items() if carried != "refused"} == SUPPORTED_TYPES
+    for name, mend in REMEDIES.items():
         assert mend in table[name][1].replace("`", "")
 
 

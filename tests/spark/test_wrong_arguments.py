@@ -19,7 +19,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "df is None; expected a DataFrame": lambda _: inturn.spark.batch(LEDGER, None, store="s"),  # type: ignore[arg-type]
     "pipeline is 4; expected": lambda df: inturn.spark.stream(4, df, store="s", checkpoint="c"),  # type: ignore[arg-type]
     "df is 3; expected": lambda _: inturn.spark.stream(LEDGER, 3, store="s", checkpoint="c"),  # type: ignore[arg-type]
-    "pipeline is 5; expected": lambda _: inturn.spark.settle(5, store="s"),  # type: ignore[arg-type]
+    "pipeline is 5; expected": lambda _: inturn.spark.advance(5, store="s"),  # type: ignore[arg-type]
     "pipeline is 6; expected": lambda df: inturn.spark.messages(6, df),  # type: ignore[arg-type]
     "df is 4; expected": lambda _: inturn.spark.messages(LEDGER, 4),  # type: ignore[arg-type]
     "df is 5; expected": lambda _: inturn.spark.from_kafka(5, MessageMapping()),  # type: ignore[arg-type]

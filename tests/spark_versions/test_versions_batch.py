@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from inturn import Arrival, Gapless, Pipeline, Wait
 from inturn.core.pipeline.decision import DecisionAction
 from inturn.core.pipeline.journal import Counts
-from inturn.spark import audit, batch, messages, outputs, read, settle
+from inturn.spark import advance, audit, batch, messages, outputs, read
 from inturn.spark.audit.report import FaultKind
 from inturn.spark.driver.input import key_of_partition
 from inturn.spark.driver.inspection import SparkInspector
@@ -133,7 +133,7 @@ def test_a_decision_frees_a_parked_group(spark: SparkSession, tmp_path: Path) ->
     assert parked[0].error.endswith("ValueError: amount -7 is below zero\n")
     inspector = SparkInspector(tmp_path)
     inspector.store.decisions.append(inspector.decision(DecisionAction.REPLACE, "a", by="ann", new={"amount": 7}))
-    assert settle(ledger, store=tmp_path).counts.applied == 2
+    assert advance(ledger, store=tmp_path).counts.applied == 2
     assert read(spark, tmp_path, "parked").count() == 0
     assert_as_replayed(
         spark, tmp_path, ledger, [Transfer("b", 1, 4), *(Transfer("a", n, a) for n, a in [(1, 4), (2, 7), (3, 4)])]

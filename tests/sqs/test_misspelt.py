@@ -9,7 +9,7 @@ import inturn
 from inturn.cli import app
 from inturn.core.errors import InputError
 from inturn.spark.source.messages import names_queue
-from inturn.spark.source.options import place_of
+from inturn.spark.source.options import queue_location
 
 TOLD = "write postgresql://me@db"
 
@@ -46,7 +46,7 @@ def test_an_address_is_never_the_name_of_a_file(target: str, tmp_path: Path, mon
     said += [ran("queue", "create", f"{target}#q"), ran("send", f"{target}#q", "x"), ran("explain", f"{target}#p", "g")]
     said += [ran("parked", "list", target), ran("groups", f"{target}#q"), ran("receive", f"{target}#q")]
     with pytest.raises(InputError, match=TOLD):
-        place_of({"path": target, "queue": "q"})
+        queue_location({"path": target, "queue": "q"})
     with pytest.raises(InputError, match=TOLD):
         names_queue(target)
     for told in said:

@@ -14,7 +14,7 @@ from inturn.core.errors import InputError
 from inturn.core.words import counted, duration
 
 if TYPE_CHECKING:
-    from inturn.spark.audit.report import AuditReport, Gaps, Grade, Late, Sizes
+    from inturn.spark.audit.report import AuditReport, GapSummary, GroupSizes, Lateness, ProposedGrade
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,19 +73,19 @@ def audit(
     from inturn.lab.page.audit_link import AuditLink
     from inturn.pages.template import check_installed
     from inturn.spark.audit.files import read_log
-    from inturn.spark.audit.page import EXTRA, PAGE, Folder
-    from inturn.spark.audit.report import allowed
+    from inturn.spark.audit.page import EXTRA, PAGE, ReportFolder
+    from inturn.spark.audit.report import fault_kinds
     from inturn.spark.audit.run import arrivals
     from inturn.spark.audit.run import audit as examine
-    from inturn.spark.local.progress import watching
-    from inturn.spark.local.session import running
+    from inturn.spark.local.progress import show_progress
+    from inturn.spark.local.session import running_session
 
-    allowed(allow or ())
+    fault_kinds(allow or ())
     if duration is not None and not with_lab:
         raise InputError("--duration needs --lab; add --lab, or omit --duration")
     if out is not None:
         check_installed(EXTRA)
-    with running(master) as spark, watching(spark, f"audit: {path}", quiet=as_json):
+    with running_session(master) as spark, show_progress(spark, f"audit: {path}", quiet=as_json):
         log = read_log(spark, path, files.format_, files.dialect())
         report = examine(
             log.df,
@@ -100,14 +100,14 @@ def audit(
             messages = arrivals(log.df, report, files=log.files, duration=duration, most=MOST_READ)
             study = study_like(messages, path, quiet=as_json)
             if out is not None:
-                report = Folder(out).add_lab(report, rendered(study, AuditLink(PAGE, path)))
+                report = ReportFolder(out).add_lab(report, rendered(study, AuditLink(PAGE, path)))
     if as_json:
         say_json(report.to_dict() if study is None else report.to_dict() | {"lab": document(study)})
     else:
         show(report, plain_console())
         if study is not None:
             show_study(study, plain_console())
-    if strict and report.wrong(tuple(allow or ())):
+    if strict and report.unexpected_faults(tuple(allow or ())):
         raise typer.Exit(1)
 
 
@@ -146,7 +146,7 @@ def show(report: "AuditReport", console: Console) -> None:
         print_line(console, f"{what:9} {where}")
 
 
-def _grade(grade: "Grade | None", console: Console) -> None:
+def _grade(grade: "ProposedGrade | None", console: Console) -> None:
     if grade is None:
         print_line(console, "The order cannot be assessed: no message has a place in it.")
         return
@@ -161,7 +161,7 @@ def _grade(grade: "Grade | None", console: Console) -> None:
         print_line(console, f"  {grade.outcome}")
 
 
-def _gaps(gaps: "Gaps | None") -> str:
+def _gaps(gaps: "GapSummary | None") -> str:
     if gaps is None or not (gaps.lost or gaps.open):
         return ""
     named = "; ".join(
@@ -174,7 +174,7 @@ def _gaps(gaps: "Gaps | None") -> str:
     return f"{words}: {named}. A gap counts as lost after {gaps.patience}."
 
 
-def _late(late: "Late | None") -> str:
+def _late(late: "Lateness | None") -> str:
     if late is None:
         return ""
     by = late.positions
@@ -189,7 +189,7 @@ def _epochs(report: "AuditReport") -> str:
     return f"Epochs: {report.epochs:,} groups restart, according to {report.keys.epoch}." if report.epochs else ""
 
 
-def _sizes(sizes: "Sizes | None") -> str:
+def _sizes(sizes: "GroupSizes | None") -> str:
     if sizes is None:
         return ""
     name, count = sizes.largest[0]

@@ -69,9 +69,9 @@ def check(
         dialect = form.dialect(csv=files is None)
         spark = None
         if files is None or any(name in ON_SPARK for name in wanted):
-            from inturn.spark.local.session import running
+            from inturn.spark.local.session import running_session
 
-            spark = stack.enter_context(running(master))
+            spark = stack.enter_context(running_session(master))
         with _showing(spark, f"reading {source}", quiet=as_json):
             if files is not None:
                 sample = from_lines(definition, files, limit)
@@ -149,9 +149,9 @@ def _name(fault: str, *, as_json: bool) -> None:
 def _showing(spark: "SparkSession | None", title: str, *, quiet: bool) -> Iterator[None]:
     """Show progress on standard error, only at a terminal."""
     if spark is not None:
-        from inturn.spark.local.progress import watching
+        from inturn.spark.local.progress import show_progress
 
-        with watching(spark, title, quiet=quiet):
+        with show_progress(spark, title, quiet=quiet):
             yield
         return
     console = plain_console(stderr=True)

@@ -183,8 +183,8 @@ def run(
     from inturn.core.pipeline.replay import check_final
     from inturn.spark.driver.step import batch
     from inturn.spark.local.files import read_messages
-    from inturn.spark.local.progress import watching
-    from inturn.spark.local.session import running
+    from inturn.spark.local.progress import show_progress
+    from inturn.spark.local.session import running_session
     from inturn.spark.source.messages import names_queue, queue_messages
 
     if as_stream and now:
@@ -204,7 +204,7 @@ def run(
     definition = load(pipeline)
     check_final(definition, final=final)
     published = asdict(tables)
-    with running(master) as spark:
+    with running_session(master) as spark:
         read: Callable[..., DataFrame] = (
             partial(queue_messages, spark, definition, source)
             if is_queue
@@ -218,7 +218,7 @@ def run(
             show = _print_json if as_json else _print_step
             follow(definition, df, store, place, show, final, trigger=stream.trigger, buckets=buckets, **published)
             return
-        with watching(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
+        with show_progress(spark, f"{definition.name}: {shown(source)}", quiet=as_json):
             report = batch(definition, read(), store=store, buckets=buckets, now=now, final=final, **published)
     if as_json:
         _print_json(report)
@@ -245,10 +245,10 @@ def vacuum(
 ) -> None:
     """Delete the group states of old steps, and files that a store no longer needs."""
     check_store(store)
-    from inturn.spark.tables.vacuum import clean
+    from inturn.spark.tables.vacuum import vacuum_files
 
     older_than_s = _duration_us(older_than, "--older-than") / 1e6
-    swept = clean(store, keep_steps=keep_steps, older_than_s=older_than_s)
+    swept = vacuum_files(store, keep_steps=keep_steps, older_than_s=older_than_s)
     if as_json:
         say_json({"deleted": swept.deleted, "younger": swept.younger})
         return

@@ -113,10 +113,10 @@ def from_spark(
     from inturn.spark.columns.dataframe import quoted
     from inturn.spark.columns.message_codec import MessageCodec
     from inturn.spark.columns.names import CORRUPT
-    from inturn.spark.columns.readable import unreadable, without
+    from inturn.spark.columns.readable import unreadable, without_rows
     from inturn.spark.columns.records import values
     from inturn.spark.driver.input import columns_of
-    from inturn.spark.executor.placement import within
+    from inturn.spark.executor.placement import field_values
     from inturn.spark.local.files import read_messages
     from inturn.spark.source.messages import names_queue, queue_messages
 
@@ -130,7 +130,7 @@ def from_spark(
     wanted = [*names, *([CORRUPT] if CORRUPT in df.columns else [])]
     whole = _in_order(df, limit).select(*map(quoted, wanted)).toArrow()
     faults = unreadable(whole)
-    table = without(whole, faults)
+    table = without_rows(whole, faults)
     columns, bad = codec.read(table)
     lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
     bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}
@@ -140,7 +140,7 @@ def from_spark(
     built = [each for at, each in enumerate(built) if at not in refused]
     good = [row for row in good if row not in bad]
     if pipeline.arrival is not None and pipeline.message is not None:
-        arrivals = values(within(table, pipeline.arrival))
+        arrivals = values(field_values(table, pipeline.arrival))
         built = [_arrived(pipeline, each, arrivals[row]) for each, row in zip(built, good, strict=True)]
     return Sample(built, [why for each in (faults, bad) for _, why in sorted(each.items())])
 

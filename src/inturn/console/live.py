@@ -148,7 +148,7 @@ class StoreMark:
 
         if self._steps is None:
             self._steps = SparkStore(self._at)
-        return self._steps.mark()
+        return self._steps.change_marker()
 
 
 def _of_file(path: str) -> str:

@@ -29,7 +29,7 @@ def _steps(place: StorePlace) -> list[dict[str, Any]]:
     from inturn.spark.tables.manifest import SparkStore
 
     store = SparkStore(place.at)
-    store.known()
+    store.require_identity()
     found = [store.manifest(number) for number in reversed(store.found_steps()[-SHOWN:])]
     return [
         {

@@ -81,7 +81,7 @@ def _is_taken(at: str, wait_s: float) -> bool:
 
     store, until = SparkStore(at), time.monotonic() + wait_s
     while time.monotonic() < until:
-        if not store.undecided(store.latest(), 1):
+        if not store.pending_decisions(store.latest(), 1):
             return True
         time.sleep(_LOOK_S)
     return False

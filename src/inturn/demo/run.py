@@ -162,7 +162,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
         happened = _happen(out, db.queue(QUEUE), sent.producers, way, part, stack, spark)
         with part("Reading the results of both engines"):
             log = _log(db.queue(QUEUE))
-            manifests = [*SparkStore(out / STORE).after(0)]
+            manifests = [*SparkStore(out / STORE).manifests_after(0)]
             steps = [Counts(**each.counts) for each in manifests]
             session, killed = happened.session, crash.KILLED_STEP
             before = inturn.spark.read(session, out / STORE, "states", step=killed - 1)

@@ -25,7 +25,7 @@ from inturn.spark.audit.run import audit
 from inturn.spark.driver.inspection import store
 from inturn.spark.driver.publishing import publish
 from inturn.spark.driver.read import read
-from inturn.spark.driver.step import Report, batch, settle
+from inturn.spark.driver.step import Report, advance, batch
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.java import ensure_java
 from inturn.spark.source.kafka import from_kafka
@@ -35,6 +35,7 @@ from inturn.spark.tables.vacuum import sweep, vacuum
 
 __all__ = [
     "Report",
+    "advance",
     "audit",
     "batch",
     "ensure_java",
@@ -44,7 +45,6 @@ __all__ = [
     "publish",
     "read",
     "register",
-    "settle",
     "store",
     "stream",
     "sweep",

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from inturn.core.errors import InputError, InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values import path
-from inturn.spark.driver.step import batch, settle
+from inturn.spark.driver.step import advance, batch
 from inturn.spark.driver.stream import stream
 from inturn.spark.local.following import stream_error_text
 from inturn.spark.local.session import local_session
@@ -108,7 +108,7 @@ class OnSpark:
                 batch(self.pipeline, self._read(file), store=store, buckets=buckets, now=now)
             now += PASSES
             if self.history.passes:
-                settle(self.pipeline, store=store, now=now)
+                advance(self.pipeline, store=store, now=now)
         return story_of(self.pipeline, store)
 
     def stream(self) -> EngineResult:
@@ -157,7 +157,7 @@ class OnSpark:
         last = SparkStore(store).latest()
         if last is not None:
             now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + PASSES
-            settle(self.pipeline, store=store, now=now)
+            advance(self.pipeline, store=store, now=now)
 
     def _tables(self) -> list[pa.Table]:
         """Return the parts of the history as tables with the same columns."""

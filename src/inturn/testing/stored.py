@@ -12,8 +12,8 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.levels import spots
-from inturn.spark.tables.manifest import File, SparkStore
+from inturn.spark.tables.levels import held_keys
+from inturn.spark.tables.manifest import DataFile, SparkStore
 from inturn.spark.tables.rows import batches_of
 from inturn.testing.outcome import EngineResult, record
 
@@ -39,7 +39,7 @@ def story_of(pipeline: Pipeline, location: Path) -> EngineResult:
     return story
 
 
-def _rows(store: SparkStore, files: Sequence[File]) -> list[dict[str, Any]]:
+def _rows(store: SparkStore, files: Sequence[DataFile]) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(store.files.source(file.path)).to_pylist()]
 
 
@@ -59,7 +59,7 @@ def _groups(pipeline: Pipeline, store: SparkStore, story: EngineResult) -> None:
     held: dict[str, list[tuple[Any, str]]] = {}
     for level in last.levels:
         for batch in batches_of(store.location, [file.path for file in level.held]):
-            for row, spot in zip(batch.to_pylist(maps_as_pydicts="strict"), spots(batch), strict=True):
+            for row, spot in zip(batch.to_pylist(maps_as_pydicts="strict"), held_keys(batch), strict=True):
                 of = newest[row["group"]]
                 if of["held"] and row["step"] >= of["held_step"]:
                     held.setdefault(row["group"], []).append((spot, row["digest"].hex()))

@@ -10,20 +10,28 @@ pytest.importorskip("pyspark", reason="the audit is part of the extra [spark]")
 
 import inturn
 from inturn.core.pipeline.definition import Pipeline
-from inturn.spark.audit.grade import Evidence, decide, line
-from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Late, LogColumns, Spread
+from inturn.spark.audit.grade import Evidence, choose_grade, pipeline_code
+from inturn.spark.audit.report import (
+    DifferingColumns,
+    Distribution,
+    FaultCount,
+    FaultKind,
+    GapSummary,
+    Lateness,
+    LogColumns,
+)
 
-COUNTS = Evidence(LogColumns("g", order="n", start=1), False, 1_000, {}, Gaps(0, 0, 0, 0, None, ""), None)
+COUNTS = Evidence(LogColumns("g", order="n", start=1), False, 1_000, {}, GapSummary(0, 0, 0, 0, None, ""), None)
 TIMES = replace(COUNTS, keys=LogColumns("g", order_by="at", id="tx"), is_time=True, gaps=None)
 
 
-def lost(revisions: int) -> Gaps:
-    return Gaps(1, revisions, 0, 0, None, "")
+def lost(revisions: int) -> GapSummary:
+    return GapSummary(1, revisions, 0, 0, None, "")
 
 
-def late(seconds: float) -> Late:
-    spread = Spread(1, seconds, seconds, [])
-    return Late(Spread(1, 2, 3, []), spread, spread)
+def late(seconds: float) -> Lateness:
+    spread = Distribution(1, seconds, seconds, [])
+    return Lateness(Distribution(1, 2, 3, []), spread, spread)
 
 
 def found(**kinds: int) -> dict[FaultKind, FaultCount]:
@@ -62,7 +70,7 @@ EVIDENCE = {
 @pytest.mark.parametrize("order", EVIDENCE)
 def test_the_strongest_grade_that_the_data_carry(order: str) -> None:
     seen = EVIDENCE[order]
-    proposed = line(seen, decide(seen), "log")
+    proposed = pipeline_code(seen, choose_grade(seen), "log")
     assert proposed == f'Pipeline(name="log", group="g", order={order.strip()}, handler=apply)'
 
 
@@ -97,14 +105,16 @@ def test_what_is_proposed_is_a_pipeline_and_says_why(
 ) -> None:
     keys = keys if keys.order is not None else replace(keys, order_by=by)
     seen = Evidence(keys, is_time, 5_000, kinds, lost(gone), None if seconds is None else late(seconds))
-    choice = decide(seen)
-    pipeline = eval(line(seen, choice, "log"), {"apply": lambda state, message: (state, [])} | vars(inturn))  # noqa: S307 - our own text
+    choice = choose_grade(seen)
+    pipeline = eval(pipeline_code(seen, choice, "log"), {"apply": lambda state, message: (state, [])} | vars(inturn))  # noqa: S307 - our own text
     assert isinstance(pipeline, Pipeline)
     assert (pipeline.group, type(pipeline.order).__name__) == (keys.group, choice.name)
     assert choice.evidence
 
 
 def test_a_column_that_alone_makes_messages_differ_is_named() -> None:
-    seen = replace(COUNTS, found=found(conflict=3), differ=[Differ(["offset"], 0.9), Differ(["amount"], 0.1)])
-    assert "90% of the contradicting messages differ only in offset: " in decide(seen).needs[0]
-    assert not decide(replace(seen, differ=[Differ(["amount", "type"], 1)])).needs
+    seen = replace(
+        COUNTS, found=found(conflict=3), differ=[DifferingColumns(["offset"], 0.9), DifferingColumns(["amount"], 0.1)]
+    )
+    assert "90% of the contradicting messages differ only in offset: " in choose_grade(seen).needs[0]
+    assert not choose_grade(replace(seen, differ=[DifferingColumns(["amount", "type"], 1)])).needs

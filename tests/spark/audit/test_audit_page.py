@@ -17,16 +17,16 @@ from audit_reports import NOON_US, empty, full, line
 from inturn.core.errors import SetupError
 from inturn.spark.audit import page, pictures
 from inturn.spark.audit.report import (
-    Bar,
-    Column,
-    Consumers,
+    ColumnRating,
+    ConsumerCost,
     FaultCount,
     FaultKind,
-    Gap,
-    Gaps,
-    Grade,
+    GapSummary,
+    GroupSizes,
+    HistogramBar,
     LogColumns,
-    Sizes,
+    ProposedGrade,
+    RevisionGap,
 )
 
 VOID = {"meta", "br", "link", "img"}
@@ -127,17 +127,17 @@ def test_the_page_needs_nothing_from_outside_and_runs_nothing() -> None:
 
 
 def test_other_peoples_names_are_shown_and_not_obeyed() -> None:
-    own = replace(full().worst[0], group=HOSTILE, gaps=[Gap(HOSTILE, 0, 3, 5, 4, None, open=False)])
+    own = replace(full().worst[0], group=HOSTILE, gaps=[RevisionGap(HOSTILE, 0, 3, 5, 4, None, open=False)])
     report = replace(
         full(),
         source=HOSTILE,
         arrived=HOSTILE,
         keys=LogColumns(HOSTILE, HOSTILE, id=HOSTILE, ignore=(HOSTILE,)),
         samples={FaultKind.LATE: [HOSTILE]},
-        gaps=Gaps(1, 1, 0, 0, None, HOSTILE, own.gaps),
-        sizes=Sizes(2, [(HOSTILE, 3), ("x" * 5_000, 2)], 0.5, [Bar(2, 4, 2)], []),
-        columns=[Column(HOSTILE, HOSTILE, 1, 1, 1, 1, 1, 1, HOSTILE, HOSTILE)],
-        grade=Grade(HOSTILE, [HOSTILE], HOSTILE, [HOSTILE]),
+        gaps=GapSummary(1, 1, 0, 0, None, HOSTILE, own.gaps),
+        sizes=GroupSizes(2, [(HOSTILE, 3), ("x" * 5_000, 2)], 0.5, [HistogramBar(2, 4, 2)], []),
+        columns=[ColumnRating(HOSTILE, HOSTILE, 1, 1, 1, 1, 1, 1, HOSTILE, HOSTILE)],
+        grade=ProposedGrade(HOSTILE, [HOSTILE], HOSTILE, [HOSTILE]),
         worst=[own, replace(own, group="  ")],
         files={"page": HOSTILE},
     )
@@ -165,9 +165,9 @@ def test_a_log_of_one_message() -> None:
         empty(),
         messages=1,
         groups=1,
-        gaps=Gaps(0, 0, 0, 0, None, "1 message"),
-        sizes=Sizes(1, [("a", 1)], 1.0, [Bar(1, 2, 1)], [Consumers(2, 2.0, 2.0)]),
-        grade=Grade("Gapless", ["1 of 1 revisions are there (100%)."], "Pipeline()", []),
+        gaps=GapSummary(0, 0, 0, 0, None, "1 message"),
+        sizes=GroupSizes(1, [("a", 1)], 1.0, [HistogramBar(1, 2, 1)], [ConsumerCost(2, 2.0, 2.0)]),
+        grade=ProposedGrade("Gapless", ["1 of 1 revisions are there (100%)."], "Pipeline()", []),
     )
     seen = Page(page.render(one))
     assert "1 message of 1 group: no faults" in seen.text
@@ -182,7 +182,7 @@ def test_a_log_of_one_message() -> None:
 
 @pytest.mark.thorough
 def test_what_is_not_wrong_but_not_known_either_is_told() -> None:
-    still = replace(full(), found={}, gaps=Gaps(0, 0, 2, 3, None, "2 messages of its group"))
+    still = replace(full(), found={}, gaps=GapSummary(0, 0, 2, 3, None, "2 messages of its group"))
     assert "no faults, but 3 revisions may still arrive" in Page(page.render(still)).text
     blind = replace(still, keys=LogColumns("g"), gaps=None, late=None)
     seen = Page(page.render(blind))

@@ -12,33 +12,62 @@ import inturn
 from audit_reports import NOON_US, full, line
 from inturn.pages.svg import Drawing, Plot
 from inturn.spark.audit import page, pictures
-from inturn.spark.audit.report import Bar, Consumers, Gap, Gaps, Sizes, Spread
+from inturn.spark.audit.report import ConsumerCost, Distribution, GapSummary, GroupSizes, HistogramBar, RevisionGap
 from svg_texts import SVG, check, parse
 
 
-def sizes(*hashed: float) -> Sizes:
-    costs = [Consumers(2**at, max(1, each / 3), each) for at, each in enumerate(hashed, 1)]
-    return Sizes(1, [("a", 9)], 0.5, [Bar(1, 2, 1)], costs)
+def sizes(*hashed: float) -> GroupSizes:
+    costs = [ConsumerCost(2**at, max(1, each / 3), each) for at, each in enumerate(hashed, 1)]
+    return GroupSizes(1, [("a", 9)], 0.5, [HistogramBar(1, 2, 1)], costs)
 
 
-SECONDS = Spread(0.5, 90_000, 3e9, [Bar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, 10**at) for at in range(10)])
-WIDE = Spread(3, 700, 10**9, [Bar(2.0**at, 2.0 ** (at + 1), 1_234_567) for at in range(31)])
-ONE = Spread(1, 1, 1, [Bar(1, 2, 5)])
-OVER_YEARS = Gaps(3, 9, 1, 1, 60, "", [], [(Bar(0, 9e8, 99_999), Bar(0, 9e8, 1)), (Bar(9e8, 1.8e9, 0),) * 2], True)
-OVER_LIFE = Gaps(3, 9, 1, 1, None, "", [], [(Bar(0, 5, 3), Bar(0, 5, 0)), (Bar(95, 100, 0), Bar(95, 100, 1))])
+SECONDS = Distribution(
+    0.5, 90_000, 3e9, [HistogramBar(0 if at == 0 else 2.0 ** (at - 1), 2.0**at, 10**at) for at in range(10)]
+)
+WIDE = Distribution(3, 700, 10**9, [HistogramBar(2.0**at, 2.0 ** (at + 1), 1_234_567) for at in range(31)])
+ONE = Distribution(1, 1, 1, [HistogramBar(1, 2, 5)])
+OVER_YEARS = GapSummary(
+    3,
+    9,
+    1,
+    1,
+    60,
+    "",
+    [],
+    [(HistogramBar(0, 9e8, 99_999), HistogramBar(0, 9e8, 1)), (HistogramBar(9e8, 1.8e9, 0),) * 2],
+    True,
+)
+OVER_LIFE = GapSummary(
+    3,
+    9,
+    1,
+    1,
+    None,
+    "",
+    [],
+    [(HistogramBar(0, 5, 3), HistogramBar(0, 5, 0)), (HistogramBar(95, 100, 0), HistogramBar(95, 100, 1))],
+)
 FAR = line("a", *((at, None, 0) for at in range(1, 41)), (1_000_000_000, None, 0), (3, "late", 0))
-HOLES = line("a", (1, None, 0), *((at, None, 0) for at in range(3, 99, 5)), gaps=(Gap("a", 0, 2, 2, 9, None, False),))
-BEFORE = line("a", (2, None, 0), gaps=(Gap("a", 0, 1, 1, 1, None, True),))
-FAR_CLOCK = Gaps(1, 1, 0, 0, 60, "", [], [(Bar(2.5e11, 2.5e11, 1), Bar(2.5e11, 2.5e11, 0))], True)
+HOLES = line(
+    "a", (1, None, 0), *((at, None, 0) for at in range(3, 99, 5)), gaps=(RevisionGap("a", 0, 2, 2, 9, None, False),)
+)
+BEFORE = line("a", (2, None, 0), gaps=(RevisionGap("a", 0, 1, 1, 1, None, True),))
+FAR_CLOCK = GapSummary(
+    1, 1, 0, 0, 60, "", [], [(HistogramBar(2.5e11, 2.5e11, 1), HistogramBar(2.5e11, 2.5e11, 0))], True
+)
 TIMED = line("a", *((NOON_US + 7_000_000 * at, None, 0) for at in range(30)), (NOON_US, "tie", 0))
 DAYS = line("a", *((NOON_US + 7_000_000_000 * at, None, 0) for at in range(30)), (NOON_US, "late", 0))
 
 PICTURES = {
-    "seconds": pictures.spread(SECONDS, {"half of them at most": 0.5, "the latest": 3e9}, "w", seconds=True, unit="s"),
-    "many bars": pictures.spread(WIDE, {"half of them at most": 3, "99% at most": 700, "the latest": 10**9}, "w"),
-    "one bar": pictures.spread(ONE, {"half of them at most": 1, "99% at most": 1, "the latest": 1}, "w", unit="late"),
-    "no cost": pictures.consumers(sizes(*[1] * 7), "w"),
-    "great cost": pictures.consumers(sizes(*(2**at for at in range(7))), "w"),
+    "seconds": pictures.histogram(
+        SECONDS, {"half of them at most": 0.5, "the latest": 3e9}, "w", seconds=True, unit="s"
+    ),
+    "many bars": pictures.histogram(WIDE, {"half of them at most": 3, "99% at most": 700, "the latest": 10**9}, "w"),
+    "one bar": pictures.histogram(
+        ONE, {"half of them at most": 1, "99% at most": 1, "the latest": 1}, "w", unit="late"
+    ),
+    "no cost": pictures.consumer_costs(sizes(*[1] * 7), "w"),
+    "great cost": pictures.consumer_costs(sizes(*(2**at for at in range(7))), "w"),
     "gaps by time": pictures.gaps(OVER_YEARS, (0, 1.8e9), "w"),
     "gaps by messages": pictures.gaps(OVER_LIFE, None, "w"),
     "far": pictures.timeline(FAR, "w", is_time=False),
@@ -74,15 +103,17 @@ def test_marks_are_where_their_messages_are() -> None:
 
 
 def test_bars_are_as_high_as_their_counts() -> None:
-    values = Spread(1, 1, 1, [Bar(1, 2, 100), Bar(2, 4, 25), Bar(4, 8, 0), Bar(8, 16, 1)])
-    found = parse(pictures.spread(values, {}, "w"))
+    values = Distribution(
+        1, 1, 1, [HistogramBar(1, 2, 100), HistogramBar(2, 4, 25), HistogramBar(4, 8, 0), HistogramBar(8, 16, 1)]
+    )
+    found = parse(pictures.histogram(values, {}, "w"))
     heights = [float(bar.get("height", "")) for bar in found.iter(f"{SVG}rect")]
     assert heights[1] / heights[0] == pytest.approx(0.25, rel=0.01)
     assert heights[2] > 1, "one beside a hundred is still seen"
 
 
 def test_no_name_of_an_axis_is_above_its_end() -> None:
-    svg = parse(pictures.consumers(sizes(1.5, 3, 4.9), "w"))
+    svg = parse(pictures.consumer_costs(sizes(1.5, 3, 4.9), "w"))
     heights = [float(text.get("y", "")) for text in svg.iter(f"{SVG}text") if text.get("text-anchor") == "end"]
     assert len(heights) > 2
     assert min(heights) > 36, "the plot begins below the legend"

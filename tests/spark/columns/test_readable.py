@@ -14,7 +14,7 @@ from inturn.core.errors import InvalidMessage
 from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
 from inturn.spark.columns.names import GROUP, HASH
-from inturn.spark.columns.readable import as_texts, unreadable, without
+from inturn.spark.columns.readable import as_texts, unreadable, without_rows
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON, day_text, instant_text
 from kernel_harness import Bench
 
@@ -121,8 +121,8 @@ def test_it_is_what_arrow_cannot_make_python_of(data: st.DataObject, kind: pa.Da
     for at, row in enumerate(told.to_pylist()):
         if at not in found:  # what can be read is told as it is told of other messages
             assert canonical(row) == canonical(table.slice(at, 1).to_pylist()[0])
-    assert len(without(table, found)) == len(table) - len(found)
-    assert unreadable(without(table, found)) == {}
+    assert len(without_rows(table, found)) == len(table) - len(found)
+    assert unreadable(without_rows(table, found)) == {}
 
 
 @given(days=st.integers(*DAYS_OF_PYTHON), us=st.integers(*MICROSECONDS_OF_PYTHON))

@@ -23,7 +23,7 @@ from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
 from inturn.core.values.instant import instant_us
 from inturn.spark.columns.hashing import bucket_bounds
-from inturn.spark.tables.out import ArrowOut
+from inturn.spark.tables.out import ArrowFiles
 from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def test_a_store_from_before_conflicts_were_remembered_goes_on(tmp_path: Path) -
     others = [row | {"amount": 1} for row in rows]
     with Bench(plain, _schema(plain), root=tmp_path, bounds=Bounds(levels=2)) as bench:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ArrowOut, "write", _without_conflicts(ArrowOut.write))
+            patch.setattr(ArrowFiles, "write", _without_conflicts(ArrowFiles.write))
             bench.step(rows)
         (file, *_) = (file for level in bench.store.manifest(1).levels for file in level.groups)
         assert "conflicts" not in bench._arrow(file).column_names

@@ -57,7 +57,7 @@ def live(url: str, seed: int, chance: random.Random, say: Any) -> None:
 
 def done(store: SparkStore) -> int:
     """How many steps are committed."""
-    last = store.latest() if store.about() else None
+    last = store.latest() if store.identity() else None
     return last.step if last else 0
 
 

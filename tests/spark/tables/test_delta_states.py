@@ -248,7 +248,7 @@ def test_a_failure_says_what_to_do(bench: Bench, monkeypatch: pytest.MonkeyPatch
     def fail(*_: object, **__: object) -> None:
         raise DeltaError("the disk is full")
 
-    monkeypatch.setattr(delta_states, "_made", fail)
+    monkeypatch.setattr(delta_states, "_create", fail)
     with pytest.raises(StoreError, match=r"the disk is full; the store is complete\. .* --states"):
         inturn.spark.publish(bench.root, table="states")
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn.spark.tables.earlier import Index
+from inturn.spark.tables.earlier import RowIndex
 
 group = st.tuples(st.integers(-3, 3), st.sampled_from("abc"))
 """A hash, and what else is in the name."""
@@ -21,7 +21,7 @@ def columns(groups: list[tuple[int, str]]) -> tuple[np.ndarray, pa.Array]:
 )
 def test_the_index_is_a_dictionary(added: list[list[tuple[int, str]]], asked: list[tuple[int, str]]) -> None:
     wanted = np.unique(np.array([hash_ for groups in added for hash_, _ in groups], dtype=np.int64))
-    index, known = Index(wanted), dict[tuple[int, str], int]()
+    index, known = RowIndex(wanted), dict[tuple[int, str], int]()
     for groups in added:
         new = index.add(*columns(groups))
         assert [groups[at] for at in new.tolist()] == [each for each in groups if each not in known]

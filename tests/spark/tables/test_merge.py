@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from inturn.cli import app
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreError
-from inturn.spark.tables.manifest import File, Level
+from inturn.spark.tables.manifest import DataFile, StoreLevel
 from inturn.spark.tables.merge import levels_to_merge
-from inturn.spark.tables.vacuum import clean, sweep, vacuum
+from inturn.spark.tables.vacuum import sweep, vacuum, vacuum_files
 from kernel_harness import Bench, Bounds
 
 
-def level(size: int) -> Level:
-    return Level(1, [File("groups", size, 0, 0)], [])
+def level(size: int) -> StoreLevel:
+    return StoreLevel(1, [DataFile("groups", size, 0, 0)], [])
 
 
 def merged(sizes: list[int]) -> list[int]:
@@ -97,7 +97,7 @@ def test_the_command_says_what_it_keeps(tmp_path: Path) -> None:
         assert ran.exit_code == 0, ran.stderr
         return ran.stdout
 
-    young = clean(bench.root, keep_steps=2)
+    young = vacuum_files(bench.root, keep_steps=2)
     assert young.deleted == []
     there = len(young.younger)
     assert there > 0

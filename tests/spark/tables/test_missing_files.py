@@ -18,7 +18,7 @@ from inturn import Gapless, Pipeline
 from inturn.core.errors import StoreError, StoreMismatch
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.driver.inspection import SparkInspector
-from inturn.spark.driver.step import Stepper, settle
+from inturn.spark.driver.step import Stepper, advance
 from inturn.spark.tables.erasure import erase_group
 from inturn.spark.tables.manifest import ABOUT, SparkStore
 from inturn.spark.tables.steps import HEAD, manifest_name
@@ -69,11 +69,11 @@ def looked(root: Path) -> Any:
 
 VERBS: dict[str, Callable[[Path], Any]] = {
     "a step": taken,
-    "a step without messages": lambda root: settle(ledger, store=root, now=DAWN).step,
+    "a step without messages": lambda root: advance(ledger, store=root, now=DAWN).step,
     "look at groups": looked,
     "the last step": lambda root: getattr(SparkStore(root).latest(), "step", None),
     "the steps": lambda root: [each.counts for each in map(SparkStore(root).manifest, SparkStore(root).steps())],
-    "the steps after one": lambda root: [each.step for each in SparkStore(root).after(1)],
+    "the steps after one": lambda root: [each.step for each in SparkStore(root).manifests_after(1)],
     "go on after a step": lambda root: getattr(SparkStore(root).latest(_known(root)), "step", None),
     "vacuum": lambda root: vacuum(root, keep_steps=2, older_than_s=0),
 }
@@ -150,7 +150,7 @@ def test_a_step_goes_on_without_an_earlier_manifest_and_logs_it(
 ) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "lost"))
     (root / manifest_name(2)).unlink()
-    assert settle(ledger, store=root, now=DAWN).step == STEPS + 1
+    assert advance(ledger, store=root, now=DAWN).step == STEPS + 1
     assert [each.message for each in caplog.records if manifest_name(2) in each.message] != []
     assert SparkInspector(str(root)).group("a") == SparkInspector(str(whole)).group("a")
 
@@ -159,7 +159,7 @@ def test_a_running_writer_logs_once_that_old_manifests_were_deleted(
     whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = Path(shutil.copytree(whole, tmp_path / "rule"))
-    writer = Stepper(ledger, root, alone=True)
+    writer = Stepper(ledger, root, without_spark=True)
     writer.step(now=DAWN)
     assert "lacks" not in caplog.text
     for step in (1, 2):

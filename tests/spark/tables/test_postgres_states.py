@@ -19,8 +19,8 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline.timeline import Status
 from inturn.spark import vacuum
 from inturn.spark.driver.inspection import SparkInspector
-from inturn.spark.driver.postgres_states import StatesTable, publish_to
-from inturn.spark.tables.delta_table import Published
+from inturn.spark.driver.postgres_states import StatesTable, publish_to_postgres
+from inturn.spark.tables.delta_table import PublishProgress
 from kernel_harness import Bench, Bounds
 from spark.tables.test_delta_states import SCHEMA, history, pipeline, rows
 
@@ -35,8 +35,8 @@ def target(empty_postgres_url: str) -> StatesTable:
     return StatesTable.of(f"{empty_postgres_url}#balances")
 
 
-def publish(bench: Bench, target: StatesTable) -> Published:
-    return publish_to(bench.store, "ledger", target)
+def publish(bench: Bench, target: StatesTable) -> PublishProgress:
+    return publish_to_postgres(bench.store, "ledger", target)
 
 
 def asked(target: StatesTable, query: str) -> list[tuple[Any, ...]]:

@@ -374,7 +374,7 @@ def test_the_second_writer_of_a_step_is_told(bench: Bench) -> None:
 
 def test_two_writers_make_one_store(bench: Bench) -> None:
     one, two = SparkStore(bench.root), SparkStore(bench.root)
-    assert one.about() is two.about() is None
+    assert one.identity() is two.identity() is None
     mine = one.open(new_identity(ledger, 2), buckets=2)
     assert two.open(new_identity(ledger, None), buckets=None) == mine
 
@@ -392,7 +392,7 @@ def test_a_writer_that_is_slow_to_look_finds_the_store_that_another_made(
         return look(folder)
 
     monkeypatch.setattr(one.files, "names", slowly)
-    assert one.open(new_identity(ledger, 2), buckets=2) == two.known()
+    assert one.open(new_identity(ledger, 2), buckets=2) == two.require_identity()
 
 
 @pytest.mark.parametrize("round_", range(20))

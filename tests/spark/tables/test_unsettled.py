@@ -19,7 +19,7 @@ from inturn.core.texts import last_line
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.tables.erasure import ErasedRows, erase_group
 from inturn.spark.tables.manifest import SparkStore
-from inturn.spark.tables.sorted import Batches
+from inturn.spark.tables.sorted import SortedBatches
 from inturn.spark.tables.steps import manifest_name
 from inturn.spark.tables.vacuum import vacuum
 from kernel_harness import Bench, Bounds
@@ -90,13 +90,13 @@ def test_only_their_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         bench.step([each for n in range(50) for each in rows(1, account=f"g{n}", amount=n + 1 if n < 3 else 2)])
         bench.step(rows(1, account="one more", amount=2))
     read: list[str] = []
-    upto = Batches.upto
+    upto = SortedBatches.upto
 
-    def noted(self: Batches, bound: int) -> Iterator[Any]:
+    def noted(self: SortedBatches, bound: int) -> Iterator[Any]:
         read.extend(file.path for file, _ in self._places)
         return upto(self, bound)
 
-    monkeypatch.setattr(Batches, "upto", noted)
+    monkeypatch.setattr(SortedBatches, "upto", noted)
     with SparkInspector(bench.root) as look:
         assert sorted(each.group for each in look.briefs()) == ["g0", "g2"]
         assert read

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from inturn.core.errors import InputError, SetupError
-from inturn.spark.audit.values import leaves
+from inturn.spark.audit.values import leaf_types
 from inturn.spark.columns.names import CORRUPT
 from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import Dialect, read_csv
-from inturn.spark.local.files import form_of
+from inturn.spark.local.files import format_of
 
 FORMS = ("parquet", "json", "csv", "delta")
 
@@ -55,7 +55,7 @@ def read_log(spark: SparkSession, source: str, form: str | None = None, dialect:
         InputError: if the source does not exist, its format is not known, or it cannot be read.
         SetupError: if deltalake is missing for a Delta table.
     """
-    form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else form_of(source))
+    form = form or ("delta" if (Path(source) / "_delta_log").is_dir() else format_of(source))
     if form not in FORMS:
         raise InputError(f"--format {form!r} is not known; expected one of {', '.join(FORMS)}")
     with input_errors(f"cannot read {source} as {form}"):
@@ -78,7 +78,7 @@ def _read(spark: SparkSession, source: str, form: str, dialect: Dialect | None) 
     reader = spark.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
     found = reader.json(source)
     texts = _texts(found.schema)
-    return LogFiles(reader.schema(texts).json(source) if found.columns else found, kinds=leaves(found))
+    return LogFiles(reader.schema(texts).json(source) if found.columns else found, kinds=leaf_types(found))
 
 
 def _texts(kind: DataType) -> Any:

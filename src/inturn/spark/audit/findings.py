@@ -15,23 +15,23 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.words import counted, duration, time_of
-from inturn.spark.audit.grade import Outcome
+from inturn.spark.audit.grade import VerdictInputs
 from inturn.spark.audit.log import EPOCH, GOOD, GROUP, ROW, AuditLog
 from inturn.spark.audit.report import (
-    Bar,
-    Consumers,
-    Differ,
+    ConsumerCost,
+    DifferingColumns,
+    Distribution,
     FaultCount,
     FaultKind,
-    Gap,
-    Gaps,
+    GapSummary,
+    GroupSizes,
     GroupTimeline,
-    Late,
-    Point,
-    Sizes,
-    Spread,
+    HistogramBar,
+    Lateness,
+    RevisionGap,
+    TimelinePoint,
 )
-from inturn.spark.audit.verdicts import groups, is_placeholder, so_far
+from inturn.spark.audit.verdicts import is_placeholder, rows_up_to, timeline_totals
 from inturn.spark.columns.dataframe import quoted
 
 LARGEST: Final = 10
@@ -48,9 +48,9 @@ GROUPS: Final = 12
 """The number of groups shown."""
 POINTS: Final = 160
 """The number of messages shown of each group."""
-LOOKED_AT: Final = 200
+MAX_EXAMINED_PLACES: Final = 200
 """The number of contradicted places that are checked."""
-_AHEAD: Final = 12
+_MESSAGES_BEFORE_FAULT: Final = 12
 """The number of messages shown before the first fault."""
 _SETS: Final = 5
 """The number of sets of columns in which rivals differ that are named."""
@@ -114,7 +114,7 @@ def overview(per_group: DataFrame) -> Overview:
 
 def by_group(rows: DataFrame) -> DataFrame:
     """Return the groups with their messages, their timelines, the ends of their clock, and their first places."""
-    timelines = groups(rows).groupBy(*GROUP)
+    timelines = timeline_totals(rows).groupBy(*GROUP)
     return timelines.agg(
         F.sum("messages").alias("messages"),
         F.count("*").alias("timelines"),
@@ -138,9 +138,11 @@ def faults(rows: DataFrame, seen: Overview) -> tuple[dict[FaultKind, FaultCount]
     return found, sum(row.lost for row in counts)
 
 
-def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]:
+def verdict_inputs(rows: DataFrame, log: AuditLog, start: int | None) -> list[VerdictInputs]:
     """Return the numbers of telling rows with equal values in all inputs of a pipeline's decision."""
-    below = F.lit(False) if start is None else F.lit(log.counts) & (F.col("status") == GOOD) & (F.col("place") < start)  # noqa: FBT003
+    below = F.lit(False)  # noqa: FBT003
+    if start is not None:
+        below = F.lit(log.shows_gaps) & (F.col("status") == GOOD) & (F.col("place") < start)
     seen = rows.select(
         *("first", "same", "overtaken", "again", "other", "no_id"),
         (F.col("status") != GOOD).alias("bad"),
@@ -148,10 +150,10 @@ def outcomes(rows: DataFrame, log: AuditLog, start: int | None) -> list[Outcome]
     )
     names = seen.columns
     counted = seen.groupBy(*names).count().collect()
-    return [Outcome(row["count"], **{name: bool(row[name]) for name in names}) for row in counted]
+    return [VerdictInputs(row["count"], **{name: bool(row[name]) for name in names}) for row in counted]
 
 
-def late(rows: DataFrame, log: AuditLog) -> Late | None:
+def lateness(rows: DataFrame, log: AuditLog) -> Lateness | None:
     """Return the lateness of late messages; None if there are none."""
     values = {
         "positions": F.col("positions").cast("double"),
@@ -162,28 +164,28 @@ def late(rows: DataFrame, log: AuditLog) -> Late | None:
     ranks = [F.percentile_approx(name, [0.5, 0.99], _EXACT).alias(name) for name in values]
     whole = lates.agg(*ranks, *(F.max(name).alias(f"most_{name}") for name in values)).collect()[0]
     counts: dict[str, Counter[int]] = {name: Counter() for name in values}
-    for row in lates.groupBy(*(_step(F.col(name)).alias(name) for name in values)).count().collect():
+    for row in lates.groupBy(*(_bar_number(F.col(name)).alias(name) for name in values)).count().collect():
         for name in values:
             counts[name][row[name]] += row["count"]
     found = {
-        name: Spread(whole[name][0], whole[name][1], whole[f"most_{name}"], _bars(counts[name]))
+        name: Distribution(whole[name][0], whole[name][1], whole[f"most_{name}"], _histogram(counts[name]))
         for name in values
         if whole[name] is not None
     }
-    return Late(found["positions"], found.get("seconds"), found["behind"]) if found else None
+    return Lateness(found["positions"], found.get("seconds"), found["behind"]) if found else None
 
 
-def _step(value: Column) -> Column:
+def _bar_number(value: Column) -> Column:
     """Return the bar of a value: values below 1 are one bar, each further bar is twice as wide."""
     return F.when(value < 1, -1).when(value >= 1, F.floor(F.log2(value)))
 
 
-def _bars(counts: dict[int, int]) -> list[Bar]:
+def _histogram(counts: dict[int, int]) -> list[HistogramBar]:
     steps = range(min(counts), max(counts) + 1)
-    return [Bar(0 if each < 0 else 2.0**each, 2.0 ** (each + 1), counts.get(each, 0)) for each in steps]
+    return [HistogramBar(0 if each < 0 else 2.0**each, 2.0 ** (each + 1), counts.get(each, 0)) for each in steps]
 
 
-def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
+def gap_summary(holes: DataFrame, patience: str, seen: Overview) -> tuple[GapSummary, int]:
     """Return the gaps, lost and open, and the number of groups that lost revisions."""
     by_time = seen.began_us is not None and seen.ended_us is not None
     began_us = seen.began_us or 0
@@ -196,7 +198,7 @@ def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
     step = over_time if by_time else F.floor((F.col("opened") - 1) * BARS_OVER_LIFE / F.col("size"))
     largest_first = F.struct((-F.col("missing")).alias("most"), "group", "epoch", "first")
     whole, holes_at = F.struct(*holes.columns), holes.withColumn("step", step)
-    stepped, few = least(holes_at, ("step", "open"), whole, largest_first, LARGEST)
+    stepped, few = smallest_values(holes_at, ("step", "open"), whole, largest_first, LARGEST)
     sums = F.count("*").alias("gaps"), F.sum("missing").alias("missing"), F.max("age_us").alias("oldest")
     found = stepped.groupBy("step", "open").agg(*sums, few.alias("largest")).collect()
     lost, still = ([row for row in found if row.open == is_open] for is_open in (False, True))
@@ -207,37 +209,40 @@ def gaps(holes: DataFrame, patience: str, seen: Overview) -> tuple[Gaps, int]:
     largest = [gap for row in found for gap in row.largest]
     largest.sort(key=lambda gap: (gap.open, -gap.missing, gap.group, gap.epoch, gap["first"]))
     gone, young = (
-        [Bar(edge(at), edge(at + 1), counts.get((at, is_open), 0)) for at in steps] for is_open in (False, True)
+        [HistogramBar(edge(at), edge(at + 1), counts.get((at, is_open), 0)) for at in steps]
+        for is_open in (False, True)
     )
-    gaps = Gaps(
+    gaps = GapSummary(
         lost=sum(row.gaps for row in lost),
         lost_revisions=sum(int(row.missing) for row in lost),
         open=sum(row.gaps for row in still),
         open_revisions=sum(int(row.missing) for row in still),
         oldest_open_s=max(ages) / 1e6 if ages else None,
         patience=patience,
-        largest=named(largest[:LARGEST]),
+        largest=revision_gaps(largest[:LARGEST]),
         over=list(zip(gone, young, strict=True)),
         by_time=by_time,
     )
     return gaps, in_groups
 
 
-def named(holes: Iterable[Any]) -> list[Gap]:
+def revision_gaps(holes: Iterable[Any]) -> list[RevisionGap]:
     """Return gaps as values."""
     ages_s = ((row, None if row.age_us is None else row.age_us / 1e6) for row in holes)
-    return [Gap(row.group, row.epoch, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s]
+    return [
+        RevisionGap(row.group, row.epoch, row["first"], row["last"], row.age, age_s, row.open) for row, age_s in ages_s
+    ]
 
 
-def sizes(per_group: DataFrame, seen: Overview) -> Sizes | None:
+def group_sizes(per_group: DataFrame, seen: Overview) -> GroupSizes | None:
     """Return the distribution of messages over groups and the resulting cost of order; None if there are no groups."""
     if seen.median is None:
         return None
     stepped = per_group.withColumns(
-        {"step": _step(F.col("messages")), "slice": F.pmod("group_hash", F.lit(max(CONSUMERS)))}
+        {"step": _bar_number(F.col("messages")), "slice": F.pmod("group_hash", F.lit(max(CONSUMERS)))}
     )
     largest_first = F.struct((-F.col("messages")).alias("most"), "group")
-    stepped, most = least(stepped, ("step", "slice"), F.struct("group", "messages"), largest_first, LARGEST)
+    stepped, most = smallest_values(stepped, ("step", "slice"), F.struct("group", "messages"), largest_first, LARGEST)
     sums = F.count("*").alias("groups"), F.sum("messages").alias("messages"), most.alias("largest")
     counts, load = Counter[int](), Counter[int]()
     largest: list[tuple[str, int]] = []
@@ -246,11 +251,11 @@ def sizes(per_group: DataFrame, seen: Overview) -> Sizes | None:
         load[row.slice] += row.messages
         largest += [(each.group, each.messages) for each in row.largest]
     largest = sorted(largest, key=lambda each: (-each[1], each[0]))[:LARGEST]
-    costs = [_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
-    return Sizes(seen.median, largest, largest[0][1] / seen.messages, _bars(counts), costs)
+    costs = [_consumer_cost(consumers, largest[0][1], load, seen.messages) for consumers in CONSUMERS]
+    return GroupSizes(seen.median, largest, largest[0][1] / seen.messages, _histogram(counts), costs)
 
 
-def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consumers:
+def _consumer_cost(consumers: int, largest: int, load: Counter[int], total: int) -> ConsumerCost:
     """Return the time that consumers need, as a multiple of an equal share of the messages for each.
 
     If consumers take whole groups in turn, only the largest group can make one take longer (Graham's bound on list
@@ -258,10 +263,12 @@ def _cost(consumers: int, largest: int, load: Counter[int], total: int) -> Consu
     """
     share = total / consumers
     mine = [sum(n for slice_, n in load.items() if slice_ % consumers == each) for each in range(consumers)]
-    return Consumers(consumers, max(1.0, largest / share), max(mine) / share)
+    return ConsumerCost(consumers, max(1.0, largest / share), max(mine) / share)
 
 
-def least(rows: DataFrame, keys: Sequence[str], value: Column, order: Column, count: int) -> tuple[DataFrame, Column]:
+def smallest_values(
+    rows: DataFrame, keys: Sequence[str], value: Column, order: Column, count: int
+) -> tuple[DataFrame, Column]:
     """Return the rows to group by the keys, and the aggregate of each group's first values, ``count`` of them in order.
 
     Before Spark 4.2 the rows are ranked first, which sorts them: collecting all values and cutting them off later would
@@ -274,7 +281,7 @@ def least(rows: DataFrame, keys: Sequence[str], value: Column, order: Column, co
     return ranked, F.transform(F.array_sort(F.collect_list(first)), lambda each: each["value"])
 
 
-def timelines(rows: DataFrame, holes: DataFrame | None, log: AuditLog) -> list[GroupTimeline]:
+def worst_timelines(rows: DataFrame, holes: DataFrame | None, log: AuditLog) -> list[GroupTimeline]:
     """Return the worst groups: those with the most kinds of faults, and of these, with the most faults."""
     faults = rows.where(F.col("status") == GOOD).select("group", F.explode("kinds").alias("kind"))
     if holes is not None:
@@ -287,23 +294,25 @@ def timelines(rows: DataFrame, holes: DataFrame | None, log: AuditLog) -> list[G
     counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for row in by_group.where(F.col("group").isin(chosen)).orderBy("kind").collect():
         counts[row.group][row.kind] = row.faults
-    gaps: defaultdict[str, list[Gap]] = defaultdict(list)
+    gaps: defaultdict[str, list[RevisionGap]] = defaultdict(list)
     if holes is not None:
         own = holes.where(F.col("group").isin(chosen)).orderBy("group", "first").limit(GROUPS * POINTS)
-        for gap in named(own.collect()):
+        for gap in revision_gaps(own.collect()):
             gaps[gap.group].append(gap)
-    points, sizes = _points(rows, chosen, log)
+    points, sizes = _timeline_points(rows, chosen, log)
     return [GroupTimeline(g, sizes[g], counts[g], points[g], gaps[g]) for g in chosen]
 
 
-def _points(rows: DataFrame, chosen: list[str], log: AuditLog) -> tuple[dict[str, list[Point]], dict[str, int]]:
+def _timeline_points(
+    rows: DataFrame, chosen: list[str], log: AuditLog
+) -> tuple[dict[str, list[TimelinePoint]], dict[str, int]]:
     """Return the messages of each group from shortly before its first fault on, and the size of each group."""
     # Verdicts are joined by the place of arrival, which is unique to a message.
     said = rows.where(F.col("group").isin(chosen)).select(
         *ROW,
         F.col("epoch").alias("timeline"),
         F.try_element_at("kinds", F.lit(1)).alias("kind"),
-        (F.col("kinds").isNotNull() | F.col("missing_from").isNotNull()).alias("told"),
+        (F.col("kinds").isNotNull() | F.col("missing_from").isNotNull()).alias("is_faulty"),
     )
     own = Window.partitionBy("group")
     arrivals = own.orderBy(*ROW)
@@ -315,16 +324,16 @@ def _points(rows: DataFrame, chosen: list[str], log: AuditLog) -> tuple[dict[str
         F.count("*").over(own).alias("size"),
         "kind",
         # A message without a verdict belongs to the timeline of the last one that had one.
-        F.coalesce(F.last("timeline", ignorenulls=True).over(so_far(arrivals)), "epoch").alias("epoch"),
-        "told",
+        F.coalesce(F.last("timeline", ignorenulls=True).over(rows_up_to(arrivals)), "epoch").alias("epoch"),
+        "is_faulty",
     )
-    first = F.coalesce(F.min(F.when(F.col("told"), F.col("position"))).over(own), F.lit(1))
-    shown = placed.select("*", F.greatest(first - _AHEAD, F.lit(1)).alias("begin"))
+    first = F.coalesce(F.min(F.when(F.col("is_faulty"), F.col("position"))).over(own), F.lit(1))
+    shown = placed.select("*", F.greatest(first - _MESSAGES_BEFORE_FAULT, F.lit(1)).alias("begin"))
     window = (F.col("position") >= F.col("begin")) & (F.col("position") < F.col("begin") + POINTS)
-    points: defaultdict[str, list[Point]] = defaultdict(list)
+    points: defaultdict[str, list[TimelinePoint]] = defaultdict(list)
     sizes: dict[str, int] = {}
     for row in shown.where(window).orderBy("group", "position").collect():
-        points[row.group].append(Point(row.position, row.place, row.kind, row.epoch))
+        points[row.group].append(TimelinePoint(row.position, row.place, row.kind, row.epoch))
         sizes[row.group] = row.size
     return points, sizes
 
@@ -333,19 +342,19 @@ def samples(rows: DataFrame, log: AuditLog, *, blanks: bool) -> dict[FaultKind, 
     """Return some examples of each kind, in words; with ``blanks``, also of placeholder groups."""
     faults = rows.where(F.col("status") == GOOD).select("*", F.explode("kinds").alias("kind"))
     example = F.struct("group", "epoch", "position", "place", "positions", "waited")
-    ranked, few = least(faults, ("kind",), example, F.struct("group", "epoch", "position"), SAMPLES)
-    told = {
-        FaultKind(row.kind): [_told(row.kind, each, log) for each in row.few]
+    ranked, few = smallest_values(faults, ("kind",), example, F.struct("group", "epoch", "position"), SAMPLES)
+    examples = {
+        FaultKind(row.kind): [_sample_text(row.kind, each, log) for each in row.few]
         for row in ranked.groupBy("kind").agg(few.alias("few")).collect()
     }
     if blanks:
-        named_blank = groups(rows).where(is_placeholder(F.col("group")))
+        named_blank = timeline_totals(rows).where(is_placeholder(F.col("group")))
         blank = named_blank.select("group").distinct().orderBy("group").limit(SAMPLES)
-        told[FaultKind.PLACEHOLDER] = [repr(row.group) for row in blank.collect()]
-    return told
+        examples[FaultKind.PLACEHOLDER] = [repr(row.group) for row in blank.collect()]
+    return examples
 
 
-def _told(kind: str, row: Any, log: AuditLog) -> str:
+def _sample_text(kind: str, row: Any, log: AuditLog) -> str:
     words: str = row.group if row.group.strip() else repr(row.group)
     if log.keys.place is not None:
         words += f" at {time_of(row.place):%Y-%m-%d %H:%M:%S}" if log.is_time else f" at {row.place}"
@@ -356,13 +365,13 @@ def _told(kind: str, row: Any, log: AuditLog) -> str:
     return words
 
 
-def differing(rows: DataFrame, log: AuditLog) -> list[Differ]:
+def differing_columns(rows: DataFrame, log: AuditLog) -> list[DifferingColumns]:
     """Return the columns in which the messages of a place differ, the most frequent first."""
     place = [*EPOCH, "place"]
     rival = F.exists("kinds", lambda kind: kind.isin(FaultKind.CONFLICT, FaultKind.TWO_WRITERS, FaultKind.TIE))
-    places = rows.where(rival).select(*place).distinct().orderBy(*place).limit(LOOKED_AT)
+    places = rows.where(rival).select(*place).distinct().orderBy(*place).limit(MAX_EXAMINED_PLACES)
     chosen = rows.join(F.broadcast(places), place).select(*place, *ROW)
-    names = log.content_names
+    names = log.content_columns
     whole = F.broadcast(chosen).join(log.messages(), list(ROW))
     values = [F.to_json(F.struct(F.col(f"message.{quoted(name)}"))) for name in names]
     sides = whole.groupBy(*place).agg(*(F.countDistinct(value).alias(f"n{at}") for at, value in enumerate(values)))
@@ -370,4 +379,4 @@ def differing(rows: DataFrame, log: AuditLog) -> list[Differ]:
     found = sides.select(F.array_compact(differ).alias("names")).groupBy("names").count().collect()
     total = sum(row["count"] for row in found)
     ranked = sorted(found, key=lambda row: (-row["count"], row.names))
-    return [Differ(list(row.names), row["count"] / total) for row in ranked[:_SETS] if row.names]
+    return [DifferingColumns(list(row.names), row["count"] / total) for row in ranked[:_SETS] if row.names]

@@ -8,20 +8,28 @@ from typing import Final
 
 from inturn.core.pipeline.order import Order
 from inturn.core.words import counted, duration
-from inturn.spark.audit.report import Differ, FaultCount, FaultKind, Gaps, Grade, Late, LogColumns
+from inturn.spark.audit.report import (
+    DifferingColumns,
+    FaultCount,
+    FaultKind,
+    GapSummary,
+    Lateness,
+    LogColumns,
+    ProposedGrade,
+)
 
-COUNTED: Final = 0.95
+MIN_COVERAGE: Final = 0.95
 """The minimum share of the expected revisions that must be present for a column to count as revisions."""
-RIVALS: Final = 0.01
+MAX_CONTRADICTIONS: Final = 0.01
 """The maximum share of messages that may contradict an earlier one while revisions still identify messages."""
-_MOSTLY: Final = 0.5
+_MIN_COLUMN_SHARE: Final = 0.5
 """The minimum share of contradictions in a single column from which the report suggests that it is not content."""
 _STEPS_S = (1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 172_800, 604_800)
 _UNITS = (("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VerdictInputs:
     """A number of messages with equal values in all inputs of a pipeline's decision.
 
     Attributes:
@@ -71,7 +79,7 @@ class Evidence:
     Attributes:
         unique: a column that could be the id, if none was given.
         unit: unit of the order's times, if they are numbers.
-        outcomes: outcomes of all messages with a fault or next to one; empty if not known.
+        verdict_inputs: inputs of the verdicts on all messages with a fault or next to one; empty if not known.
         unplaced: number of messages without a place.
         casts: sentences about the columns that a pipeline needs converted.
         lowest: lowest place of all messages.
@@ -81,12 +89,12 @@ class Evidence:
     is_time: bool
     messages: int
     found: dict[FaultKind, FaultCount]
-    gaps: Gaps | None
-    late: Late | None
-    differ: list[Differ] = field(default_factory=list)
+    gaps: GapSummary | None
+    late: Lateness | None
+    differ: list[DifferingColumns] = field(default_factory=list)
     unique: str | None = None
     unit: str = "us"
-    outcomes: Sequence[Outcome] = ()
+    verdict_inputs: Sequence[VerdictInputs] = ()
     unplaced: int = 0
     casts: tuple[str, ...] = ()
     lowest: int | None = None
@@ -112,7 +120,7 @@ class GradeChoice:
         return not Order.grades[self.name].has_revisions
 
 
-def graded(seen: Evidence, name: str, row_field: str | None = None) -> Grade:
+def propose_grade(seen: Evidence, name: str, row_field: str | None = None) -> ProposedGrade:
     """Return the grade of a log, with its reasons and the pipeline that fits.
 
     Args:
@@ -120,24 +128,26 @@ def graded(seen: Evidence, name: str, row_field: str | None = None) -> Grade:
         name: name of the pipeline.
         row_field: the field of their row that is the group of change events; a mapping gives it to each.
     """
-    choice = decide(seen)
-    made = Grade(choice.name, choice.evidence, line(seen, choice, name), choice.needs, _gives(seen, choice))
+    choice = choose_grade(seen)
+    made = ProposedGrade(
+        choice.name, choice.evidence, pipeline_code(seen, choice, name), choice.needs, _expected_counts(seen, choice)
+    )
     if row_field is None:
         return made
     says = f"These are change events: the group is the row's {row_field} after the change or, for a delete, before it."
     need = (
         f"The mapping writes the group of each event into the field {seen.keys.group}, from which the pipeline reads "
-        f'it; for inturn ingest, set preset = "debezium" and group = {_text(row_field)}.'
+        f'it; for inturn ingest, set preset = "debezium" and group = {_quoted(row_field)}.'
     )
-    mapping = f"DebeziumMapping(group={_text(row_field)})"
+    mapping = f"DebeziumMapping(group={_quoted(row_field)})"
     return replace(made, evidence=[says, *made.evidence], needs=[*made.needs, need], mapping=mapping)
 
 
-def decide(seen: Evidence) -> GradeChoice:
+def choose_grade(seen: Evidence) -> GradeChoice:
     """Return the strongest grade that the data support."""
-    choice = _decided(seen)
+    choice = _choose(seen)
     needs = [*choice.needs, *seen.casts]
-    alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MOSTLY), None)
+    alone = next((each for each in seen.differ if len(each.columns) == 1 and each.part >= _MIN_COLUMN_SHARE), None)
     if alone is not None:
         column = alone.columns[0]
         hint = (
@@ -148,56 +158,56 @@ def decide(seen: Evidence) -> GradeChoice:
     return replace(choice, needs=needs)
 
 
-def _decided(seen: Evidence) -> GradeChoice:
+def _choose(seen: Evidence) -> GradeChoice:
     if seen.keys.order is not None:
-        return _counting(seen, seen.keys.order)
+        return _choose_for_count(seen, seen.keys.order)
     if seen.keys.order_by is None:
         says = ["No column gives an order, so only the order of arrival remains."]
-        return GradeChoice("Arrival", "Arrival()", says, _id_needed(seen))
+        return GradeChoice("Arrival", "Arrival()", says, _id_conditions(seen))
     if seen.is_time:
-        return _timed(seen, seen.keys.order_by)
-    return _rising(seen, seen.keys.order_by, [])
+        return _choose_for_time(seen, seen.keys.order_by)
+    return _choose_for_number(seen, seen.keys.order_by, [])
 
 
-def _gives(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
+def _expected_counts(seen: Evidence, choice: GradeChoice) -> dict[str, int]:
     """Return the number of messages by verdict if the pipeline reads this log in order of arrival; empty if unknown.
 
     Messages held because of a missing predecessor count as applied, stale ones as duplicates.
     """
     no_ids = choice.needs_id and seen.keys.id is None and seen.unique is None
-    if no_ids or FaultKind.RESET in seen.found or not seen.outcomes:
+    if no_ids or FaultKind.RESET in seen.found or not seen.verdict_inputs:
         return {}
     counts = dict.fromkeys(("applied", "duplicate", "conflict", "invalid"), 0)
-    for each in seen.outcomes:
+    for each in seen.verdict_inputs:
         counts[each.verdict(choice.name, has_ids=seen.keys.id is not None)] += each.messages
-    counts["applied"] += seen.messages + seen.unplaced - sum(each.messages for each in seen.outcomes)
+    counts["applied"] += seen.messages + seen.unplaced - sum(each.messages for each in seen.verdict_inputs)
     return counts
 
 
-def line(seen: Evidence, choice: GradeChoice, name: str) -> str:
+def pipeline_code(seen: Evidence, choice: GradeChoice, name: str) -> str:
     """Return the pipeline as a line of Python."""
     keys = seen.keys
-    parts = [f"name={_text(name)}", f"group={_text(keys.group)}", f"order={choice.order}"]
+    parts = [f"name={_quoted(name)}", f"group={_quoted(keys.group)}", f"order={choice.order}"]
     own_id = keys.id or (seen.unique if choice.needs_id else None)
     if own_id is not None:
-        parts.append(f"id={_text(own_id)}")
+        parts.append(f"id={_quoted(own_id)}")
     elif choice.needs_id:
         parts.append('id="…"')
     if keys.arrival is not None:
-        parts.append(f"arrival={_text(keys.arrival)}")
+        parts.append(f"arrival={_quoted(keys.arrival)}")
     if keys.ignore:
-        parts.append(f"ignore=[{', '.join(map(_text, keys.ignore))}]")
+        parts.append(f"ignore=[{', '.join(map(_quoted, keys.ignore))}]")
     if choice.on_gap is not None:
         parts.append(f"on_gap={choice.on_gap}")
     return f"Pipeline({', '.join(parts)}, handler=apply)"
 
 
-def _text(name: str) -> str:
+def _quoted(name: str) -> str:
     """Return a text in double quotes, as Python and JSON write it."""
     return json.dumps(name, ensure_ascii=False)
 
 
-def _counting(seen: Evidence, column: str) -> GradeChoice:
+def _choose_for_count(seen: Evidence, column: str) -> GradeChoice:
     """Return Gapless if the revisions are present and each identifies one message; else the order that remains."""
     gaps = seen.gaps
     lost = gaps.lost_revisions if gaps else 0
@@ -209,28 +219,30 @@ def _counting(seen: Evidence, column: str) -> GradeChoice:
     if rivals:
         does = "message contradicts" if rivals == 1 else "messages contradict"
         says.append(f"{rivals:,} {does} an earlier one of the same revision ({_percent(contradicted)}).")
-    if cover < COUNTED:
+    if cover < MIN_COVERAGE:
         says.append(
             f"With so many missing numbers {column} is not a count: a missing number does not mean a missing message."
         )
-        return _rising(seen, column, says)
-    if contradicted > RIVALS:
+        return _choose_for_number(seen, column, says)
+    if contradicted > MAX_CONTRADICTIONS:
         says.append(
             f"So {column} does not identify one message, and the order of messages with the same {column} is undefined."
         )
-        return _rising(seen, column, says)
+        return _choose_for_number(seen, column, says)
     if not lost:
         late_ones = " except those that may still arrive" if gaps and gaps.open else ""
         says.append(f"No revision is missing{late_ones}, so gaps can be detected and completeness can be proved.")
     if seen.late is not None:
         late = counted(seen.count(FaultKind.LATE), "message")
         says.append(f"{late} arrived after a later one; Gapless waits and restores the order.")
-    on_gap, needs = _waiting(seen, says)
-    epoch = [f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
-    return GradeChoice("Gapless", f"Gapless({', '.join([_text(column), *_start(seen), *epoch])})", says, needs, on_gap)
+    on_gap, needs = _gap_policy(seen, says)
+    epoch = [f"epoch={_quoted(seen.keys.epoch)}"] if seen.keys.epoch is not None else []
+    return GradeChoice(
+        "Gapless", f"Gapless({', '.join([_quoted(column), *_start_argument(seen), *epoch])})", says, needs, on_gap
+    )
 
 
-def _start(seen: Evidence) -> list[str]:
+def _start_argument(seen: Evidence) -> list[str]:
     """Return the first revision; if groups begin anywhere, their first message, unless messages may precede it."""
     first = seen.keys.start
     if first is None and seen.late is None:
@@ -240,9 +252,9 @@ def _start(seen: Evidence) -> list[str]:
     return [] if first == 1 else [f"start={first}"]
 
 
-def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
+def _gap_policy(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     """Return the gap policy and the conditions that it still needs; append the gaps seen to ``says``."""
-    wait = _rounded(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
+    wait = _rounded_duration(seen.late.seconds.most if seen.late and seen.late.seconds else 600)
     on_gap, needs = None, []
     if FaultKind.RESET in seen.found:
         times = counted(seen.count(FaultKind.RESET), "time")
@@ -268,18 +280,18 @@ def _waiting(seen: Evidence, says: list[str]) -> tuple[str | None, list[str]]:
     return on_gap, needs
 
 
-def _rising(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
+def _choose_for_number(seen: Evidence, column: str, says: list[str]) -> GradeChoice:
     """Return Monotone, with its cost if messages arrived after a greater number."""
     late = seen.count(FaultKind.LATE)
     ties = seen.count(FaultKind.TIE) + seen.count(FaultKind.CONFLICT) + seen.count(FaultKind.TWO_WRITERS)
-    if seen.outcomes:  # messages that share a place with a late one are stale too, not conflicts
-        placed = [each for each in seen.outcomes if not each.bad]
+    if seen.verdict_inputs:  # messages that share a place with a late one are stale too, not conflicts
+        placed = [each for each in seen.verdict_inputs if not each.bad]
         late = sum(each.messages for each in placed if each.overtaken and (each.first or not each.same))
         ties = sum(each.messages for each in placed if each.verdict("Monotone", has_ids=False) == "conflict")
     if ties:
         share = "message shares its" if ties == 1 else "messages share their"
         says = [*says, f"{ties:,} {share} place with an earlier one: Monotone rejects all but the first as conflicts."]
-    order = ", ".join([_text(column), *([f"epoch={_text(seen.keys.epoch)}"] if seen.keys.epoch else [])])
+    order = ", ".join([_quoted(column), *([f"epoch={_quoted(seen.keys.epoch)}"] if seen.keys.epoch else [])])
     if not late:
         says = [*says, f"{_never_falls(seen, column)}: older messages are recognised, but gaps are not."]
         return GradeChoice("Monotone", f"Monotone({order})", says, [])
@@ -298,33 +310,35 @@ def _never_falls(seen: Evidence, column: str) -> str:
     return f"Within its group{copies} {column} never falls"
 
 
-def _timed(seen: Evidence, column: str) -> GradeChoice:
+def _choose_for_time(seen: Evidence, column: str) -> GradeChoice:
     says, late = [], seen.late
     if late is None:
         says.append(f"{_never_falls(seen, column)}.")
         lateness = "0 seconds"
     else:
-        lateness = _rounded(late.behind.most)
+        lateness = _rounded_duration(late.behind.most)
         came = counted(seen.count(FaultKind.LATE), "message")
         says.append(
             f"{came} arrived up to {duration(late.behind.most)} behind their group's greatest {column}; "
-            f"{_rounded(late.behind.p99)} would cover 99% of them, {lateness} all."
+            f"{_rounded_duration(late.behind.p99)} would cover 99% of them, {lateness} all."
         )
     if seen.count(FaultKind.TIE):
         tied = counted(seen.count(FaultKind.TIE), "message")
         says.append(f"{tied} arrived with the same time as an earlier one of the group: the ids decide the order.")
     says.append("A time is not a count, so missing messages cannot be detected.")
     unit = "" if seen.unit == "us" else f', unit="{seen.unit}"'
-    return GradeChoice("Timestamp", f'Timestamp({_text(column)}, lateness="{lateness}"{unit})', says, _id_needed(seen))
+    return GradeChoice(
+        "Timestamp", f'Timestamp({_quoted(column)}, lateness="{lateness}"{unit})', says, _id_conditions(seen)
+    )
 
 
-def _id_needed(seen: Evidence) -> list[str]:
+def _id_conditions(seen: Evidence) -> list[str]:
     if seen.keys.id is not None or seen.unique is not None:
         return []
     return ["Without revisions, duplicates are recognised by an id: name its column with id=…"]
 
 
-def _rounded(seconds: float) -> str:
+def _rounded_duration(seconds: float) -> str:
     """Return a duration of at least this many seconds, in the form that a pipeline reads."""
     step = next((each for each in _STEPS_S if each >= seconds), math.ceil(seconds / 604_800) * 604_800)
     unit, size = next((name, size) for name, size in _UNITS if step % size == 0)

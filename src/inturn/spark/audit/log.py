@@ -97,12 +97,12 @@ class ChangeEvents:
         there = [F.expr(sql_of(way)).cast("string") for way in ways if type_at(df.schema, parts(way)) is not None]
         return F.coalesce(*there)
 
-    def known(self, kinds: dict[str, str], keys: LogColumns) -> dict[str, str]:
+    def order_candidates(self, kinds: dict[str, str], keys: LogColumns) -> dict[str, str]:
         """Return the columns that could give an order or a time: no fields of the row, unless they are named."""
         named = (keys.order, keys.order_by, keys.epoch, keys.arrival, keys.time)
         return {path: kind for path, kind in kinds.items() if path in named or self.row_field(path) is None}
 
-    def mapped(self, keys: LogColumns) -> LogColumns:
+    def mapped_columns(self, keys: LogColumns) -> LogColumns:
         """Return the columns as a pipeline sees them: after the mapping, if it needs one, relative to the event."""
         if self.root is None or self.row_field(keys.group) is None:
             return keys
@@ -120,8 +120,8 @@ class AuditLog:
     """A DataFrame, and how it is read as a log.
 
     Attributes:
-        arrived: source of the order of arrival, in words.
-        known: kinds of the columns that could give an order, see
+        arrival_text: source of the order of arrival, in words.
+        order_candidates: kinds of the columns that could give an order, see
             :func:`inturn.spark.audit.values.numbers_and_times`.
         files: files from which the rows are read, in order of arrival; empty for other inputs.
         kinds: types of the columns by their paths, if ``df`` has them as text; None: those of ``df``.
@@ -130,9 +130,9 @@ class AuditLog:
 
     df: DataFrame
     keys: LogColumns
-    arrived: str
+    arrival_text: str
     is_time: bool
-    known: dict[str, str]
+    order_candidates: dict[str, str]
     files: tuple[str, ...]
     kinds: Mapping[str, str] | None
     events: ChangeEvents
@@ -161,42 +161,42 @@ class AuditLog:
         if keys.order and keys.order_by:
             given = f"order is {keys.order!r} and order_by is {keys.order_by!r}"
             raise InputError(f"{given}; pass one: order counts, order_by only sorts")
-        keys = keys.renamed(lambda name: values.resolved(df, name))
+        keys = keys.renamed(lambda name: values.resolve_path(df, name))
         values.check_columns(df, keys)
-        if keys.order is not None and values.kind_of(df, keys.order) in values.TIMES:
+        if keys.order is not None and values.type_of(df, keys.order) in values.TIMES:
             msg = f"the column {keys.order!r} is a time, which is not a count; use --order-by (order_by=) for it"
             raise InputError(msg)
         events = ChangeEvents.of(df)
-        known = events.known(values.numbers_and_times(df), keys)
-        is_time = keys.order_by is not None and values.what(df, keys.order_by, known) not in (None, "number")
+        known = events.order_candidates(values.numbers_and_times(df), keys)
+        is_time = keys.order_by is not None and values.column_kind(df, keys.order_by, known) not in (None, "number")
         if keys.time is None:
-            keys = replace(keys, time=keys.order_by if is_time else _clock(keys, known))
+            keys = replace(keys, time=keys.order_by if is_time else _likely_clock(keys, known))
         came = arrival_order(df, files)
-        return cls(df, keys, _arrived(keys, came, by_name=files is None), is_time, known, came, kinds, events)
+        return cls(df, keys, _arrival_text(keys, came, by_name=files is None), is_time, known, came, kinds, events)
 
     @property
-    def counts(self) -> bool:
+    def shows_gaps(self) -> bool:
         """True if the order counts, so that gaps are visible."""
         return self.keys.order is not None
 
     @property
-    def key(self) -> Key:
+    def timeline_key(self) -> Key:
         """The columns that the messages of one timeline share."""
         return GROUP if self.keys.epoch is None else EPOCH
 
     @property
     def hides_restarts(self) -> bool:
         """True if numbers may start again without a column that shows it."""
-        return self.counts and self.keys.epoch is None
+        return self.shows_gaps and self.keys.epoch is None
 
     @property
     def unit(self) -> str:
         """The unit of the order's times, if they are numbers since 1970."""
-        kind = None if self.keys.order_by is None else self.known.get(self.keys.order_by)
+        kind = None if self.keys.order_by is None else self.order_candidates.get(self.keys.order_by)
         return kind if kind in MICROSECONDS else "us"
 
     @property
-    def arrives(self) -> tuple[str, ...]:
+    def arrival_columns(self) -> tuple[str, ...]:
         """The columns of a row that sort a group's messages by arrival.
 
         Messages with equal values in the arrival column are in their own order, in which a pipeline reads them.
@@ -205,13 +205,13 @@ class AuditLog:
         return (ROW[0], *ties, ROW[1])
 
     @property
-    def content_names(self) -> list[str]:
+    def content_columns(self) -> list[str]:
         """The columns of the content: all except those that describe the delivery."""
-        left_out = {(CORRUPT,), *map(parts, self._outside)}
+        left_out = {(CORRUPT,), *map(parts, self._delivery_columns)}
         return [name for name in self.df.columns if (name,) not in left_out]
 
     @property
-    def _outside(self) -> list[str]:
+    def _delivery_columns(self) -> list[str]:
         return [*self.keys.ignore, *([self.keys.arrival] if self.keys.arrival else [])]
 
     def rows(self, *more: Column) -> DataFrame:
@@ -228,7 +228,12 @@ class AuditLog:
         unread = values.unreadable(self.df)
         if CORRUPT in df.columns:
             unread |= values.column(df, CORRUPT).isNotNull()
-        bad = F.when(unread, UNREADABLE).when(group.isNull(), NO_GROUP).when(self._is_lost(), NO_ORDER).otherwise(GOOD)
+        bad = (
+            F.when(unread, UNREADABLE)
+            .when(group.isNull(), NO_GROUP)
+            .when(self._lacks_place(), NO_ORDER)
+            .otherwise(GOOD)
+        )
         own_id = None if keys.id is None else values.column(df, keys.id)
         base = df.select(
             group.alias("group"),
@@ -236,7 +241,7 @@ class AuditLog:
             self._place().alias("place"),
             self._content().alias("content"),
             (nothing if own_id is None else F.when(own_id.isNotNull(), F.xxhash64(own_id))).alias("id"),
-            (nothing if keys.time is None else values.micros(df, keys.time, self.known)).alias("time"),
+            (nothing if keys.time is None else values.microseconds(df, keys.time, self.order_candidates)).alias("time"),
             arrival.alias("arrival"),
             F.monotonically_increasing_id().alias("row"),
             bad.alias("status"),
@@ -255,12 +260,12 @@ class AuditLog:
         row, kept = F.monotonically_increasing_id().alias("row"), {_FROM: "file", _WHOLE: "message"}
         return df.select(arrival.alias("arrival"), row, *(F.col(own).alias(name) for own, name in kept.items()))
 
-    def misfits(self) -> list[str]:
+    def invalid_places(self) -> list[str]:
         """Return some values that should give a message's place but do not."""
         names = [name for name in (self.keys.place, self.keys.epoch, self.keys.arrival) if name is not None]
         texts = [values.column(self.df, name).cast("string").alias(f"v{at}") for at, name in enumerate(names)]
         group = self.events.group(self.df, self.keys.group).alias("group")
-        lacking = self.df.where(self._is_lost()).select(group, *texts).where(F.col("group").isNotNull())
+        lacking = self.df.where(self._lacks_place()).select(group, *texts).where(F.col("group").isNotNull())
         rows = lacking.distinct().orderBy("group", "v0").limit(3)
         return [
             f"{row.group}: {', '.join(f'{name} is {row[at + 1]!r}' for at, name in enumerate(names))}"
@@ -272,15 +277,19 @@ class AuditLog:
         name = self.keys.place
         if name is None:
             return self._content()
-        return values.micros(self.df, name, self.known) if self.is_time else values.whole(self.df, name)
+        return (
+            values.microseconds(self.df, name, self.order_candidates)
+            if self.is_time
+            else values.whole_numbers(self.df, name)
+        )
 
-    def _is_lost(self) -> Column:
+    def _lacks_place(self) -> Column:
         """Return whether a message lacks what orders it."""
         lost = self._place().isNull() | self._epoch().isNull()
         return lost if self.keys.arrival is None else lost | values.column(self.df, self.keys.arrival).isNull()
 
     def _epoch(self) -> Column:
-        return F.lit(0).cast("bigint") if self.keys.epoch is None else values.whole(self.df, self.keys.epoch)
+        return F.lit(0).cast("bigint") if self.keys.epoch is None else values.whole_numbers(self.df, self.keys.epoch)
 
     def _content(self) -> Column:
         """Return a hash of the message's content.
@@ -288,10 +297,10 @@ class AuditLog:
         Spark's hash skips nulls, so whether a value is null is hashed too: (1, null) is not (null, 1).
         """
         hashed: list[Column] = []
-        for name in self.content_names:
+        for name in self.content_columns:
             field = self.df.schema[name]
             own = F.col(quoted(field.name))
-            for first, *rest in map(parts, self._outside):
+            for first, *rest in map(parts, self._delivery_columns):
                 if first == name and rest:
                     own = own.dropFields(".".join(map(quoted, rest)))
             nested = field.dataType.simpleString().startswith(("struct", "map", "array", "variant"))
@@ -305,13 +314,13 @@ class AuditLog:
         df = self.df.select("*", *more)
         if self.keys.arrival is not None:
             is_time = (
-                values.kind_of(self.df, self.keys.arrival) in values.TIMES
-                or self.known.get(self.keys.arrival) == "time"
+                values.type_of(self.df, self.keys.arrival) in values.TIMES
+                or self.order_candidates.get(self.keys.arrival) == "time"
             )
             value = (
-                values.micros(self.df, self.keys.arrival, self.known)
+                values.microseconds(self.df, self.keys.arrival, self.order_candidates)
                 if is_time
-                else values.whole(self.df, self.keys.arrival)
+                else values.whole_numbers(self.df, self.keys.arrival)
             )
             return df, F.coalesce(value, F.lit(2**63 - 1))
         if not self.files:
@@ -329,7 +338,7 @@ class AuditLog:
         return numbered, F.coalesce(_NUMBER, F.lit(0)) + F.col(_BEGINS)
 
 
-def _clock(keys: LogColumns, known: dict[str, str]) -> str | None:
+def _likely_clock(keys: LogColumns, known: dict[str, str]) -> str | None:
     """Return the column of times that is most likely the time of arrival, by its name."""
     taken = {keys.group, keys.order, keys.id, keys.epoch, *keys.ignore}
     times = [name for name, kind in known.items() if kind != "number" and name not in taken]
@@ -337,7 +346,7 @@ def _clock(keys: LogColumns, known: dict[str, str]) -> str | None:
     return min(times, key=lambda name: likely.get(parts(name)[-1].lower(), len(likely)), default=None)
 
 
-def _arrived(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
+def _arrival_text(keys: LogColumns, files: Sequence[str], *, by_name: bool) -> str:
     if keys.arrival is not None:
         return f"by the column {keys.arrival}"
     if not files:

@@ -15,7 +15,7 @@ from inturn.core.words import counted, duration
 from inturn.pages.template import environment, markup, name, number
 from inturn.spark.audit import pictures
 from inturn.spark.audit.log import GOOD, ROW, AuditLog
-from inturn.spark.audit.report import AuditReport, FaultKind, GroupTimeline, Late, Sizes, Spread
+from inturn.spark.audit.report import AuditReport, Distribution, FaultKind, GroupSizes, GroupTimeline, Lateness
 from inturn.spark.tables.storage import storage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _NOT_IN_FOLDERS: Final = {FaultKind.GAP: "gaps", FaultKind.PLACEHOLDER: None}
 """Kinds without messages, and the folder in which they are written, if any."""
 
 
-class Folder:
+class ReportFolder:
     """A folder for one report; the files of an earlier audit are replaced, a folder with other files is refused.
 
     Args:
@@ -50,7 +50,7 @@ class Folder:
                 raise StoreError(msg)
             self._files.create(_MARK, b"inturn audit created the files in this folder, and overwrites them\n")
 
-    def messages(self, rows: DataFrame, log: AuditLog) -> None:
+    def write_messages(self, rows: DataFrame, log: AuditLog) -> None:
         """Write the complete messages with faults, with one folder per kind."""
         place = F.timestamp_micros("place") if log.is_time else F.col("place")
         faults = rows.where("kinds is not null").select(
@@ -64,23 +64,25 @@ class Folder:
             (F.col("waited") / 1e6).alias("late_s"),
         )
         whole = faults.join(log.messages(), list(ROW), "left").drop(*ROW)
-        whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.where(MESSAGES))
+        whole.write.mode("overwrite").partitionBy("kind").parquet(self._files.full_name(MESSAGES))
 
-    def gaps(self, holes: DataFrame) -> None:
+    def write_gaps(self, holes: DataFrame) -> None:
         """Write the gaps, one row each."""
         table = holes.select(
             *("group", "epoch", "first", "last", "missing", "open", "age"),
             (F.col("age_us") / 1e6).alias("age_s"),
             F.timestamp_micros("opened_us").alias("opened"),
         )
-        table.coalesce(1).write.mode("overwrite").parquet(self._files.where(GAPS))
+        table.coalesce(1).write.mode("overwrite").parquet(self._files.full_name(GAPS))
 
     def write(self, report: AuditReport) -> AuditReport:
         """Write the page and the JSON, and return the report with the names of the files."""
         names = {"page": PAGE, "document": DOCUMENT, "messages": MESSAGES}
         if report.gaps is not None:
             names["gaps"] = GAPS
-        return self._written(replace(report, files={what: self._files.where(name) for what, name in names.items()}))
+        return self._write_report(
+            replace(report, files={what: self._files.full_name(name) for what, name in names.items()})
+        )
 
     def add_lab(self, report: AuditReport, page: str) -> AuditReport:
         """Write the lab's page into the folder, link the other pages to it, and return the report with its file.
@@ -90,9 +92,9 @@ class Folder:
             page: the lab's page, as HTML.
         """
         self._files.replace(LAB, page.encode())
-        return self._written(replace(report, files={**report.files, "lab": self._files.where(LAB)}))
+        return self._write_report(replace(report, files={**report.files, "lab": self._files.full_name(LAB)}))
 
-    def _written(self, whole: AuditReport) -> AuditReport:
+    def _write_report(self, whole: AuditReport) -> AuditReport:
         self._files.replace(PAGE, render(whole).encode())
         self._files.replace(DOCUMENT, json.dumps(whole.to_dict(), ensure_ascii=False, indent=1).encode())
         return whole
@@ -143,7 +145,7 @@ def _is_time(report: AuditReport) -> bool:
     return named or "time" in own or any(point.place > _A_TIME for line in report.worst for point in line.points)
 
 
-def _lateness(late: Late, *, is_time: bool) -> list[tuple[str, list[str]]]:
+def _lateness(late: Lateness, *, is_time: bool) -> list[tuple[str, list[str]]]:
     """Return the rows of the lateness table: the measure, and the median, the 99% quantile and the maximum."""
     rows = [("messages of the group that arrived in between", late.positions, False)]
     if late.seconds is not None:
@@ -164,12 +166,12 @@ def _pictures(report: AuditReport) -> dict[str, "Markup"]:
                 continue
             timed = what == "seconds"
             marks = {"median": values.median, "99% at most": values.p99, "maximum": values.most}
-            told = [f"{mark} {duration(value) if timed else number(value)}" for mark, value in marks.items()]
+            labels = [f"{mark} {duration(value) if timed else number(value)}" for mark, value in marks.items()]
             words = f"How late messages are, {'by the clock' if timed else 'in messages of their group'}: "
             unit = "late by" if timed else "late by (messages of the group)"
-            found[what] = pictures.spread(values, marks, words + ", ".join(told), seconds=timed, unit=unit)
+            found[what] = pictures.histogram(values, marks, words + ", ".join(labels), seconds=timed, unit=unit)
     if report.sizes is not None and report.sizes.bars and report.groups > 1:
-        found |= _of_sizes(report.sizes)
+        found |= _size_pictures(report.sizes)
     if report.gaps is not None and report.gaps.over:
         span = None
         if report.began is not None and report.ended is not None:
@@ -179,18 +181,18 @@ def _pictures(report: AuditReport) -> dict[str, "Markup"]:
     return {what: markup(picture) for what, picture in found.items()}
 
 
-def _of_sizes(sizes: Sizes) -> dict[str, str]:
+def _size_pictures(sizes: GroupSizes) -> dict[str, str]:
     most = float(max(count for _, count in sizes.largest))
     marks = {"median": sizes.median, "largest": most}
     words = f"Number of messages per group: median {number(sizes.median)}, largest {number(most)}"
-    values = Spread(sizes.median, most, most, sizes.bars)
-    found = {"sizes": pictures.spread(values, marks, words, unit="messages per group")}
+    values = Distribution(sizes.median, most, most, sizes.bars)
+    found = {"sizes": pictures.histogram(values, marks, words, unit="messages per group")}
     if sizes.consumers:
         costs = [f"{each.hashed:,.1f} times with {each.consumers:,}" for each in sizes.consumers]
         words = (
             f"Time that consumers need, compared with equal shares, if groups are assigned by hash: {', '.join(costs)}"
         )
-        found["consumers"] = pictures.consumers(sizes, words)
+        found["consumers"] = pictures.consumer_costs(sizes, words)
     return found
 
 

@@ -14,7 +14,16 @@ from typing import Final
 from inturn.core.words import duration
 from inturn.pages.svg import FAINT, GREY, INK, WHITE, Drawing, Icon, Place, Plot, Tick, icons
 from inturn.pages.ticks import COUNTS, SECONDS, rounds, spaced, times
-from inturn.spark.audit.report import Bar, FaultKind, Gap, Gaps, GroupTimeline, Point, Sizes, Spread
+from inturn.spark.audit.report import (
+    Distribution,
+    FaultKind,
+    GapSummary,
+    GroupSizes,
+    GroupTimeline,
+    HistogramBar,
+    RevisionGap,
+    TimelinePoint,
+)
 
 PALE, QUIET, COPY, LATE, WRONG, OPEN = "#eef1f4", "#6f8fa8", "#7b8590", "#e07b1f", "#c8374d", "#a86a08"
 _LOST_BAND, _OPEN_BAND = "#f3c3ca", "#fbf1df"
@@ -24,7 +33,9 @@ _NAMED_BARS: Final = 7
 """The greatest number of bars with their range written below; more bars have an axis."""
 
 
-def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool = False, unit: str = "") -> str:
+def histogram(
+    values: Distribution, marks: dict[str, float], words: str, *, seconds: bool = False, unit: str = ""
+) -> str:
     """Draw the distribution of values, with lines at some of them.
 
     Each bar covers twice the range of the one before and is drawn equally wide. The values are seconds, or else whole
@@ -43,9 +54,9 @@ def spread(values: Spread, marks: dict[str, float], words: str, *, seconds: bool
     for number, (name, value) in enumerate(marks.items()):
         at, row = min(_log(value if seconds else value + 0.5), right), 1.5 - 0.14 * number
         plot.line([(at, 0), (at, row)], INK, 0.9, "2 2")
-        told, rightwards = duration(value) if seconds else f"{value:,.0f}", at < (left + right) / 2
+        label, rightwards = duration(value) if seconds else f"{value:,.0f}", at < (left + right) / 2
         (x, y), anchor = plot.at(at, row), "start" if rightwards else "end"
-        drawing.text((x + (4 if rightwards else -4), y), f"{name} {told}", 8.5, INK, anchor, halo=True)
+        drawing.text((x + (4 if rightwards else -4), y), f"{name} {label}", 8.5, INK, anchor, halo=True)
     for middle, height, count in sorted(tops, key=lambda bar: -bar[2]):
         x, y = plot.at(middle, height)
         drawing.label((x, y - 7), _short(count), 8 if len(bars) <= 12 else 6.5, GREY, "middle", halo=True)
@@ -64,7 +75,7 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[Tick]:
+def _ticks(bars: Sequence[HistogramBar], *, seconds: bool) -> list[Tick]:
     """Return the labels below bars: the whole numbers of each; round values for many bars or seconds."""
     if not seconds and len(bars) <= _NAMED_BARS:
         ends = [(int(bar.low), int(bar.high) - 1) for bar in bars]
@@ -75,7 +86,7 @@ def _ticks(bars: Sequence[Bar], *, seconds: bool) -> list[Tick]:
     return spaced(named, _log, low, high, 8) or [(_log(low), duration(low) if seconds else f"{low:,.0f}")]
 
 
-def consumers(sizes: Sizes, words: str) -> str:
+def consumer_costs(sizes: GroupSizes, words: str) -> str:
     """Draw the cost of order by number of consumers: their time as a multiple of equal shares."""
     many = [each.consumers for each in sizes.consumers]
     by_hash, free = [each.hashed for each in sizes.consumers], [each.free for each in sizes.consumers]
@@ -107,7 +118,7 @@ def consumers(sizes: Sizes, words: str) -> str:
     return drawing.element(words)
 
 
-def gaps(found: Gaps, ends_s: tuple[float, float] | None, words: str) -> str:
+def gaps(found: GapSummary, ends_s: tuple[float, float] | None, words: str) -> str:
     """Draw when the gaps in ``over`` opened; ``ends_s`` are the ends of the log's clock in seconds since 1970."""
     ticks: list[Tick]
     low, high = (found.over[0][0].low, found.over[-1][0].high) if found.by_time else (0.0, 100.0)
@@ -201,7 +212,7 @@ def timeline(line: GroupTimeline, words: str, *, is_time: bool) -> str:
     return drawing.element(words)
 
 
-def _in_view(line: GroupTimeline) -> list[tuple[Gap, int, int]]:
+def _in_view(line: GroupTimeline) -> list[tuple[RevisionGap, int, int]]:
     """Return the gaps between the messages shown, each with the first and last arrival while it existed."""
     found = []
     for gap in line.gaps:
@@ -213,7 +224,7 @@ def _in_view(line: GroupTimeline) -> list[tuple[Gap, int, int]]:
     return found
 
 
-def _bands(plot: Plot, bands: Sequence[tuple[Gap, int, int]], scale: _Scale, room: float) -> None:
+def _bands(plot: Plot, bands: Sequence[tuple[RevisionGap, int, int]], scale: _Scale, room: float) -> None:
     """Draw missing revisions from the time at which they were missed, and name the largest bands."""
     named = 0
     for gap, begin, end in sorted(bands, key=lambda band: band[0].first - band[0].last):
@@ -286,10 +297,10 @@ _LOOKS: Final[dict[str, _Mark]] = {
 _RESTART_DASH: Final = "4 3"
 
 
-def _messages(plot: Plot, points: Sequence[Point], scale: _Scale) -> None:
+def _messages(plot: Plot, points: Sequence[TimelinePoint], scale: _Scale) -> None:
     """Draw the messages, the line of the greatest so far, and a line from it down to each late message."""
     unit = 5.0 if len(points) <= 40 else 3.8 if len(points) <= 80 else 2.8
-    tops: dict[int, list[Point]] = {}
+    tops: dict[int, list[TimelinePoint]] = {}
     for point in points:
         if tops and point.epoch > max(tops):
             at = point.position - 0.5

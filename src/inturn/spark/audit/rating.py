@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.pipeline.order import Order
 from inturn.spark.audit.log import GOOD, GROUP, AuditLog
-from inturn.spark.audit.report import Column
+from inturn.spark.audit.report import ColumnRating
 from inturn.spark.audit.values import column as column_at
-from inturn.spark.audit.values import leaves, micros, whole
-from inturn.spark.audit.verdicts import before
+from inturn.spark.audit.values import leaf_types, microseconds, whole_numbers
+from inturn.spark.audit.verdicts import rows_before
 from inturn.spark.columns.dataframe import INTEGERS
 
 FULL: Final = (0.9, 1.5)
@@ -42,7 +42,7 @@ _MEASURES: Final = {
 """The measurements of a column in one group, as SQL: of its values, and of the greatest before each."""
 
 
-class _Seen(NamedTuple):
+class _ColumnStatistics(NamedTuple):
     """The measurements of one column in all groups; the counts are of messages."""
 
     messages: int
@@ -58,20 +58,23 @@ class _Seen(NamedTuple):
     groups: int
 
 
-def rated(log: AuditLog) -> list[Column]:
+def rate_columns(log: AuditLog) -> list[ColumnRating]:
     """Return the columns that could carry an order, the best first, then those that could not.
 
     For change events the position in the database's log is the best: it alone orders all changes of a row.
     """
     taken = (log.keys.group, log.keys.id, log.keys.epoch, log.keys.arrival, *log.keys.ignore)
-    kinds = {name: kind for name, kind in log.known.items() if name not in taken}
+    kinds = {name: kind for name, kind in log.order_candidates.items() if name not in taken}
     if not kinds:
         return []
-    found = [_judge(name, kind, seen) for (name, kind), seen in zip(kinds.items(), _seen(log, kinds), strict=True)]
+    found = [
+        _rate_column(name, kind, seen)
+        for (name, kind), seen in zip(kinds.items(), _column_statistics(log, kinds), strict=True)
+    ]
     return sorted(found, key=lambda each: (each.grade is None or each.name != log.events.position, _rank(each)))
 
 
-def unique(log: AuditLog) -> str | None:
+def unique_column(log: AuditLog) -> str | None:
     """Return a column that can be the id: every message has one, and no group uses one for two different messages.
 
     Candidates are found by their approximate number of values, and then checked one by one.
@@ -80,8 +83,8 @@ def unique(log: AuditLog) -> str | None:
     taken = (keys.group, keys.place, keys.arrival, keys.epoch, keys.time, *keys.ignore)
     kinds = {
         name: kind
-        for name, kind in leaves(log.df).items()
-        if kind in ("string", *INTEGERS) and name not in taken and log.known.get(name) in (None, "number")
+        for name, kind in leaf_types(log.df).items()
+        if kind in ("string", *INTEGERS) and name not in taken and log.order_candidates.get(name) in (None, "number")
     }
     if not kinds:
         return None
@@ -101,30 +104,35 @@ def unique(log: AuditLog) -> str | None:
     return None
 
 
-def _seen(log: AuditLog, kinds: dict[str, str]) -> list[_Seen]:
+def _column_statistics(log: AuditLog, kinds: dict[str, str]) -> list[_ColumnStatistics]:
     values = [
-        (whole(log.df, name) if kind == "number" else micros(log.df, name, log.known)).alias(f"v{at}")
+        (whole_numbers(log.df, name) if kind == "number" else microseconds(log.df, name, log.order_candidates)).alias(
+            f"v{at}"
+        )
         for at, (name, kind) in enumerate(kinds.items())
     ]
     values += [column_at(log.df, name).isNotNull().alias(f"there{at}") for at, name in enumerate(kinds)]
     rows = log.rows(*values).where(F.col("status") == GOOD)
-    arrivals = Window.partitionBy(*log.key).orderBy(*log.arrives)
-    tops = [F.max(f"v{at}").over(before(arrivals)).alias(f"top{at}") for at in range(len(kinds))]
+    arrivals = Window.partitionBy(*log.timeline_key).orderBy(*log.arrival_columns)
+    tops = [F.max(f"v{at}").over(rows_before(arrivals)).alias(f"top{at}") for at in range(len(kinds))]
     followed = rows.repartition("group_hash").select("*", *tops)
     places = range(len(kinds))
     sums = {f"{name}{at}": F.expr(sql.format(at)) for name, sql in _MEASURES.items() for at in places}
-    per_group = followed.groupBy(*log.key).agg(
+    per_group = followed.groupBy(*log.timeline_key).agg(
         F.count("*").alias("messages"), *(sums[name].alias(name) for name in sums)
     )
     totals = [(F.max(name) if name.startswith("behind") else F.sum(name)).alias(name) for name in sums]
     groups = [F.count(f"range{at}").alias(f"groups{at}") for at in places]
     row = per_group.agg(F.sum("messages").alias("messages"), *totals, *groups).collect()[0]
-    return [_Seen(row.messages or 0, *(row[f"{name}{at}"] or 0 for name in (*_MEASURES, "groups"))) for at in places]
+    return [
+        _ColumnStatistics(row.messages or 0, *(row[f"{name}{at}"] or 0 for name in (*_MEASURES, "groups")))
+        for at in places
+    ]
 
 
-def _judge(name: str, kind: str, seen: _Seen) -> Column:
+def _rate_column(name: str, kind: str, seen: _ColumnStatistics) -> ColumnRating:
     followed, is_number = max(1, seen.followed), kind == "number"
-    column = Column(
+    column = ColumnRating(
         name,
         kind="number" if is_number else "time",
         filled=seen.filled / max(1, seen.messages),
@@ -140,12 +148,12 @@ def _judge(name: str, kind: str, seen: _Seen) -> Column:
     return replace(column, grade=grade, verdict=verdict)
 
 
-def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
+def _verdict(column: ColumnRating, seen: _ColumnStatistics) -> tuple[str | None, str]:
     """Return the grade that a column could carry, and the reason."""
     never = column.in_order == 1
     falls = "never falls" if never else f"falls in {_percent(1 - column.in_order)} of the messages"
     settled = column.in_order >= 0.6 or column.repeated <= 0.05
-    useless = _useless(column, seen)
+    useless = _rejection_reason(column, seen)
     if useless is not None:
         return None, useless
     if column.kind == "number" and FULL[0] <= column.cover <= FULL[1] and settled:
@@ -160,7 +168,7 @@ def _verdict(column: Column, seen: _Seen) -> tuple[str | None, str]:
     return "Monotone", f"rises, but with gaps; {falls}"
 
 
-def _useless(column: Column, seen: _Seen) -> str | None:
+def _rejection_reason(column: ColumnRating, seen: _ColumnStatistics) -> str | None:
     """Return the reason why a column cannot be rated; None if it can."""
     if column.filled < 0.5:
         what = "time" if column.kind == "time" else "number"
@@ -177,7 +185,7 @@ def _useless(column: Column, seen: _Seen) -> str | None:
     return f"no order: {_percent(column.repeated)} of the messages repeat the greatest value before them"
 
 
-def _rank(column: Column) -> tuple[Any, ...]:
+def _rank(column: ColumnRating) -> tuple[Any, ...]:
     """Return a sort key: the strongest grade first; within it, the column that is nearest to it."""
     if column.grade is not None and Order.grades[column.grade].has_gaps:
         return (0, abs(1 - column.cover), -column.by_one, column.name)

@@ -53,7 +53,7 @@ class FaultCount:
 
 
 @dataclass(frozen=True)
-class Bar:
+class HistogramBar:
     """One bar of a histogram: from ``low`` to below ``high``."""
 
     low: float
@@ -62,7 +62,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Distribution:
     """The distribution of values.
 
     Attributes:
@@ -75,11 +75,11 @@ class Spread:
     median: float
     p99: float
     most: float
-    bars: list[Bar]
+    bars: list[HistogramBar]
 
 
 @dataclass(frozen=True)
-class Late:
+class Lateness:
     """The lateness of late messages.
 
     Attributes:
@@ -89,13 +89,13 @@ class Late:
             ``Timestamp(lateness=…)`` must cover), of a number, in its own units.
     """
 
-    positions: Spread
-    seconds: Spread | None
-    behind: Spread
+    positions: Distribution
+    seconds: Distribution | None
+    behind: Distribution
 
 
 @dataclass(frozen=True)
-class Gap:
+class RevisionGap:
     """Missing revisions of a group.
 
     Attributes:
@@ -118,7 +118,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Gaps:
+class GapSummary:
     """The gaps of a log.
 
     Attributes:
@@ -140,13 +140,13 @@ class Gaps:
     open_revisions: int
     oldest_open_s: float | None
     patience: str
-    largest: list[Gap] = field(default_factory=list)
-    over: list[tuple[Bar, Bar]] = field(default_factory=list)
+    largest: list[RevisionGap] = field(default_factory=list)
+    over: list[tuple[HistogramBar, HistogramBar]] = field(default_factory=list)
     by_time: bool = False
 
 
 @dataclass(frozen=True)
-class Consumers:
+class ConsumerCost:
     """The cost of order if a number of consumers share the groups.
 
     Attributes:
@@ -161,7 +161,7 @@ class Consumers:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class GroupSizes:
     """The distribution of messages over groups.
 
     Attributes:
@@ -175,12 +175,12 @@ class Sizes:
     median: float
     largest: list[tuple[str, int]]
     share: float
-    bars: list[Bar]
-    consumers: list[Consumers]
+    bars: list[HistogramBar]
+    consumers: list[ConsumerCost]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnRating:
     """The rating of a column as the order within the groups.
 
     Attributes:
@@ -209,7 +209,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Differ:
+class DifferingColumns:
     """A set of columns in which contradicting messages differ.
 
     Attributes:
@@ -222,7 +222,7 @@ class Differ:
 
 
 @dataclass(frozen=True)
-class Grade:
+class ProposedGrade:
     """The grade of order of the data.
 
     Attributes:
@@ -255,7 +255,7 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class Point:
+class TimelinePoint:
     """One message in the timeline of a group: its arrival, its place in the order, and its fault."""
 
     position: int
@@ -279,8 +279,8 @@ class GroupTimeline:
     group: str
     messages: int
     faults: dict[str, int]
-    points: list[Point]
-    gaps: list[Gap]
+    points: list[TimelinePoint]
+    gaps: list[RevisionGap]
 
 
 @dataclass(frozen=True)
@@ -357,25 +357,25 @@ class AuditReport:
     ended: dt.datetime | None
     found: dict[FaultKind, FaultCount]
     samples: dict[FaultKind, list[str]]
-    gaps: Gaps | None
-    late: Late | None
-    differ: list[Differ]
+    gaps: GapSummary | None
+    late: Lateness | None
+    differ: list[DifferingColumns]
     epochs: int
-    sizes: Sizes | None
-    columns: list[Column]
-    grade: Grade | None
+    sizes: GroupSizes | None
+    columns: list[ColumnRating]
+    grade: ProposedGrade | None
     texts: list[str] = field(default_factory=list)
     worst: list[GroupTimeline] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def wrong(self, allow: tuple[str, ...] = ()) -> list[FaultKind]:
+    def unexpected_faults(self, allow: tuple[str, ...] = ()) -> list[FaultKind]:
         """Return the kinds of faults found, except those that are allowed.
 
         Raises:
             InputError: if ``allow`` names an unknown kind.
         """
-        but = allowed(allow)
+        but = fault_kinds(allow)
         return [kind for kind in self.found if kind not in but]
 
     def to_dict(self) -> Json:
@@ -384,7 +384,7 @@ class AuditReport:
         return document
 
 
-def allowed(names: Iterable[str]) -> set[FaultKind]:
+def fault_kinds(names: Iterable[str]) -> set[FaultKind]:
     """Return the kinds of faults with these names.
 
     Raises:

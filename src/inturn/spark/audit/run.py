@@ -16,11 +16,11 @@ from inturn.core.words import time_of
 from inturn.pages.template import check_installed
 from inturn.spark.audit import findings, grade, rating
 from inturn.spark.audit.log import GOOD, ROW, AuditLog
-from inturn.spark.audit.page import EXTRA, Folder
-from inturn.spark.audit.report import AuditReport, Column, FaultCount, FaultKind, Grade, LogColumns
-from inturn.spark.audit.values import casts, column, resolved, texts
-from inturn.spark.audit.verdicts import Keep, begun, gaps, judged
-from inturn.spark.columns.dataframe import check_own_names, is_case_sensitive
+from inturn.spark.audit.page import EXTRA, ReportFolder
+from inturn.spark.audit.report import AuditReport, ColumnRating, FaultCount, FaultKind, LogColumns, ProposedGrade
+from inturn.spark.audit.values import cast_notes, column, resolve_path, text_column_notes
+from inturn.spark.audit.verdicts import CacheFrame, add_verdicts, find_gaps, mark_below_start
+from inturn.spark.columns.dataframe import check_reserved_names, is_case_sensitive
 from inturn.spark.columns.spark_types import check_described
 from inturn.spark.errors import input_errors
 from inturn.spark.local.csv import unique_names
@@ -82,49 +82,51 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
     patience_us = None if patience is None else duration_us(patience, what="audit(patience=…)")
     if out is not None:
         check_installed(EXTRA)
-    folder = None if out is None else Folder(out)
+    folder = None if out is None else ReportFolder(out)
     with input_errors(f"cannot audit {source}"):
         check_described(df)
-        check_own_names(df)
-        df = _named_once(df)
+        check_reserved_names(df)
+        df = _with_unique_names(df)
         log = AuditLog.of(df, keys, files, kinds)
-        columns = [] if keys.place else rating.rated(log)
+        columns = [] if keys.place else rating.rate_columns(log)
         best = columns[0] if columns else None
         if best is not None and best.grade is not None:
             counts = Order.grades[best.grade].has_gaps
             keys = replace(keys, order=best.name) if counts else replace(keys, order_by=best.name)
             log = AuditLog.of(df, keys, files, kinds)
-        report = _audited(log, source, patience_us, columns, folder)
+        report = _run_audit(log, source, patience_us, columns, folder)
     report = replace(report, seconds=clock.monotonic() - began)
     return report if folder is None else folder.write(report)
 
 
-def _audited(
-    log: AuditLog, source: str, patience_us: int | None, columns: list[Column], folder: Folder | None
+def _run_audit(
+    log: AuditLog, source: str, patience_us: int | None, columns: list[ColumnRating], folder: ReportFolder | None
 ) -> AuditReport:
-    with _at_hand() as keep:
-        rows = judged(log, keep)
+    with _cached_frames() as keep:
+        rows = add_verdicts(log, keep)
         per_group = keep(findings.by_group(rows))
         seen = findings.overview(per_group)
         keys, found_gaps, holes = log.keys, None, None
-        if log.counts:
+        if log.shows_gaps:
             keys = replace(keys, start=seen.start(keys.start))
             if keys.start is not None and seen.lowest is not None and seen.lowest < keys.start:
-                rows = begun(rows, keys.start)
+                rows = mark_below_start(rows, keys.start)
         found, unplaced = findings.faults(rows, seen)
-        found_late = findings.late(rows, log) if FaultKind.LATE in found else None
-        if log.counts:
-            holes, patience = gaps(rows, keys.start, found_late, seen.ended_us, patience_us)
-            found_gaps, in_groups = findings.gaps(holes, patience, seen)
+        found_late = findings.lateness(rows, log) if FaultKind.LATE in found else None
+        if log.shows_gaps:
+            holes, patience = find_gaps(rows, keys.start, found_late, seen.ended_us, patience_us)
+            found_gaps, in_groups = findings.gap_summary(holes, patience, seen)
             if found_gaps.lost:
                 found[FaultKind.GAP] = FaultCount(found_gaps.lost_revisions, in_groups)
         samples = findings.samples(rows, log, blanks=FaultKind.PLACEHOLDER in found) if found else {}
         if FaultKind.NO_ORDER in found:
-            samples[FaultKind.NO_ORDER] = [*log.misfits(), *samples.get(FaultKind.NO_ORDER, [])][: findings.SAMPLES]
+            samples[FaultKind.NO_ORDER] = [*log.invalid_places(), *samples.get(FaultKind.NO_ORDER, [])][
+                : findings.SAMPLES
+            ]
         report = AuditReport(
             source=source,
             keys=keys,
-            arrived=log.arrived,
+            arrived=log.arrival_text,
             messages=seen.messages + unplaced,
             groups=seen.groups,
             began=None if seen.began_us is None else time_of(seen.began_us),
@@ -133,20 +135,20 @@ def _audited(
             samples={kind: samples[kind] for kind in FaultKind if kind in samples},
             gaps=found_gaps,
             late=found_late,
-            differ=findings.differing(rows, log) if _RIVALS & found.keys() else [],
+            differ=findings.differing_columns(rows, log) if _RIVALS & found.keys() else [],
             epochs=seen.epochs if keys.epoch else 0,
-            sizes=findings.sizes(per_group, seen),
+            sizes=findings.group_sizes(per_group, seen),
             columns=columns,
-            texts=[] if log.kinds is None else texts(log.df, log.kinds),
+            texts=[] if log.kinds is None else text_column_notes(log.df, log.kinds),
             grade=None,
         )
-        outcomes = [] if report.epochs else findings.outcomes(rows, log, keys.start)
+        outcomes = [] if report.epochs else findings.verdict_inputs(rows, log, keys.start)
         report = replace(report, grade=_grade(report, log, seen, outcomes))
         if folder is not None:
-            folder.messages(rows, log)
+            folder.write_messages(rows, log)
             if holes is not None:
-                folder.gaps(holes)
-            report = replace(report, worst=findings.timelines(rows, holes, log))
+                folder.write_gaps(holes)
+            report = replace(report, worst=findings.worst_timelines(rows, holes, log))
     return report
 
 
@@ -176,15 +178,15 @@ def arrivals(
     if report.keys.place is None:
         raise InputError("no column gives the order of these messages; name one with --order or --order-by")
     with input_errors(f"cannot read {report.source}"):
-        log = AuditLog.of(_named_once(df), report.keys, files)
-        lasted = F.lit(None) if duration is None else column(log.df, resolved(log.df, duration))
+        log = AuditLog.of(_with_unique_names(df), report.keys, files)
+        lasted = F.lit(None) if duration is None else column(log.df, resolve_path(log.df, duration))
         rows = log.rows(lasted.cast("double").alias("duration")).where(F.col("status") == GOOD).orderBy(*ROW)
         rows = rows if most is None else rows.limit(most)
         for row in rows.select("group", "place", "time", "duration").toLocalIterator():
             yield row.group, row.place, row.time, row.duration
 
 
-def _named_once(df: DataFrame) -> DataFrame:
+def _with_unique_names(df: DataFrame) -> DataFrame:
     """Return the messages with unique column names; repeated ones get a number."""
     names = unique_names(df.columns)
     exact = is_case_sensitive(df.sparkSession)
@@ -194,7 +196,7 @@ def _named_once(df: DataFrame) -> DataFrame:
 
 
 @contextmanager
-def _at_hand() -> Iterator[Keep]:
+def _cached_frames() -> Iterator[CacheFrame]:
     """Yield a function that caches a DataFrame for the queries of the block."""
     with ExitStack() as kept:
 
@@ -206,29 +208,31 @@ def _at_hand() -> Iterator[Keep]:
         yield keep
 
 
-def _grade(report: AuditReport, log: AuditLog, size: findings.Overview, outcomes: list[grade.Outcome]) -> Grade | None:
+def _grade(
+    report: AuditReport, log: AuditLog, size: findings.Overview, outcomes: list[grade.VerdictInputs]
+) -> ProposedGrade | None:
     if not size.messages:
         return None
-    no_id = report.keys.id is None and not log.counts
+    no_id = report.keys.id is None and not log.shows_gaps
     seen = grade.Evidence(
-        log.events.mapped(report.keys),
+        log.events.mapped_columns(report.keys),
         log.is_time,
         size.messages,
         report.found,
         report.gaps,
         report.late,
         report.differ,
-        rating.unique(log) if no_id else None,
+        rating.unique_column(log) if no_id else None,
         log.unit,
         outcomes,
         report.messages - size.messages,
-        casts(log.df, log.keys, is_time=log.is_time, kinds=log.kinds),
+        cast_notes(log.df, log.keys, is_time=log.is_time, kinds=log.kinds),
         size.lowest,
     )
-    return grade.graded(seen, _name(report.source), log.events.row_field(report.keys.group))
+    return grade.propose_grade(seen, _pipeline_name(report.source), log.events.row_field(report.keys.group))
 
 
-def _name(source: str) -> str:
+def _pipeline_name(source: str) -> str:
     """Return a name for the pipeline: that of the file or folder, without its ending."""
     last = source.rstrip("/").rsplit("/", 1)[-1].split(".", 1)[0]
     return "".join(each if each.isalnum() else "-" for each in last).strip("-") or "messages"

@@ -15,7 +15,7 @@ from inturn.core.words import counted
 from inturn.spark.audit.report import LogColumns
 from inturn.spark.columns.dataframe import INTEGERS, sql_of, try_cast, type_at
 from inturn.spark.columns.names import CORRUPT
-from inturn.spark.columns.spark_types import MENDS, name_of, twice_fault, within
+from inturn.spark.columns.spark_types import REMEDIES, duplicate_field_fault, name_of, nested_types
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON
 
 TIMES = ("timestamp", "timestamp_ntz", "date")
@@ -50,7 +50,7 @@ _BEFORE_4: Final = "format_string('%s', {0}) <> {0}"  # it replaces characters t
 _NO_NAMES: Final = ("VariantType", "MapType")
 
 
-def resolved(df: DataFrame, name: str) -> str:
+def resolve_path(df: DataFrame, name: str) -> str:
     """Return the path of a named column; a column with a dot in its name need not be quoted.
 
     Raises:
@@ -70,16 +70,16 @@ def column(df: DataFrame, path: str) -> Column:
     Raises:
         InputError: if it does not exist.
     """
-    return F.col(sql_of(resolved(df, path)))
+    return F.col(sql_of(resolve_path(df, path)))
 
 
-def kind_of(df: DataFrame, path: str) -> str:
+def type_of(df: DataFrame, path: str) -> str:
     """Return the type of a column, in Spark's notation."""
-    kind = type_at(df.schema, parts(resolved(df, path)))
+    kind = type_at(df.schema, parts(resolve_path(df, path)))
     return "" if kind is None else kind.simpleString()
 
 
-def leaves(df: DataFrame) -> dict[str, str]:
+def leaf_types(df: DataFrame) -> dict[str, str]:
     """Return the types of all columns by their paths: fields of structs too, but not the structs themselves."""
 
     def below(schema: StructType, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -98,7 +98,7 @@ def numbers_and_times(df: DataFrame) -> dict[str, str]:
 
     The values are ``number``, ``time``, or the unit of a number since 1970: ``s``, ``ms``, ``us``, ``ns``.
     """
-    kinds = leaves(df)
+    kinds = leaf_types(df)
     found = {path: "time" if kind in TIMES else "number" for path, kind in kinds.items() if kind in (*TIMES, *INTEGERS)}
     asked = [path for path, kind in kinds.items() if kind in ("string", *INTEGERS)]
     tries: list[Column] = []
@@ -128,13 +128,13 @@ def _unit(path: str, numbers: int, inside: Sequence[int]) -> str | None:
     return None
 
 
-def what(df: DataFrame, path: str, known: dict[str, str]) -> str | None:
+def column_kind(df: DataFrame, path: str, known: dict[str, str]) -> str | None:
     """Return the kind of one column by the result of :func:`numbers_and_times`, or None; fractions are numbers.
 
     Raises:
         InputError: if the column does not exist.
     """
-    return "number" if kind_of(df, path).startswith(_BROKEN) else known.get(resolved(df, path))
+    return "number" if type_of(df, path).startswith(_BROKEN) else known.get(resolve_path(df, path))
 
 
 def text_micros(own: str) -> Column:
@@ -150,13 +150,13 @@ def text_micros(own: str) -> Column:
     return F.when(found.between(*MICROSECONDS_OF_PYTHON), found)
 
 
-def whole(df: DataFrame, name: str) -> Column:
+def whole_numbers(df: DataFrame, name: str) -> Column:
     """Return a column as whole numbers; null for other values.
 
     Raises:
         InputError: if the column's type has no numbers.
     """
-    kind, own, path = kind_of(df, name), column(df, name), sql_of(resolved(df, name))
+    kind, own, path = type_of(df, name), column(df, name), sql_of(resolve_path(df, name))
     if kind in INTEGERS:
         return own.cast("bigint")
     if kind == "string":
@@ -169,7 +169,7 @@ def whole(df: DataFrame, name: str) -> Column:
     raise InputError(f"the column {name!r} is {kind}; expected whole numbers: {', '.join(INTEGERS)}, or text of digits")
 
 
-def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
+def microseconds(df: DataFrame, name: str, known: dict[str, str]) -> Column:
     """Return a column of times as microseconds since 1970; null for other values.
 
     Numbers count in the known unit of the column; else the size of each number determines its unit.
@@ -177,7 +177,7 @@ def micros(df: DataFrame, name: str, known: dict[str, str]) -> Column:
     Raises:
         InputError: if the column's type has no times.
     """
-    kind, path, holds = kind_of(df, name), sql_of(resolved(df, name)), what(df, name, known)
+    kind, path, holds = type_of(df, name), sql_of(resolve_path(df, name)), column_kind(df, name, known)
     if kind == "timestamp":
         return F.unix_micros(F.expr(path))
     if kind == "timestamp_ntz":  # in UTC, as a pipeline takes it, in any session time zone
@@ -206,15 +206,15 @@ def check_columns(df: DataFrame, keys: LogColumns) -> None:
         InputError: if it cannot; the text names the column and a remedy.
     """
     for field in df.schema.fields:
-        for path, kind, *_ in within(field.dataType, field.name):
+        for path, kind, *_ in nested_types(field.dataType, field.name):
             if name_of(kind) in _LACKING:
                 msg = f"the column {path!r} is {kind.simpleString()}, which an audit cannot compare"
-                raise InputError(f"{msg}: {MENDS[name_of(kind)]}, or drop the column")
-            if twice := twice_fault(path, kind):
+                raise InputError(f"{msg}: {REMEDIES[name_of(kind)]}, or drop the column")
+            if twice := duplicate_field_fault(path, kind):
                 raise InputError(twice)
     for path in filter(None, (keys.group, keys.id)):
         own = type_at(df.schema, parts(path))
-        if own is not None and any(name_of(each.kind) in _NO_NAMES for each in within(own, path)):
+        if own is not None and any(name_of(each.kind) in _NO_NAMES for each in nested_types(own, path)):
             msg = f"the column {path!r} is {own.simpleString()}, which can be neither a group nor an id"
             raise InputError(f"{msg}: convert it with to_json(…)")
 
@@ -226,18 +226,18 @@ def unreadable(df: DataFrame) -> Column:
     """
     texts = _BEYOND["string"] if hasattr(F, "is_valid_utf8") else _BEFORE_4
     beyond = {**_BEYOND, "string": texts}
-    tests = [beyond[kind].format(sql_of(path)) for path, kind in leaves(df).items() if kind in beyond]
+    tests = [beyond[kind].format(sql_of(path)) for path, kind in leaf_types(df).items() if kind in beyond]
     return F.expr(" OR ".join(f"coalesce({test}, false)" for test in tests) or "false")
 
 
-def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
+def text_column_notes(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
     """Return a sentence for each column of JSON that some values make text while most are numbers.
 
     Args:
         df: the messages, every value as text.
         kinds: types of the columns by their paths, as Spark infers them from the values.
     """
-    have = leaves(df)
+    have = leaf_types(df)
     asked = [path for path, kind in kinds.items() if kind == "string" and have.get(path) == "string"]
     found: list[tuple[str, int, int, str]] = []
     for rows in (df.limit(_SAMPLE_ROWS), df):
@@ -257,7 +257,9 @@ def texts(df: DataFrame, kinds: Mapping[str, str]) -> list[str]:
     ]
 
 
-def casts(df: DataFrame, keys: LogColumns, *, is_time: bool, kinds: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def cast_notes(
+    df: DataFrame, keys: LogColumns, *, is_time: bool, kinds: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return a sentence for each column that must be cast before a pipeline takes it.
 
     Lines of CSV have no types before a pipeline reads them, so they yield no sentence. ``kinds`` are the types of the
@@ -267,7 +269,7 @@ def casts(df: DataFrame, keys: LogColumns, *, is_time: bool, kinds: Mapping[str,
         return ()
 
     def kind_in(name: str) -> str:
-        own = kind_of(df, name)
+        own = type_of(df, name)
         return own if kinds is None else kinds.get(name, own)
 
     names, since_1970 = ("string", "date", *INTEGERS), (*TIMES[:2], "string", *INTEGERS)

@@ -21,20 +21,20 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from inturn.core.words import counted, duration
 from inturn.spark.audit.log import EPOCH, GOOD, GROUP, NO_GROUP, ROW, UNREADABLE, AuditLog, Key
-from inturn.spark.audit.report import FaultKind, Late
+from inturn.spark.audit.report import FaultKind, Lateness
 
 FALL: Final = 100
 """A group that begins in the middle has restarted if it falls by more than this, to 0 or 1."""
-SURELY: Final = 10
+CERTAIN_FALL: Final = 10
 """A group that ends with its first revision, contradicted, has restarted if it had been at least this far above it."""
 _BLANKS = ("", "na", "n/a", "nan", "null", "none", "nil", "undefined", "unknown", "-", "?")
 """Placeholders for a missing key."""
 
-Keep = Callable[[DataFrame], DataFrame]
+CacheFrame = Callable[[DataFrame], DataFrame]
 """A function that caches a DataFrame for the queries of an audit."""
 
 
-def judged(log: AuditLog, keep: Keep) -> DataFrame:
+def add_verdicts(log: AuditLog, keep: CacheFrame) -> DataFrame:
     """Return the telling rows of a log with their verdicts.
 
     Returns:
@@ -49,19 +49,19 @@ def judged(log: AuditLog, keep: Keep) -> DataFrame:
         * ``behind``: for a late message, the distance of its place from the greatest so far.
         * ``suspect``: whether its group's numbers may start again here.
         * ``again``, ``other``, ``no_id``: whether an earlier message is the same, an earlier one has its id and other
-          content, it has no id; and those of :func:`_compared`: inputs of a pipeline's decision.
+          content, it has no id; and those of :func:`_add_comparisons`: inputs of a pipeline's decision.
     """
     rows = log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
     rows = _marked_by_id(rows, keep) if log.keys.id else rows
-    whole = keep(_with_verdicts(rows, log.key, log))
+    whole = keep(_with_verdicts(rows, log.timeline_key, log))
     if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
         return whole
     suspects = whole.where("suspect").select(*GROUP).distinct()
-    again = _with_verdicts(_divided(rows.join(suspects, list(GROUP), "left_semi")), EPOCH, log)
+    again = _with_verdicts(_split_timelines(rows.join(suspects, list(GROUP), "left_semi")), EPOCH, log)
     return keep(whole.join(suspects, list(GROUP), "left_anti").unionByName(again))
 
 
-def _marked_by_id(rows: DataFrame, keep: Keep) -> DataFrame:
+def _marked_by_id(rows: DataFrame, keep: CacheFrame) -> DataFrame:
     """Return the rows with ``other``: whether an earlier message of the group has the same id and other content.
 
     Few logs have such messages, so the search does not sort the log.
@@ -81,11 +81,11 @@ def _marked_by_id(rows: DataFrame, keep: Keep) -> DataFrame:
 
 
 def _with_verdicts(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
-    """Return the telling rows of all rows, with ``other``, as :func:`judged` does."""
-    rows = _compared(_telling(rows, key, log), key, log)
+    """Return the telling rows of all rows, with ``other``, as :func:`add_verdicts` does."""
+    rows = _add_comparisons(_telling_rows(rows, key, log), key, log)
     place, top, good, no = F.col("place"), F.col("top"), F.col("status") == GOOD, F.lit(False)  # noqa: FBT003
-    late = good & (place < top) & (F.col("first") if log.counts else ~F.col("copy")) if log.keys.place else no
-    gap = good & _follows_gap(place, F.col("below")) if log.counts else no
+    late = good & (place < top) & (F.col("first") if log.shows_gaps else ~F.col("copy")) if log.keys.place else no
+    gap = good & _follows_gap(place, F.col("below")) if log.shows_gaps else no
     suspect = _may_restart(good) if log.hides_restarts else no
     faults = _faults(log, late)
     kinds = F.array_compact(F.array(*(F.when(fault, kind) for fault, kind in faults)))
@@ -106,7 +106,7 @@ def _with_verdicts(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     )
 
 
-def _telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
+def _telling_rows(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Return the telling rows.
 
     Args:
@@ -133,13 +133,13 @@ def _telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     with_time = log.keys.time is not None
     nothing = F.lit(None).cast("bigint")
     rows = rows.repartition("group_hash")
-    arrivals = Window.partitionBy(*key).orderBy(*log.arrives)
+    arrivals = Window.partitionBy(*key).orderBy(*log.arrival_columns)
     arrived = rows.select(
         "*",
         F.bitwise_not("place").alias("down"),  # unlike -o, this is defined for every number
         F.row_number().over(arrivals).alias("position"),
-        F.max("place").over(so_far(arrivals)).alias("top"),
-        (F.max("time").over(so_far(arrivals)) if with_time else nothing).alias("clock"),
+        F.max("place").over(rows_up_to(arrivals)).alias("top"),
+        (F.max("time").over(rows_up_to(arrivals)) if with_time else nothing).alias("clock"),
     )
     falling = Window.partitionBy(*key).orderBy("down", "content", "position")
     place = F.col("place")
@@ -149,17 +149,17 @@ def _telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
         F.lead("place").over(falling).alias("below"),
         (F.lag("content").over(falling) == F.col("content")).alias("alike"),
         F.row_number().over(falling).alias("rows_so_far"),
-        F.min("position").over(so_far(falling)).alias("position_over"),
-        (F.min("clock").over(so_far(falling)) if with_time else nothing).alias("clock_over"),
-        F.min("position").over(before(falling)).alias("position_higher"),
-        (F.min("clock").over(before(falling)) if with_time else nothing).alias("clock_higher"),
-        (F.max("clock").over(so_far(falling)) if with_time else nothing).alias("clock_last"),
+        F.min("position").over(rows_up_to(falling)).alias("position_over"),
+        (F.min("clock").over(rows_up_to(falling)) if with_time else nothing).alias("clock_over"),
+        F.min("position").over(rows_before(falling)).alias("position_higher"),
+        (F.min("clock").over(rows_before(falling)) if with_time else nothing).alias("clock_higher"),
+        (F.max("clock").over(rows_up_to(falling)) if with_time else nothing).alias("clock_last"),
     )
     shared = (F.col("above") == place) | (F.col("below") == place)
     tells = F.col("below").isNull() | shared | F.col("other") | (F.col("status") != GOOD)
     if log.keys.place:
         tells |= place < F.col("top")
-    if log.counts:
+    if log.shows_gaps:
         tells |= _follows_gap(place, F.col("below"))
         tells |= place < (1 if log.keys.start is None else log.keys.start)
     if log.keys.id:
@@ -168,7 +168,7 @@ def _telling(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     return placed.where(tells).withColumn("again", again).drop("alike")
 
 
-def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
+def _add_comparisons(rows: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     """Add columns that compare each row with the other rows of the same place and of the same timeline.
 
     ``first``: the row is the first of its place; ``same``: it has the content of the first; ``overtaken``: the first
@@ -180,7 +180,7 @@ def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
     ids_decide = log.is_time or log.keys.place is None  # not places
     copy = F.col("again") & ~F.col("other") if ids_decide else ~first & same
     rival = (F.col("status") == GOOD) & ~first & ~copy & ~same
-    rows = told.select(
+    rows = rows.select(
         "*",
         F.min("position").over(shared).alias("first_position"),
         F.min_by("content", "position").over(shared).alias("first_content"),
@@ -193,7 +193,7 @@ def _compared(told: DataFrame, key: Key, log: AuditLog) -> DataFrame:
         "*",
         F.max("rows_so_far").over(whole).alias("size"),
         F.min("place").over(whole).alias("lowest"),
-        (_two_writers(key) if log.counts else F.lit(False)).alias("writers"),  # noqa: FBT003
+        (_two_writers(key) if log.shows_gaps else F.lit(False)).alias("writers"),  # noqa: FBT003
     )
 
 
@@ -207,7 +207,7 @@ def _faults(log: AuditLog, late: Column) -> list[tuple[Column, Column]]:
     return [
         (~good, misplaced.otherwise(FaultKind.NO_ORDER)),
         (good & F.col("copy"), F.lit(str(FaultKind.DUPLICATE))),
-        (F.col("rival"), rival_kind if log.counts else F.lit(str(FaultKind.TIE))),
+        (F.col("rival"), rival_kind if log.shows_gaps else F.lit(str(FaultKind.TIE))),
         (late, F.lit(str(FaultKind.LATE))),
         (good & F.col("other"), F.lit(str(FaultKind.ID_CONFLICT))),
         (restart, F.lit(str(FaultKind.RESET))),
@@ -219,7 +219,7 @@ def _two_writers(key: Key) -> Column:
     """Return whether consecutive revisions have rivals: then the group has two writers, not a single slip."""
     whole, rival, place = Window.partitionBy(*key), F.col("rival"), F.col("place")
     falling = whole.orderBy("down", "content", "position")
-    higher = F.last(F.when(rival, place), ignorenulls=True).over(before(falling))
+    higher = F.last(F.when(rival, place), ignorenulls=True).over(rows_before(falling))
     return F.coalesce(F.max(rival & (higher == place + 1)).over(whole), F.lit(False))  # noqa: FBT003
 
 
@@ -230,14 +230,14 @@ def _may_restart(good: Column) -> Column:
     return again | (good & F.col("first") & place.isin(0, 1) & (top > place + FALL))
 
 
-def _divided(rows: DataFrame) -> DataFrame:
+def _split_timelines(rows: DataFrame) -> DataFrame:
     """Return the rows of suspected groups, with each of a group's timelines as an epoch of its own, from 0.
 
     A copy belongs to the timeline of its original.
     """
     group = Window.partitionBy(*GROUP)
     arrivals, backwards = group.orderBy(*ROW), group.orderBy(*map(F.desc, ROW))
-    of_place = so_far(Window.partitionBy(*GROUP, "place").orderBy(*ROW))
+    of_place = rows_up_to(Window.partitionBy(*GROUP, "place").orderBy(*ROW))
     copies = Window.partitionBy(*GROUP, "place", "content").orderBy(*ROW)
     place, top = F.col("place"), F.col("top")
     seen = rows.select(
@@ -248,32 +248,32 @@ def _divided(rows: DataFrame) -> DataFrame:
     )
     counted = seen.select(
         "*",
-        F.max("place").over(before(arrivals)).alias("top"),
-        F.min("place").over(before(arrivals)).alias("bottom"),
-        F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(so_far(arrivals)).alias("rivals"),
+        F.max("place").over(rows_before(arrivals)).alias("top"),
+        F.min("place").over(rows_before(arrivals)).alias("bottom"),
+        F.sum((F.col("rival") & F.col("fresh")).cast("bigint")).over(rows_up_to(arrivals)).alias("rivals"),
     )
-    beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(before(backwards))
+    beyond = F.last(F.when(place > top, F.col("rivals")), ignorenulls=True).over(rows_before(backwards))
     ahead = counted.select("*", beyond.alias("beyond"), F.max("rivals").over(group).alias("all_rivals"))
     gave_again = F.coalesce("beyond", "all_rivals") - F.col("rivals") + 1
     restated = (gave_again >= 2) & (gave_again >= top - place)
-    unfinished = F.col("beyond").isNull() & ((gave_again >= 2) | (top - place >= SURELY))
+    unfinished = F.col("beyond").isNull() & ((gave_again >= 2) | (top - place >= CERTAIN_FALL))
     again = F.col("rival") & (place == F.col("lowest")) & (top > place) & (restated | unfinished)
     fell = place.isin(0, 1) & (F.col("bottom") > place + FALL)
     restarts = (F.col("fresh") & (again | fell)).cast("bigint")
-    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(so_far(arrivals)), F.lit(0)).alias("timeline"))
-    own = F.first("timeline").over(so_far(copies))
+    numbered = ahead.select("*", F.coalesce(F.sum(restarts).over(rows_up_to(arrivals)), F.lit(0)).alias("timeline"))
+    own = F.first("timeline").over(rows_up_to(copies))
     return numbered.select(*(own.alias("epoch") if name == "epoch" else name for name in rows.columns))
 
 
-def begun(rows: DataFrame, start: int) -> DataFrame:
+def mark_below_start(rows: DataFrame, start: int) -> DataFrame:
     """Return the rows with those below the first revision marked as having no place, and no other fault."""
     below = (F.col("status") == GOOD) & (F.col("place") < start)
     kinds = F.when(below, F.array(F.lit(str(FaultKind.NO_ORDER)))).otherwise(F.col("kinds"))
     return rows.withColumn("kinds", kinds)
 
 
-def gaps(
-    rows: DataFrame, start: int | None, found_late: Late | None, ended_us: int | None, patience_us: int | None
+def find_gaps(
+    rows: DataFrame, start: int | None, found_late: Lateness | None, ended_us: int | None, patience_us: int | None
 ) -> tuple[DataFrame, str]:
     """Return the gaps in the groups' revisions, and the greatest age of an open one in words.
 
@@ -281,7 +281,7 @@ def gaps(
     or ``patience_us`` sets it; else by messages of the group, at least one.
 
     Args:
-        rows: rows from :func:`judged`.
+        rows: rows from :func:`add_verdicts`.
         start: first revision that a group should have; None if groups begin anywhere.
         found_late: lateness in this log; None if nothing is late.
         ended_us: end of the log's clock; None if it has none.
@@ -318,7 +318,7 @@ def gaps(
     return found.withColumns(more), words
 
 
-def groups(rows: DataFrame) -> DataFrame:
+def timeline_totals(rows: DataFrame) -> DataFrame:
     """Return the last row of each timeline: its ``messages``, its lowest ``place``, and the ends of its clock."""
     return rows.where((F.col("status") == GOOD) & F.col("below").isNull()).withColumnRenamed("rows_so_far", "messages")
 
@@ -328,12 +328,12 @@ def is_placeholder(group: Column) -> Column:
     return F.lower(F.trim(group)).isin(*_BLANKS)
 
 
-def before(window: WindowSpec) -> WindowSpec:
+def rows_before(window: WindowSpec) -> WindowSpec:
     """Return a window of all rows before a row."""
     return window.rowsBetween(Window.unboundedPreceding, -1)
 
 
-def so_far(window: WindowSpec) -> WindowSpec:
+def rows_up_to(window: WindowSpec) -> WindowSpec:
     """Return a window of all rows before a row, and the row."""
     return window.rowsBetween(Window.unboundedPreceding, 0)
 

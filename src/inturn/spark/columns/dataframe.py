@@ -10,7 +10,7 @@ from inturn.core.errors import InputError
 from inturn.core.identity import field_names
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.path import parts
-from inturn.spark.columns.names import ARRIVED, CORRUPT, OWN, is_own
+from inturn.spark.columns.names import ARRIVED, CORRUPT, OWN, is_reserved
 from inturn.spark.columns.records import record_fields
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def sql_of(path: str) -> str:
     return ".".join(map(quoted, parts(path)))
 
 
-def is_set(spark: "SparkSession", name: str) -> bool:
+def is_enabled(spark: "SparkSession", name: str) -> bool:
     """Return whether a boolean setting is true; Spark accepts any case of letters."""
     return str(spark.conf.get(name, "false")).strip().lower() == "true"
 
 
 def is_case_sensitive(spark: "SparkSession") -> bool:
     """Return whether a session treats ``a`` and ``A`` as two columns."""
-    return is_set(spark, "spark.sql.caseSensitive")
+    return is_enabled(spark, "spark.sql.caseSensitive")
 
 
 def check_dataframe(df: object) -> None:
@@ -65,22 +65,22 @@ def check_session(spark: object) -> None:
         raise refusal("spark", spark, "a SparkSession")
 
 
-def existing(df: "DataFrame") -> str:
+def column_list(df: "DataFrame") -> str:
     """Return the names of a DataFrame's columns for an error, without inturn's own."""
-    return ", ".join(name for name in df.columns if not is_own(name)) or "none"
+    return ", ".join(name for name in df.columns if not is_reserved(name)) or "none"
 
 
-def own_name(found: str) -> InputError:
+def reserved_name_error(found: str) -> InputError:
     """Return the error for a column with a reserved name."""
     return InputError(f"{found}; names that begin with {OWN} are reserved: rename it")
 
 
-def check_own_names(df: "DataFrame") -> None:
+def check_reserved_names(df: "DataFrame") -> None:
     """Check that no column has a reserved name, except unreadable lines and places; else raise InputError."""
     may_be = {CORRUPT: "string", ARRIVED: "bigint"}
     for field in df.schema.fields:
-        if is_own(field.name) and may_be.get(field.name) != field.dataType.simpleString():
-            error = own_name(f"the input has a column {field.name!r}")
+        if is_reserved(field.name) and may_be.get(field.name) != field.dataType.simpleString():
+            error = reserved_name_error(f"the input has a column {field.name!r}")
             raise InputError(f"{error}, {_TEXTS}") if field.name == CORRUPT else error
 
 
@@ -112,8 +112,8 @@ def column_kinds(pipeline: Pipeline) -> dict[str, str]:
     kinds = {field.name: _ddl(field.type) for field in record_fields(pipeline.message or object)}
     if pipeline.arrival is not None and len(parts(pipeline.arrival)) == 1:
         kinds.setdefault(parts(pipeline.arrival)[0], "bigint")
-    for name in filter(is_own, kinds):
-        raise own_name(f"the message type has a field {name!r}")
+    for name in filter(is_reserved, kinds):
+        raise reserved_name_error(f"the message type has a field {name!r}")
     return kinds
 
 

@@ -21,7 +21,7 @@ from inturn.core.values.construct import Unmade, attempted, decoded, error_text,
 from inturn.core.values.models import make
 from inturn.core.values.path import parts
 from inturn.spark.columns import contents
-from inturn.spark.columns.records import RecordField, maker, record_fields, values
+from inturn.spark.columns.records import RecordField, record_fields, row_builder, values
 
 _FEW = 32
 """The number of rows below which Arrow's overhead exceeds its savings."""
@@ -58,7 +58,7 @@ class MessageCodec:
                     kind = pipeline.message.__name__
                     msg = f"the messages have no field {field.name!r}, and {kind} has no default for it; add a default"
                     raise InputError(msg)
-            self._make = maker(pipeline.message, self.names)
+            self._make = row_builder(pipeline.message, self.names)
         self._content = [name for name in self.names if pipeline.in_content(name)]
         self._default_content = [field for field in self._defaults if pipeline.in_content(field.name)]
 
@@ -72,10 +72,11 @@ class MessageCodec:
         self._converted = {
             field.name
             for field in self._fields
-            if not _direct(field, table[field.name].type) or (field.default and table[field.name].null_count)
+            if not _needs_no_conversion(field, table[field.name].type)
+            or (field.default and table[field.name].null_count)
         }
         for field in self._fields:
-            columns[field.name] = _fit(field, columns[field.name], table[field.name], bad)
+            columns[field.name] = _convert(field, columns[field.name], table[field.name], bad)
         if self._record is None and self._time in columns and not pa.types.is_timestamp(table[self._time].type):
             name = self._time
             columns[name] = [with_time(self._pipeline, {name: value})[name] for value in columns[name]]
@@ -92,19 +93,19 @@ class MessageCodec:
             return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], {}
         if is_model(record):
             made = [
-                _attempted(record, dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)
+                _try_build(record, dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)
             ]
             for name in names:
                 columns[name] = [getattr(each, name, value) for each, value in zip(made, columns[name], strict=True)]
-            return made, _refused(made)
+            return made, _refusals(made)
         try:
             return self._make(*columns.values()), {}
         except Exception:  # noqa: BLE001 - the type's own checks may raise anything: then each row for itself
             rows = (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
-            made = [_attempted(record, row) for row in rows]
-            return made, _refused(made)
+            made = [_try_build(record, row) for row in rows]
+            return made, _refusals(made)
 
-    def built(self, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
+    def from_table(self, table: pa.Table) -> tuple[list[Any], dict[int, str]]:
         """Return the messages of a table, and the rows that do not fit, with the reasons."""
         columns, bad = self.read(table)
         return ([], bad) if bad else self.build(columns)
@@ -130,7 +131,7 @@ class MessageCodec:
         return contents.digests(names, list(texts))
 
 
-def _attempted(record: type, fields: dict[str, Any]) -> Any:
+def _try_build(record: type, fields: dict[str, Any]) -> Any:
     return attempted(record, lambda: _validated(record, fields) if is_model(record) else record(**fields))
 
 
@@ -140,17 +141,17 @@ def _validated(model: type, given: dict[str, Any]) -> Any:
     return make(model, fields) if why is None else Unmade(why)
 
 
-def _refused(made: Sequence[Any]) -> dict[int, str]:
+def _refusals(made: Sequence[Any]) -> dict[int, str]:
     return {row: each.why for row, each in enumerate(made) if isinstance(each, Unmade)}
 
 
-def _direct(field: RecordField, kind: pa.DataType) -> bool:
+def _needs_no_conversion(field: RecordField, kind: pa.DataType) -> bool:
     """Return whether a column's values have the field's type without conversion."""
     same = _ARROW_KINDS.get(field.type)
     return field.type is Any or (same is not None and same(kind))
 
 
-def _fit(field: RecordField, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
+def _convert(field: RecordField, column: list[Any], source: pa.ChunkedArray, bad: dict[int, str]) -> list[Any]:
     """Convert a column to its field's type; rows that do not fit are noted in ``bad``."""
     if source.null_count and field.default is not None:
         # A DataFrame does not distinguish an absent field from a null one.
@@ -160,7 +161,7 @@ def _fit(field: RecordField, column: list[Any], source: pa.ChunkedArray, bad: di
         for row, value in enumerate(column):
             if value is None:
                 bad.setdefault(row, f"{field.name} is null, expected {expected}")
-    if _direct(field, source.type):
+    if _needs_no_conversion(field, source.type):
         return column
     fill = fill_of(field.type)
     if fill is not None:
@@ -169,7 +170,7 @@ def _fit(field: RecordField, column: list[Any], source: pa.ChunkedArray, bad: di
     try:
         return msgspec.convert(column, list[wanted], strict=False, dec_hook=decoded)
     except Exception:  # noqa: BLE001 - the checks of a record within may raise anything
-        return [_fit_one(field, wanted, row, value, bad) for row, value in enumerate(column)]
+        return [_convert_one(field, wanted, row, value, bad) for row, value in enumerate(column)]
 
 
 def _default_of(field: RecordField, row: int, bad: dict[int, str]) -> Any:
@@ -179,7 +180,7 @@ def _default_of(field: RecordField, row: int, bad: dict[int, str]) -> Any:
         bad.setdefault(row, f"cannot compute the default of {field.name}: {error_text(error)}")
 
 
-def _fit_one(field: RecordField, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
+def _convert_one(field: RecordField, wanted: Any, row: int, value: Any, bad: dict[int, str]) -> Any:
     try:
         return msgspec.convert(value, wanted, strict=False, dec_hook=decoded)
     except Exception as error:  # noqa: BLE001 - as above

@@ -17,17 +17,17 @@ HASH: Final = "__inturn_hash"
 """The column of a task with the hash of a message's group."""
 GROUP: Final = "__inturn_group"
 """The column of a task with the text form of a message's group, if no column of the message is that."""
-STANDING: Final = ("group", "status", "epoch", "revision", "held", "skipped", "step")
+FIXED_COLUMNS: Final = ("group", "status", "epoch", "revision", "held", "skipped", "step")
 """The columns of the states table other than the fields of the state."""
 _FIELD: Final = "state_"
 
 
-def is_own(name: str) -> bool:
+def is_reserved(name: str) -> bool:
     """Return whether a column's name is reserved, in any case of letters."""
     return name.lower().startswith(OWN)
 
 
-def twins(names: Iterable[str], fold: Callable[[str], str] = str.lower) -> tuple[str, str] | None:
+def duplicate_names(names: Iterable[str], fold: Callable[[str], str] = str.lower) -> tuple[str, str] | None:
     """Return two names that are equal, by default if case is ignored; None if there are none."""
     seen: dict[str, str] = {}
     for name in names:
@@ -41,10 +41,10 @@ def twins(names: Iterable[str], fold: Callable[[str], str] = str.lower) -> tuple
 def check_names(fields: Iterable[str]) -> None:
     """Check that the fields of a state can be the columns of a table; a StateError names one that cannot."""
     names = list(fields)
-    own = next((name for name in names if is_own(name)), None)
+    own = next((name for name in names if is_reserved(name)), None)
     if own is not None:
         raise StateError(f"the state has a field {own!r}; names that begin with {OWN} are reserved: rename it")
-    found = twins(names)
+    found = duplicate_names(names)
     if found is not None:
         msg = (
             f"the state has the fields {found[0]!r} and {found[1]!r}, which Spark and most engines treat as one column"
@@ -61,4 +61,4 @@ def column_of_field(name: str) -> str:
     bare = name.lower()
     while bare.startswith(_FIELD):
         bare = bare.removeprefix(_FIELD)
-    return f"{_FIELD}{name}" if bare in STANDING else name
+    return f"{_FIELD}{name}" if bare in FIXED_COLUMNS else name

@@ -26,7 +26,7 @@ def unreadable(table: pa.Table) -> dict[int, str]:
     """Return the rows with values that Python lacks, each with the path to the first such value and its fault."""
     found: dict[int, str] = {}
     for name in table.column_names:
-        if _needs_a_look(table[name]):
+        if _may_be_unreadable(table[name]):
             for row, why in _faults(table[name], name):
                 found.setdefault(row, why)
     return found
@@ -36,19 +36,19 @@ def as_texts(table: pa.Table) -> pa.Table:
     r"""Return readable rows: dates and times as text, bytes that are not UTF-8 as escapes such as ``\xe9``."""
     for at, name in enumerate(table.column_names):
         column, kind = table[name], table[name].type
-        if _needs_a_look(column):
-            told = [_told(value, kind) for value in _raw_values(column)]
-            whole = pa.array(told, _raw(_told_type(kind), texts=False)).cast(_told_type(kind))
+        if _may_be_unreadable(column):
+            readable = [_readable_value(value, kind) for value in _raw_values(column)]
+            whole = pa.array(readable, _raw(_readable_type(kind), texts=False)).cast(_readable_type(kind))
             table = table.set_column(at, name, pa.chunked_array([whole]))
     return table
 
 
-def without(table: pa.Table, rows: dict[int, str]) -> pa.Table:
+def without_rows(table: pa.Table, rows: dict[int, str]) -> pa.Table:
     """Return a table without the given rows."""
     return table.take(pa.array(np.delete(np.arange(len(table)), list(rows)))).combine_chunks()
 
 
-def _needs_a_look(column: pa.ChunkedArray) -> bool:
+def _may_be_unreadable(column: pa.ChunkedArray) -> bool:
     """Return whether a column may have values that Python lacks; whole columns are checked, as nearly none has."""
     try:
         column.validate(full=True)
@@ -60,7 +60,7 @@ def _needs_a_look(column: pa.ChunkedArray) -> bool:
 def _is_suspect(array: pa.Array) -> bool:
     kind = array.type
     if _is_time(kind):
-        return _is_beyond(array)
+        return _is_out_of_range(array)
     if pa.types.is_struct(kind):
         return any(_is_suspect(array.field(number)) for number in range(kind.num_fields))
     if pa.types.is_map(kind):  # a sliced map still has all keys; a list's flatten() respects the slice
@@ -70,7 +70,7 @@ def _is_suspect(array: pa.Array) -> bool:
     return _is_list(kind) and _is_suspect(array.flatten())
 
 
-def _is_beyond(array: pa.Array) -> bool:
+def _is_out_of_range(array: pa.Array) -> bool:
     low, high = pc.min_max(array.cast(_raw(array.type))).values()
     first, last = _bounds(array.type)
     return bool(low.is_valid and (low.as_py() < first or high.as_py() > last))
@@ -98,12 +98,12 @@ def _fault(value: Any, kind: pa.DataType, path: str) -> str | None:
         return _NOT_UTF8.format(path) if _text(value).encode() != value else None
     if _is_time(kind):
         first, last = _bounds(kind)
-        return None if first <= value <= last else _NO_YEAR.format(path, _told(value, kind))
+        return None if first <= value <= last else _NO_YEAR.format(path, _readable_value(value, kind))
     if pa.types.is_map(kind):
         keys = [key for key, _ in value]
         twice = next((key for at, key in enumerate(keys) if key in keys[:at]), None)
         if twice is not None:
-            return _TWICE.format(path, _told(twice, kind.key_type))
+            return _TWICE.format(path, _readable_value(twice, kind.key_type))
     return next(filter(None, (_fault(*each) for each in _inner(value, kind, path))), None)
 
 
@@ -115,7 +115,7 @@ def _inner(value: Any, kind: pa.DataType, path: str) -> Inner:
     elif pa.types.is_map(kind):
         for key, each in value:
             yield key, kind.key_type, f"a key of {path}"
-            yield each, kind.item_type, inside(path, _told(key, kind.key_type))
+            yield each, kind.item_type, inside(path, _readable_value(key, kind.key_type))
     elif _is_list(kind):
         for at, each in enumerate(value):
             yield each, kind.value_type, f"{path}[{at}]"
@@ -135,14 +135,14 @@ def _raw(kind: pa.DataType, *, texts: bool = True) -> pa.DataType:
         return pa.int32() if pa.types.is_date32(kind) else pa.int64()
     if pa.types.is_duration(kind):  # Arrow cannot read back the least values that it returns
         return pa.int64()
-    return _with(kind, functools.partial(_raw, texts=texts))
+    return _map_types(kind, functools.partial(_raw, texts=texts))
 
 
-def _told_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if _is_time(kind) else _with(kind, _told_type)
+def _readable_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if _is_time(kind) else _map_types(kind, _readable_type)
 
 
-def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+def _map_types(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """Return a type with the types within it changed."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(change(field.type)) for field in kind])
@@ -153,7 +153,7 @@ def _with(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa
     return kind
 
 
-def _told(value: Any, kind: pa.DataType) -> Any:
+def _readable_value(value: Any, kind: pa.DataType) -> Any:
     """Return a raw value in the readable form that is stored."""
     if value is None:
         return None
@@ -162,10 +162,10 @@ def _told(value: Any, kind: pa.DataType) -> Any:
     if _is_time(kind):
         return day_text(value) if pa.types.is_date32(kind) else instant_text(value, utc=kind.tz is not None)
     if pa.types.is_struct(kind):
-        return {field.name: _told(value[field.name], field.type) for field in kind}
+        return {field.name: _readable_value(value[field.name], field.type) for field in kind}
     if pa.types.is_map(kind):
-        return [(_told(key, kind.key_type), _told(each, kind.item_type)) for key, each in value]
-    return [_told(each, kind.value_type) for each in value] if _is_list(kind) else value
+        return [(_readable_value(key, kind.key_type), _readable_value(each, kind.item_type)) for key, each in value]
+    return [_readable_value(each, kind.value_type) for each in value] if _is_list(kind) else value
 
 
 def _text(value: bytes) -> str:

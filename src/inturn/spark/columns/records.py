@@ -66,7 +66,7 @@ def _default(described: Any) -> Callable[[], Any] | None:
     return None if isinstance(described.default_factory, missing) else described.default_factory
 
 
-def maker(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
+def row_builder(record: type, names: Sequence[str]) -> Callable[..., list[Any]]:
     """Return a function that builds records from columns of the named fields; other fields take their defaults.
 
     The values of a model are those of a state, which it has validated before.

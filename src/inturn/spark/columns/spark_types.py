@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-CARRIED: Final = frozenset((
+SUPPORTED_TYPES: Final = frozenset((
     "NullType", "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType",
     "DecimalType", "StringType", "CharType", "VarcharType", "BinaryType", "DateType", "TimestampType",
     "TimestampNTZType", "TimeType", "DayTimeIntervalType", "ArrayType", "MapType", "StructType",
 ))  # fmt: skip
 """The types whose values Python has; see docs/spark-types.md."""
-MENDS: Final = {
+REMEDIES: Final = {
     "VariantType": "convert it with to_json(…)",
     "YearMonthIntervalType": "cast it to string",
     "CalendarIntervalType": "cast it to string",
@@ -55,7 +55,7 @@ def check_described(df: "DataFrame") -> None:
         raise
 
 
-def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
+def check_supported(names: "Sequence[str]", schema: "StructType") -> None:
     """Check that messages can carry these columns; an InputError names one that they cannot, and the remedy."""
     for name in names:
         for fault in _faults(schema[name].dataType, name):
@@ -64,10 +64,10 @@ def check_carried(names: "Sequence[str]", schema: "StructType") -> None:
 
 def _faults(whole: "DataType", column: str) -> Iterator[str]:
     """Yield a text for each part of a column that messages cannot carry."""
-    for path, kind, is_key, is_one_of_many in within(whole, column):
-        named, twice = name_of(kind), twice_fault(path, kind)
-        if named not in CARRIED:
-            yield _fault(path, kind.simpleString(), MENDS.get(named, _OTHERWISE))
+    for path, kind, is_key, is_one_of_many in nested_types(whole, column):
+        named, twice = name_of(kind), duplicate_field_fault(path, kind)
+        if named not in SUPPORTED_TYPES:
+            yield _fault(path, kind.simpleString(), REMEDIES.get(named, _OTHERWISE))
         elif named == "NullType" and is_one_of_many:  # Arrow breaks arrays of these when it casts them
             yield _fault(path, kind.simpleString(), f"cast the whole column to a type such as {_OF_TEXTS}")
         elif named in _NO_KEYS and is_key:
@@ -80,7 +80,7 @@ def _faults(whole: "DataType", column: str) -> Iterator[str]:
             yield twice
 
 
-class Part(NamedTuple):
+class NestedType(NamedTuple):
     """A type within the type of a column, and the path to it for error texts.
 
     Attributes:
@@ -94,22 +94,24 @@ class Part(NamedTuple):
     is_one_of_many: bool = False
 
 
-def within(kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many: bool = False) -> Iterator[Part]:
+def nested_types(
+    kind: "DataType", path: str, *, is_key: bool = False, is_one_of_many: bool = False
+) -> Iterator[NestedType]:
     """Yield a type and all types within it."""
     found: Any = kind
-    yield Part(path, kind, is_key, is_one_of_many)
+    yield NestedType(path, kind, is_key, is_one_of_many)
     match name_of(kind):
         case "ArrayType":
-            yield from within(found.elementType, f"{path}[]", is_one_of_many=True)
+            yield from nested_types(found.elementType, f"{path}[]", is_one_of_many=True)
         case "MapType":
-            yield from within(found.keyType, f"a key of {path}", is_key=True, is_one_of_many=True)
-            yield from within(found.valueType, f"{path}[]", is_one_of_many=True)
+            yield from nested_types(found.keyType, f"a key of {path}", is_key=True, is_one_of_many=True)
+            yield from nested_types(found.valueType, f"{path}[]", is_one_of_many=True)
         case "StructType":
             for field in found.fields:
-                yield from within(field.dataType, inside(path, field.name), is_one_of_many=is_one_of_many)
+                yield from nested_types(field.dataType, inside(path, field.name), is_one_of_many=is_one_of_many)
 
 
-def twice_fault(path: str, kind: "DataType") -> str | None:
+def duplicate_field_fault(path: str, kind: "DataType") -> str | None:
     """Return the error text for a struct with two fields of one name; None if it has none."""
     names: list[str] = getattr(kind, "names", [])
     twice = next((name for name in names if names.count(name) > 1), None)

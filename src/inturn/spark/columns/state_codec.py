@@ -27,7 +27,7 @@ from inturn.core.pipeline.versions import OldState, upgraded
 from inturn.core.values.models import fields_of
 from inturn.core.values.states import hints_of, required, restored
 from inturn.spark.columns.names import OLD, check_names
-from inturn.spark.columns.records import RecordField, maker, record_fields, values
+from inturn.spark.columns.records import RecordField, record_fields, row_builder, values
 
 _COLUMNS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),
@@ -40,11 +40,11 @@ _COLUMNS: dict[Any, pa.DataType] = {
 }
 _EXACT = (bool, int, str, bytes)
 """Types whose values are always read back unchanged, if they are not of a subclass."""
-_SAID = ("title", "description", "default", "examples")
+_ANNOTATIONS = ("title", "description", "default", "examples")
 """The keys of a JSON schema that do not affect its meaning."""
 
 
-class Older(NamedTuple):
+class PreviousFormat(NamedTuple):
     """The form of states that an older version of a pipeline stored: each field, and how it is stored.
 
     Attributes:
@@ -64,8 +64,8 @@ class StateCodec:
             two names that differ only in case.
     """
 
-    def __init__(self, pipeline: Pipeline, older: Older | None = None) -> None:
-        self.older, self._pipeline = older, pipeline
+    def __init__(self, pipeline: Pipeline, previous_format: PreviousFormat | None = None) -> None:
+        self.older, self._pipeline = previous_format, pipeline
         kind = pipeline.state if isinstance(pipeline.state, type) else None
         self.record = kind if kind is not None and field_names(kind) is not None else None
         if self.record is None:
@@ -99,7 +99,7 @@ class StateCodec:
             if name not in now:
                 msg = f"the store's states have a field {name!r} ({kind}) that the state type no longer has; restore it"
                 raise StateError(f"{msg}, or start a new store")
-            if now[name] != kind and not _grew(kind, now[name]):
+            if now[name] != kind and not _gained_only_defaults(kind, now[name]):
                 msg = f"the state field {name!r} is stored as {kind} and is now {now[name]}; keep the type"
                 raise StateError(f"{msg}, or start a new store")
         for column in self.columns:
@@ -145,7 +145,7 @@ class StateCodec:
         columns = [column.unpack(pc.struct_field(array, column.name)) for column in present]
         if self.record is None:
             return columns[0]
-        return maker(self.record, [column.name for column in present])(*columns)
+        return row_builder(self.record, [column.name for column in present])(*columns)
 
     def _unpack_with_old(self, array: pa.StructArray, old: pa.StringArray) -> list[Any]:
         fields = [field for field in array.type if field.name != OLD]
@@ -154,7 +154,7 @@ class StateCodec:
         kept = [None if text is None else msgspec.json.decode(text, type=_OldStateForm) for text in old.to_pylist()]
         return [next(rest) if each is None else upgraded(self._pipeline, each.value, each.version) for each in kept]
 
-    def _upgraded(self, array: pa.StructArray, older: Older) -> list[Any]:
+    def _upgraded(self, array: pa.StructArray, older: PreviousFormat) -> list[Any]:
         columns = {field.name: values(pc.struct_field(array, field.name)) for field in array.type if field.name != OLD}
         for name in (name for name, kind in older.signature.items() if kind.startswith("json") and name in columns):
             columns[name] = [None if text is None else msgspec.json.decode(text) for text in columns[name]]
@@ -195,11 +195,11 @@ class _Column:
 
     def pack(self, column: Sequence[Any]) -> pa.Array:
         array = self._array(column)
-        if not self._comes_back(array, column):
+        if not self._round_trips(array, column):
             self._refuse("a value would change when it is read back", f"expected {self._wanted!r}")
         return array
 
-    def _comes_back(self, array: pa.Array, column: Sequence[Any]) -> bool:
+    def _round_trips(self, array: pa.Array, column: Sequence[Any]) -> bool:
         if self.field.type in _EXACT and set(map(type, column)) <= {self.field.type, types.NoneType}:
             return True
         if self.field.type is float:  # NaN does not equal itself
@@ -248,7 +248,7 @@ class _Column:
         raise StateError(f"pipeline {self._pipeline!r}: the state field {self.name!r} cannot be stored: {what}: {mend}")
 
 
-def _grew(stored: str, now: str) -> bool:
+def _gained_only_defaults(stored: str, now: str) -> bool:
     """Return whether a type only gained fields with defaults; both arguments are a ``_Column.kind``."""
     before, after = stored.partition(" as ")[2], now.partition(" as ")[2]
     return bool(before and after) and still_loads(before, after)
@@ -260,7 +260,7 @@ def shape(kind: Any) -> str:
         schema = _schema(kind)
     except (TypeError, RuntimeError):
         return "?"
-    return msgspec.json.encode(_meaning(schema), order="deterministic").decode()
+    return msgspec.json.encode(_without_annotations(schema), order="deterministic").decode()
 
 
 def _schema(kind: Any) -> dict[str, Any]:
@@ -279,16 +279,18 @@ def still_loads(stored: str, now: str) -> bool:
     return "?" not in (stored, now) and _fits(msgspec.json.decode(stored), msgspec.json.decode(now))
 
 
-def _meaning(schema: Any) -> Any:
+def _without_annotations(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_meaning(each) for each in schema]
+        return [_without_annotations(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     named = ("properties", "$defs")  # their keys are user-defined names, which may equal a keyword
     return {
-        key: {name: _meaning(each) for name, each in value.items()} if key in named else _meaning(value)
+        key: {name: _without_annotations(each) for name, each in value.items()}
+        if key in named
+        else _without_annotations(value)
         for key, value in schema.items()
-        if key not in _SAID
+        if key not in _ANNOTATIONS
     }
 
 
@@ -302,11 +304,11 @@ def _fits(stored: Any, now: Any) -> bool:
     return (
         not owed
         and {*stored, *grown, "required"} == {*now, *grown, "required"}
-        and all(_has(stored.get(key, {}), now.get(key, {})) for key in grown)
+        and all(_all_fit(stored.get(key, {}), now.get(key, {})) for key in grown)
         and all(_fits(each, now[key]) for key, each in stored.items() if key not in (*grown, "required"))
     )
 
 
-def _has(stored: dict[str, Any], now: dict[str, Any]) -> bool:
+def _all_fit(stored: dict[str, Any], now: dict[str, Any]) -> bool:
     """Return whether all names still exist and their schemas fit."""
     return all(name in now and _fits(each, now[name]) for name, each in stored.items())

@@ -22,7 +22,7 @@ from inturn.spark.executor.decisions import Decisions
 from inturn.spark.executor.kernel import Kernel
 from inturn.spark.executor.plan import Plan, brief
 from inturn.spark.tables.group_status import status_of
-from inturn.spark.tables.levels import NONE_US, Levels
+from inturn.spark.tables.levels import NONE_US, LevelReader
 from inturn.spark.tables.manifest import Manifest
 from inturn.spark.tables.sorted import StoreSlice
 from inturn.spark.tables.writer import StepWriter
@@ -49,7 +49,7 @@ def dry_run(
     """
     yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
     wanted = {each.group: each for each in draft.decisions}
-    plan = Stepper(pipeline, at.store.location, alone=True).plan(None, now, final=False)
+    plan = Stepper(pipeline, at.store.location, without_spark=True).plan(None, now, final=False)
     decisions = {name: each for name, each in plan.decisions.items() if each.group in wanted}
     names = {each.group: each.name for each in draft.decisions}
     decisions |= {each.name: brief(each) for each in draft.decisions}
@@ -57,21 +57,23 @@ def dry_run(
     before = at.statuses(list(wanted))
     for bucket in range(plan.buckets):
         part = StoreSlice(at.store.files, *bucket_bounds(bucket, plan.buckets))
-        found, writer = _run(pipeline, plan, part, at.last)
+        found, writer = _simulate_slice(pipeline, plan, part, at.last)
         for group in found.groups:
             void = found.verdicts.get(names[group], "the group does not exist")
             rejected = dict(writer.rejections.get(group, {}))
             after = writer.statuses.get(group)
-            yield DryRun(group, void, before.get(group), after, writer.made.get(group, []), rejected)
+            yield DryRun(group, void, before.get(group), after, writer.recorded_outputs.get(group, []), rejected)
 
 
-def _run(pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest) -> tuple[Decisions, "DryRunWriter"]:
+def _simulate_slice(
+    pipeline: Pipeline, plan: Plan, part: StoreSlice, last: Manifest
+) -> tuple[Decisions, "DryRunWriter"]:
     """Run a task without messages, as the executor does, with a writer that only records."""
-    states = StateCodec(pipeline, plan.older)
+    states = StateCodec(pipeline, plan.previous_format)
     policy = {"wait_us": pipeline.wait_us, "version": pipeline.version, "shape": pipeline.shape}
     writer = DryRunWriter(part, plan, pipeline, states, structs.replace(last, state=states.signature, **policy))
     decisions = Decisions(plan.decisions, part.low, part.high)
-    levels = Levels(part, plan.levels, NONE_US, decisions.hashes, pipeline, states)
+    levels = LevelReader(part, plan.levels, NONE_US, decisions.hashes, pipeline, states)
     Kernel(pipeline, MessageCodec(pipeline, plan.columns), levels, writer, decisions, plan).finish()
     return decisions, writer
 
@@ -91,7 +93,7 @@ class DryRunWriter(StepWriter):
         super().__init__(part.store, "", plan.step, pipeline, states)
         self._manifest = manifest
         self.statuses: dict[str, GroupStatus] = {}
-        self.made: dict[str, list[Any]] = {}
+        self.recorded_outputs: dict[str, list[Any]] = {}
         self.rejections: dict[str | None, Counter[str]] = {}
 
     @override
@@ -103,7 +105,7 @@ class DryRunWriter(StepWriter):
     @override
     def outputs(self, emitted: Sequence[tuple[str, TimelineEntry, Sequence[Any]]]) -> None:
         for group, _, outputs in emitted:
-            self.made.setdefault(group, []).extend(json.loads(text) for _, text in outputs)
+            self.recorded_outputs.setdefault(group, []).extend(json.loads(text) for _, text in outputs)
 
     @override
     def rejected(self, rejected: Sequence[tuple[str | None, TimelineEntry, str, str]]) -> None:

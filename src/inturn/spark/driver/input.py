@@ -10,17 +10,17 @@ from inturn.core.pipeline.definition import Pipeline, check_pipeline
 from inturn.core.values.path import joined, parts
 from inturn.spark.columns.dataframe import (
     INTEGERS,
-    check_own_names,
-    existing,
+    check_reserved_names,
+    column_list,
     is_case_sensitive,
     quoted,
     sql_of,
     type_at,
 )
 from inturn.spark.columns.hashing import bucket_sql
-from inturn.spark.columns.names import ARRIVED, CORRUPT, GROUP, HASH, twins
+from inturn.spark.columns.names import ARRIVED, CORRUPT, GROUP, HASH, duplicate_names
 from inturn.spark.columns.records import record_fields
-from inturn.spark.columns.spark_types import check_carried, check_described
+from inturn.spark.columns.spark_types import check_described, check_supported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
     kinds = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     _check_places(pipeline, places)
     if pipeline.message is None:
-        check_carried(names, df.schema)
+        check_supported(names, df.schema)
         return names
     wanted = []
     for field in record_fields(pipeline.message):
@@ -82,14 +82,14 @@ def columns_of(pipeline: Pipeline, df: "DataFrame", *, streaming: bool = False) 
             raise InputError(msg)
     arrival = parts(pipeline.arrival)[0] if pipeline.arrival else None
     wanted += [name for name in [arrival] if name and name not in wanted]
-    check_carried(wanted, df.schema)
+    check_supported(wanted, df.schema)
     return wanted
 
 
 def _check_names(df: "DataFrame") -> None:
     """Check that a DataFrame's column names are unique and not reserved; else raise InputError."""
-    check_own_names(df)
-    found = twins(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
+    check_reserved_names(df)
+    found = duplicate_names(df.columns, fold=str if is_case_sensitive(df.sparkSession) else str.lower)
     if found is not None:
         same = found[0] == found[1]
         what = f"more than one column {found[0]!r}" if same else f"the columns {found[0]!r} and {found[1]!r}"
@@ -102,7 +102,7 @@ def _kind_at(pipeline: Pipeline, df: "DataFrame", path: str) -> str:
     kind = type_at(df.schema, parts(path))
     if kind is None:
         what = f"column {path!r}, which pipeline {pipeline.name!r} needs"
-        msg = f"the input has no {what}; existing columns: {existing(df)}"
+        msg = f"the input has no {what}; existing columns: {column_list(df)}"
         if path in df.columns:
             msg += f"; write {joined([path])!r} for the column with a dot in its name"
         raise InputError(msg)
@@ -176,11 +176,11 @@ class StepInput:
         """True if the rows have their places in the log that they are from."""
         return ARRIVED in self.read
 
-    def numbered(self, df: "DataFrame") -> "DataFrame":
+    def with_numbered_columns(self, df: "DataFrame") -> "DataFrame":
         """Return the columns that a task gets, named by number: mapInArrow treats a dot in a name as a path."""
         return df.selectExpr(*(f"{column} AS c{number}" for number, column in enumerate(self.read.values())))
 
-    def divided(self, numbered: "DataFrame", buckets: int) -> "DataFrame":
+    def partitioned(self, numbered: "DataFrame", buckets: int) -> "DataFrame":
         """Partition the rows by bucket; the buckets are equal parts of the hash's range."""
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 

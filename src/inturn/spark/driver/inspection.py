@@ -31,9 +31,9 @@ from inturn.results.pipeline import PipelineResults
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.tables.decision_log import file_of
 from inturn.spark.tables.group_status import status_of
-from inturn.spark.tables.levels import spots
+from inturn.spark.tables.levels import held_keys
 from inturn.spark.tables.manifest import Manifest, SparkStore
-from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice
+from inturn.spark.tables.sorted import Cursor, Hashes, SortedBatches, StoreSlice
 
 
 class SparkInspector(Decider):
@@ -43,19 +43,19 @@ class SparkInspector(Decider):
         self.store = SparkStore(store)
         self._all = StoreSlice(self.store.files)
         self.title = self.store.location
-        self.about = self.store.known()
-        self.pipeline = self.about.pipeline
+        self.identity = self.store.require_identity()
+        self.pipeline = self.identity.pipeline
         last = self.store.latest()
         if last is None:
             raise StoreError(f"{self.store.location} has no step yet")
         self.last: Manifest = last
-        self.order, self.policy = StoredOrder.of(self.about.order), last.policy
+        self.order, self.policy = StoredOrder.of(self.identity.order), last.policy
         self.version = last.version
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
         for number, level in reversed(list(enumerate(self.last.levels))):
-            for batch in Batches(self._all, level.groups).upto(self._all.high):
+            for batch in SortedBatches(self._all, level.groups).upto(self._all.high):
                 yield from self._statuses(self._current(batch, number))
 
     @override
@@ -73,7 +73,7 @@ class SparkInspector(Decider):
         wanted = None if names is None else pa.array(names, pa.string())
         for number, level in reversed(list(enumerate(self.last.levels))):
             files = level.groups if level.unsettled is None else level.unsettled
-            for batch in Batches(self._all, files).upto(self._all.high):
+            for batch in SortedBatches(self._all, files).upto(self._all.high):
                 rows = batch
                 if level.unsettled is None:
                     rows = batch.filter(pc.not_equal(batch.column("status"), Status.OPEN.value))
@@ -117,8 +117,8 @@ class SparkInspector(Decider):
         since = {name: row["held_step"] for name, row in self._rows(names).items() if row["held"]}
         wanted = _hashes(since)
         for file in (file for level in self.last.levels for file in level.held):
-            for part in Cursor(self._all, [file]).take(wanted, self._all.high):
-                for each, spot in zip(part.to_pylist(maps_as_pydicts="strict"), spots(part), strict=True):
+            for part in Cursor(self._all, [file]).read_rows(wanted, self._all.high):
+                for each, spot in zip(part.to_pylist(maps_as_pydicts="strict"), held_keys(part), strict=True):
                     first = since.get(each["group"])
                     if first is not None and each["step"] >= first:
                         place = each["epoch"], each["turn"], each["id"], time_of(each["since_us"])
@@ -142,7 +142,7 @@ class SparkInspector(Decider):
         """Yield the rows of a table of some steps, or of all, each with its step."""
         for manifest in map(self.store.manifest, self.store.found_steps() if steps is None else steps):
             for file in getattr(manifest, table):
-                with self.store.files.told("read", file.path):
+                with self.store.files.store_errors("read", file.path):
                     data = pq.ParquetFile(self.store.files.source(file.path))
                     for batch in data.iter_batches(limits.RESULT_ROWS, columns=list(columns)):
                         rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
@@ -153,7 +153,7 @@ class SparkInspector(Decider):
         found: dict[str, dict[str, Any]] = {}
         wanted, left = _hashes(names), set(names)
         for level in reversed(self.last.levels):  # the newest has the current row
-            for part in Cursor(self._all, level.groups).take(wanted, self._all.high):
+            for part in Cursor(self._all, level.groups).read_rows(wanted, self._all.high):
                 new = {row["group"]: row for row in part.to_pylist() if row["group"] in left}
                 found |= new
                 left -= new.keys()
@@ -161,15 +161,15 @@ class SparkInspector(Decider):
 
     @override
     def undecided(self, name: str) -> list[Decision]:
-        return [each for each in self.store.undecided(self.last).values() if each.group == name]
+        return [each for each in self.store.pending_decisions(self.last).values() if each.group == name]
 
     @override
     def history(self, name: str, limit: int) -> GroupHistory:
-        taken = self.store.decisions.taken(name, limits.DECISION_FILES)
+        taken = self.store.decisions.applied(name, limits.DECISION_FILES)
         verdicts = self.verdicts(list(taken)[:limit])
         decisions = [TakenDecision(taken[each], void) for each, void in verdicts.items()]
         row = self._rows([name]).get(name)
-        if row is None or not self.store.has(row["step"]):
+        if row is None or not self.store.has_step(row["step"]):
             return GroupHistory(decisions)
         columns = ("group", "epoch", "revision", "id", "index", "effect_id", "output")
         made = (each for _, each in self._parquet("outputs", columns, [row["step"]]) if each[0] == name)
@@ -190,8 +190,10 @@ class SparkInspector(Decider):
 
     @override
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
-        taken = {each.name: each for manifest in self.store.after(self.last.step) for each in manifest.decisions}
-        earlier = {file for file in map(file_of, names) if file not in taken and self.store.decisions.is_taken(file)}
+        taken = {
+            each.name: each for manifest in self.store.manifests_after(self.last.step) for each in manifest.decisions
+        }
+        earlier = {file for file in map(file_of, names) if file not in taken and self.store.decisions.is_applied(file)}
         for step in reversed(self.store.found_steps()) if earlier else ():
             if not earlier - taken.keys():
                 break

@@ -23,7 +23,7 @@ _MISSING = r"No module named '(inturn|msgspec|numpy|pandas|pyarrow|pyspark|xxhas
 
 
 @contextlib.contextmanager
-def _described(spark: "SparkSession", text: str) -> Iterator[None]:
+def _job_description(spark: "SparkSession", text: str) -> Iterator[None]:
     """Set the jobs' description in Spark's UI within the block; Spark Connect cannot set it."""
     context = getattr(spark, "sparkContext", None)
     if context is None:
@@ -37,11 +37,13 @@ def _described(spark: "SparkSession", text: str) -> Iterator[None]:
         context.setLocalProperty("spark.job.description", before)
 
 
-def run_tasks(pipeline: Pipeline, df: "DataFrame", intake: StepInput, plan: Plan, shipped: bytes) -> list[SliceResult]:
+def run_tasks(
+    pipeline: Pipeline, df: "DataFrame", step_input: StepInput, plan: Plan, pickled: bytes
+) -> list[SliceResult]:
     """Run the tasks and return their results; none if there are no rows and Spark (before 4.1) runs no task."""
-    rows = intake.divided(df, plan.buckets).mapInArrow(SliceTask(plan, shipped, list(intake.read)), RESULT)
+    rows = step_input.partitioned(df, plan.buckets).mapInArrow(SliceTask(plan, pickled, list(step_input.read)), RESULT)
     try:
-        with _described(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
+        with _job_description(df.sparkSession, f"inturn {pipeline.name}: step {plan.step}"):
             results = [msgspec.json.decode(row.result, type=SliceResult) for row in rows.collect()]
     except Exception as error:
         missing = re.search(_MISSING, str(error))

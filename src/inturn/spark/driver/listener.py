@@ -69,27 +69,27 @@ class StepListener(StreamingQueryListener):
         opened = SparkStore(store)
         self._store, self._on_step = opened.location, on_step
         last = opened.latest()
-        self._told = last.step if last else 0
+        self._reported = last.step if last else 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
         """Do nothing: Spark waits for this call before a query starts."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: ARG002, N802 - Spark's names
         """Report new steps."""
-        self._look()
+        self._report_new_steps()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: ARG002, N802 - Spark's names
         """Report new steps: a query that fails does not report its last progress."""
-        self._look()
+        self._report_new_steps()
 
-    def _look(self) -> None:
+    def _report_new_steps(self) -> None:
         # Open the store on each call: its open resources cannot be pickled.
         try:
             store = SparkStore(self._store)
-            for manifest in store.after(self._told):
+            for manifest in store.manifests_after(self._reported):
                 summary = _summary(store, manifest)
-                self._told = manifest.step
-                self._tell(summary)
+                self._reported = manifest.step
+                self._report(summary)
         except Exception:  # noqa: BLE001 - nothing may be raised into Spark
             _log.warning(
                 "cannot report the steps of %s; they are reported with the next progress of a query",
@@ -97,7 +97,7 @@ class StepListener(StreamingQueryListener):
                 exc_info=True,
             )
 
-    def _tell(self, summary: StepSummary) -> None:
+    def _report(self, summary: StepSummary) -> None:
         if self._on_step is None:
             _log.info("%s", summary)
             return
@@ -108,7 +108,7 @@ class StepListener(StreamingQueryListener):
 
 
 def _summary(store: SparkStore, manifest: Manifest) -> StepSummary:
-    about = store.about()
+    about = store.identity()
     return StepSummary(
         pipeline=about.pipeline if about else "",
         store=store.location,

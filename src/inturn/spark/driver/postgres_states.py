@@ -13,7 +13,7 @@ import msgspec
 from inturn.core.address import is_address, shown
 from inturn.core.errors import InputError, SetupError, StoreError, StoreMismatch
 from inturn.spark.tables.changes import StepChanges, changes_after, stored_rows
-from inturn.spark.tables.delta_table import Published
+from inturn.spark.tables.delta_table import PublishProgress
 from inturn.spark.tables.group_status import status_of
 from inturn.spark.tables.manifest import SparkStore
 
@@ -60,12 +60,12 @@ class StatesTable(NamedTuple):
         return cls(address, table)
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The target without its password."""
         return f"{shown(self.address)}#{self.table}"
 
 
-def publish_to(store: SparkStore, pipeline: str, target: StatesTable) -> Published:
+def publish_to_postgres(store: SparkStore, pipeline: str, target: StatesTable) -> PublishProgress:
     """Write the states that missing steps of a pipeline's store changed; the table is created if it is absent.
 
     Each step is a transaction. The first call writes all groups as the last step left them. In texts of a state NUL
@@ -83,25 +83,23 @@ def publish_to(store: SparkStore, pipeline: str, target: StatesTable) -> Publish
         raise SetupError(msg) from error
     last = store.latest()
     if last is None:
-        return Published(target.shown, 0, 0)
+        return PublishProgress(target.display_name, 0, 0)
     try:
         with psycopg.connect(target.address, autocommit=True) as db:
-            _make(db, pipeline, target)
-            before = done = _done(db, store, pipeline, target, last.step)
+            _create_tables(db, pipeline, target)
+            before = done = _last_published(db, store, pipeline, target, last.step)
             for changes in changes_after(store, done, last):
                 with db.transaction():
-                    if _done(db, store, pipeline, target, last.step) < changes.manifest.step:
+                    if _last_published(db, store, pipeline, target, last.step) < changes.manifest.step:
                         _write(db, store, pipeline, target, changes)
     except psycopg.Error as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        msg = (
-            f"cannot write the states to {target.shown}: {why}; the store is complete, and the next step adds the rest"
-        )
-        raise StoreError(msg) from error
-    return Published(target.shown, before, last.step)
+        msg = f"cannot write the states to {target.display_name}: {why}; the store is complete, and the next step adds "
+        raise StoreError(msg + "the rest") from error
+    return PublishProgress(target.display_name, before, last.step)
 
 
-def _make(db: "Connection", pipeline: str, target: StatesTable) -> None:
+def _create_tables(db: "Connection", pipeline: str, target: StatesTable) -> None:
     from psycopg import sql
 
     columns = sql.SQL(", ").join(sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(k)) for n, k in _COLUMNS.items())
@@ -112,17 +110,17 @@ def _make(db: "Connection", pipeline: str, target: StatesTable) -> None:
         has = db.execute(sql.SQL("select * from {} limit 0").format(_name(target))).description or ()
         if missing := [name for name in _COLUMNS if name not in {column.name for column in has}]:
             mend = "name a table that inturn created, or one that does not exist yet"
-            raise InputError(f"{target.shown} has no column {missing[0]!r}; {mend}")
+            raise InputError(f"{target.display_name} has no column {missing[0]!r}; {mend}")
         db.execute("insert into inturn_steps values (%s, %s, 0, '') on conflict do nothing", (pipeline, target.table))
 
 
-def _done(db: "Connection", store: SparkStore, pipeline: str, target: StatesTable, last: int) -> int:
+def _last_published(db: "Connection", store: SparkStore, pipeline: str, target: StatesTable, last: int) -> int:
     """Return the last published step, locked until the end of the transaction."""
     query = 'select step, writer from inturn_steps where pipeline = %s and "table" = %s for update'
     step, writer = db.execute(query, (pipeline, target.table)).fetchone() or (0, "")
     if step and (step > last or store.manifest(step).writer != writer):
         raise StoreMismatch(
-            f"{target.shown} has the states of step {step} of another run than {store.location}: the store was "
+            f"{target.display_name} has the states of step {step} of another run than {store.location}: the store was "
             f"restored from an older copy, or is a different one. To start over, drop the table {target.table}, "
             "and delete its row in inturn_steps"
         )

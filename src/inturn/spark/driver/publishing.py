@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inturn.core.errors import InputError
-from inturn.spark.driver.postgres_states import StatesTable, publish_to
+from inturn.spark.driver.postgres_states import StatesTable, publish_to_postgres
 from inturn.spark.tables.delta import publish_steps
 from inturn.spark.tables.delta_states import publish_states
-from inturn.spark.tables.delta_table import Published
+from inturn.spark.tables.delta_table import PublishProgress
 from inturn.spark.tables.manifest import SparkStore
 
 
@@ -44,12 +44,12 @@ class Publishing:
         if self.states_format == "delta":
             publish_states(store, pipeline)
         if self.states_to is not None:
-            publish_to(store, pipeline, StatesTable.of(self.states_to))
+            publish_to_postgres(store, pipeline, StatesTable.of(self.states_to))
 
 
 def publish(
     store: str | os.PathLike[str], *, table: Literal["outputs", "states"] = "outputs", to: str | None = None
-) -> Published:
+) -> PublishProgress:
     """Add the missing committed steps to a table; this needs no session.
 
     ``batch`` and ``stream`` do the same after each step with ``outputs_format``, ``states_format`` and ``states_to``.
@@ -70,9 +70,9 @@ def publish(
         SetupError: if deltalake or psycopg is not installed.
     """
     source = SparkStore(store)
-    pipeline = source.known().pipeline
+    pipeline = source.require_identity().pipeline
     if to is not None:
-        return publish_to(source, pipeline, StatesTable.of(to))
+        return publish_to_postgres(source, pipeline, StatesTable.of(to))
     if table not in ("outputs", "states"):
         raise InputError(f"table is {table!r}; expected 'outputs' or 'states'")
     return publish_steps(source, pipeline) if table == "outputs" else publish_states(source, pipeline)

@@ -8,7 +8,7 @@ from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.dataframe import check_session
 from inturn.spark.columns.names import column_of_field
-from inturn.spark.tables.manifest import File, Manifest, SparkStore, StoreIdentity
+from inturn.spark.tables.manifest import DataFile, Manifest, SparkStore, StoreIdentity
 from inturn.spark.tables.rows import STATE, GroupRows, HeldRows, ddl_of
 from inturn.spark.tables.writer import OUTPUTS, REJECTED
 
@@ -58,7 +58,7 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     if table not in TABLES:
         raise InputError(f"no table {table!r}; existing tables: {', '.join(TABLES)}")
     source = SparkStore(store)
-    about = source.known()
+    about = source.require_identity()
     steps = [number for number in source.found_steps() if step is None or number <= step]
     if step is not None and step not in steps:
         source.manifest(step)
@@ -77,11 +77,11 @@ def read(spark: "SparkSession", store: str | os.PathLike[str], table: str, *, st
     return _states(spark, source, about, last) if table == "states" else _parked(spark, source, about, last)
 
 
-def _files(spark: "SparkSession", source: SparkStore, files: list[File], ddl: str) -> "DataFrame":
+def _files(spark: "SparkSession", source: SparkStore, files: list[DataFile], ddl: str) -> "DataFrame":
     if not files:
         return spark.createDataFrame([], ddl)
     try:
-        return spark.read.schema(ddl).parquet(*(source.files.where(file.path) for file in files))
+        return spark.read.schema(ddl).parquet(*(source.files.full_name(file.path) for file in files))
     except Exception as error:
         missing = [file.path for file in files if not source.files.exists(file.path)]
         if not missing:
@@ -125,7 +125,7 @@ def _groups(spark: "SparkSession", source: SparkStore, last: Manifest) -> "DataF
     return rows.withColumn("__newest", F.row_number().over(newest)).where("__newest = 1").drop("__newest")
 
 
-def _mapped(spark: "SparkSession", files: list[File], reader: GroupRows | HeldRows) -> "DataFrame":
+def _mapped(spark: "SparkSession", files: list[DataFile], reader: GroupRows | HeldRows) -> "DataFrame":
     """Read Arrow files in Spark's workers, since Spark cannot read the format itself."""
     if not files:
         return spark.createDataFrame([], reader.ddl)

@@ -6,12 +6,13 @@ import os
 import time
 import uuid
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from inturn.core import limits
-from inturn.core.errors import HandlerError, InturnError
+from inturn.core.errors import HandlerError
 from inturn.core.pipeline import versions
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import check_result, fingerprint
@@ -21,13 +22,13 @@ from inturn.core.values.instant import instant_us
 from inturn.faults import reach
 from inturn.spark import pickling
 from inturn.spark.columns.names import GROUP
-from inturn.spark.columns.state_codec import Older, StateCodec
+from inturn.spark.columns.state_codec import PreviousFormat, StateCodec
 from inturn.spark.driver.input import StepInput
 from inturn.spark.driver.job import run_tasks
 from inturn.spark.driver.publishing import Publishing
-from inturn.spark.executor.plan import Plan, SliceResult, brief
-from inturn.spark.executor.task import run
-from inturn.spark.tables.manifest import LEVEL_TABLES, File, Level, Manifest, SparkStore, Taken, new_identity
+from inturn.spark.executor.plan import Plan, SliceResult, brief, files_of, total_counts
+from inturn.spark.executor.task import run_task
+from inturn.spark.tables.manifest import LEVEL_TABLES, AppliedDecisions, Manifest, SparkStore, StoreLevel, new_identity
 from inturn.spark.tables.merge import levels_to_merge
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
@@ -46,7 +47,7 @@ class MicroBatch(NamedTuple):
     ``since_us`` is the start of the stream: older messages may be in later micro-batches. None: it ends with them.
     """
 
-    run: str
+    stream_id: str
     number: int
     plan: str
     since_us: int | None = 0
@@ -128,13 +129,13 @@ def batch(  # noqa: PLR0913 - options by name, each with a default
     is committed, and the next one publishes it.
     """
     check_final(pipeline, final=final)
-    intake = StepInput.of(pipeline, df)
+    step_input = StepInput.of(pipeline, df)
     publishing = Publishing(outputs_format, states_format, states_to)
     stepper = Stepper(pipeline, store, buckets=buckets, publishing=publishing)
-    return stepper.step(intake.numbered(df), intake, now=now, final=final)
+    return stepper.step(step_input.with_numbered_columns(df), step_input, now=now, final=final)
 
 
-def settle(
+def advance(
     pipeline: Pipeline, *, store: str | os.PathLike[str], now: dt.datetime | None = None, final: bool = False
 ) -> Report:
     """Run a step without messages, in this process and without Spark: apply decisions, and end expired waits.
@@ -150,8 +151,8 @@ def settle(
         InturnError: as for :func:`batch`.
     """
     check_final(pipeline, final=final)
-    SparkStore(store).known()
-    return Stepper(pipeline, store, alone=True).step(now=now, final=final)
+    SparkStore(store).require_identity()
+    return Stepper(pipeline, store, without_spark=True).step(now=now, final=final)
 
 
 class Stepper:
@@ -159,10 +160,10 @@ class Stepper:
 
     Args:
         publishing: the tables that follow the store; None: no tables.
-        alone: whether Spark is not used, so that the pipeline need not be pickled.
+        without_spark: whether Spark is not used, so that the pipeline need not be pickled.
 
     Attributes:
-        shipped: the pickled pipeline; empty if ``alone``.
+        pickled: the pickled pipeline; empty if ``without_spark``.
     """
 
     def __init__(
@@ -172,17 +173,17 @@ class Stepper:
         *,
         buckets: int | None = None,
         publishing: Publishing | None = None,
-        alone: bool = False,
+        without_spark: bool = False,
     ) -> None:
         self.pipeline = pipeline
         self._states = StateCodec(pipeline)
         self._states.pack([pipeline.first_state()])
-        self.shipped = b"" if alone else pickling.dumps(pipeline)
+        self.pickled = b"" if without_spark else pickling.dumps(pipeline)
         self._fingerprint = fingerprint(pipeline.handler)
         self.store = SparkStore(store)
         self._buckets = self.store.open(new_identity(pipeline, buckets), buckets=buckets).buckets
         self.last = self.store.latest()
-        self._lost_is_told = self._has_looked = False
+        self._lost_logged = self._lost_checked = False
         self._check()
         self._publishing = publishing or Publishing()
         self._publish()
@@ -202,17 +203,17 @@ class Stepper:
                 self._states.check(last.state)
             versions.check(self.pipeline, last.version, last.shape)
 
-    def _look_for_lost(self) -> None:
+    def _warn_of_lost_steps(self) -> None:
         """Log once that manifests of earlier steps are lost; the next step does not need them.
 
         The first step lists all. The others check for the oldest, which a rule that deletes old files removes first: a
         listing in each step would cost more with every step.
         """
         last = self.last
-        if last is None or self._lost_is_told or (self._has_looked and self.store.has(1)):
+        if last is None or self._lost_logged or (self._lost_checked and self.store.has_step(1)):
             return
-        self._has_looked = True
-        self._lost_is_told = len(self.store.found_steps()) < last.step
+        self._lost_checked = True
+        self._lost_logged = len(self.store.found_steps()) < last.step
 
     def _publish(self) -> None:
         """Publish committed steps; the next step publishes those that a crash left unpublished."""
@@ -221,7 +222,7 @@ class Stepper:
     def step(
         self,
         df: "DataFrame | None" = None,
-        intake: StepInput | None = None,
+        step_input: StepInput | None = None,
         *,
         now: dt.datetime | None = None,
         final: bool = False,
@@ -232,21 +233,21 @@ class Stepper:
 
         Args:
             df: the messages, with numbered columns; without them the step runs in this process.
-            intake: the mapping of the messages to the tasks.
+            step_input: the mapping of the messages to the tasks.
             now: the time of the step; default: the clock, but not before the time of the last step.
             final: see :func:`batch`.
             micro_batch: the micro-batch of the messages, if they are from a stream.
             tasks: the maximum number of tasks, if fewer than the buckets; each task has a cost.
         """
 
-        def run() -> Report:
-            return self._step(df, intake, now, final, micro_batch, tasks)
+        def run_step() -> Report:
+            return self._step(df, step_input, now, final, micro_batch, tasks)
 
         if observer.active is None:
-            report = run()
+            report = run_step()
         else:
             with observer.active.step(self.pipeline.name) as observed:
-                report = run()
+                report = run_step()
                 observed.answered(report)
         if measures.is_on:
             measures.count_step(report.pipeline, report.seconds, dict(verdicts(asdict(report.counts))))
@@ -256,7 +257,7 @@ class Stepper:
     def _step(
         self,
         df: "DataFrame | None",
-        intake: StepInput | None,
+        step_input: StepInput | None,
         now: dt.datetime | None,
         final: bool,  # noqa: FBT001 - private
         micro_batch: MicroBatch | None,
@@ -264,27 +265,29 @@ class Stepper:
     ) -> Report:
         began = time.monotonic()
         last = self.refresh()
-        self._look_for_lost()
-        plan = self.plan(intake, now, final=final, since_us=micro_batch.since_us if micro_batch else 0)
+        self._warn_of_lost_steps()
+        plan = self.plan(step_input, now, final=final, since_us=micro_batch.since_us if micro_batch else 0)
         plan = msgspec.structs.replace(plan, buckets=min(tasks or plan.buckets, plan.buckets))
         reach("before files")
-        results = [] if df is None or intake is None else run_tasks(self.pipeline, df, intake, plan, self.shipped)
+        results = (
+            [] if df is None or step_input is None else run_tasks(self.pipeline, df, step_input, plan, self.pickled)
+        )
         if not results:
-            results = [run(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
-        counts = _total(results)
+            results = [run_task(plan, self.pipeline, each, plan.attempt, []) for each in range(plan.buckets)]
+        counts = total_counts(results)
         manifest = self._manifest(plan, results, counts, micro_batch, time.monotonic() - began)
         reach("before commit")
         self.store.commit(manifest)
         reach("after commit")
-        self.store.file_away(manifest)
+        self.store.archive(manifest)
         self.last = manifest
         self._publish()
-        self._tell(manifest, last.parked if last else 0)
+        self._log_changes(manifest, last.parked if last else 0)
         if last is not None and last.handler != manifest.handler:
             log.warning("%s: the handler's code has changed since step %d", self.pipeline.name, last.step)
         return Report(self.pipeline.name, self.store.location, plan.step, counts, time.monotonic() - began)
 
-    def _tell(self, manifest: Manifest, parked: int) -> None:
+    def _log_changes(self, manifest: Manifest, parked: int) -> None:
         """Log the parked and resumed groups and the rejected messages of a committed step."""
         name = self.pipeline.name
         about: dict[str, Any] = {"pipeline": name, "step": manifest.step}
@@ -299,15 +302,17 @@ class Stepper:
             text = "step %(step)s of %(pipeline)r: %(count)s messages were rejected: %(reason)s"
             _EVENTS.warning(event, name, text, count=count, reason=reason, **about)
 
-    def plan(self, intake: StepInput | None, now: dt.datetime | None, *, final: bool, since_us: int | None = 0) -> Plan:
+    def plan(
+        self, step_input: StepInput | None, now: dt.datetime | None, *, final: bool, since_us: int | None = 0
+    ) -> Plan:
         """Return the plan of the next step: its time, its names and its decisions; ``since_us``: see MicroBatch."""
         last = self.last
         now_us = instant_us(now or dt.datetime.now(dt.UTC))
         if now is None and last is not None:
             now_us = max(now_us, last.now_us)  # a clock that goes backwards must not make waits longer
-        older, levels = self._older(), last.levels if last else []
-        undecided = self.store.undecided(last, limits.DECISIONS_AT_ONCE)
-        merge = len(levels) if older is not None else levels_to_merge(levels) if intake else 0
+        older, levels = self._previous_format(), last.levels if last else []
+        pending = self.store.pending_decisions(last, limits.DECISIONS_AT_ONCE)
+        merge = len(levels) if older is not None else levels_to_merge(levels) if step_input else 0
         return Plan(
             location=self.store.location,
             step=last.step + 1 if last else 1,
@@ -316,23 +321,23 @@ class Stepper:
             is_quiet=since_us is not None and now_us - since_us >= (self.pipeline.wait_us or 0),
             buckets=self._buckets,
             attempt=uuid.uuid4().hex[:12],
-            columns=intake.columns if intake else list(self.pipeline.fields or self.pipeline.key_fields),
+            columns=step_input.columns if step_input else list(self.pipeline.fields or self.pipeline.key_fields),
             levels=levels,
             merge=merge,
-            decisions={name: brief(each) for name, each in undecided.items()},
-            group=intake.group if intake else GROUP,
-            older=older,
-            has_places=intake is not None and intake.has_places,
+            decisions={name: brief(each) for name, each in pending.items()},
+            group=step_input.group if step_input else GROUP,
+            previous_format=older,
+            has_places=step_input is not None and step_input.has_places,
         )
 
-    def _older(self) -> Older | None:
+    def _previous_format(self) -> PreviousFormat | None:
         """Return the form of the last step's states, if an older version wrote them: all levels are merged then."""
         last = self.last
         if last is None or last.version == self.pipeline.version:
             return None
-        return Older(last.version, last.state, last.is_record)
+        return PreviousFormat(last.version, last.state, last.is_record)
 
-    def _is_proved(self) -> bool:
+    def _has_applied(self) -> bool:
         """Return whether the handler has applied a message in one of the last steps, all of which it made."""
         for number in reversed(self.store.found_steps()):
             step = self.store.manifest(number)
@@ -348,23 +353,21 @@ class Stepper:
         micro_batch: MicroBatch | None,
         seconds: float,
     ) -> Manifest:
-        def files(table: str) -> list[File]:
-            return [file for result in results for file in result.files.get(table, [])]
-
         def least(name: str) -> int | None:
             return min((at for result in results if (at := getattr(result, name)) is not None), default=None)
 
-        last, levels = self.last, plan.levels
+        last, levels, files = self.last, plan.levels, partial(files_of, results)
         wrong = next((HandlerError(result.wrong) for result in results if result.wrong), None)
-        check_result(wrong, counts.applied, self._is_proved)
+        check_result(wrong, counts.applied, self._has_applied)
         batches, plans = (dict(last.batches), dict(last.plans)) if last else ({}, {})
         if micro_batch:
-            batches[micro_batch.run], plans[micro_batch.run] = micro_batch.number, micro_batch.plan
+            batches[micro_batch.stream_id], plans[micro_batch.stream_id] = micro_batch.number, micro_batch.plan
         if plan.merge:
-            merged = Level(levels[-1].step, *(files(f"merged_{table}") for table in LEVEL_TABLES))
+            merged = StoreLevel(levels[-1].step, *(files(f"merged_{table}") for table in LEVEL_TABLES))
             levels = [*levels[: -plan.merge], merged]
-        level = Level(plan.step, *map(files, LEVEL_TABLES))
-        verdicts = {name: void for result in results for name, void in result.verdicts.items()}
+        level = StoreLevel(plan.step, *map(files, LEVEL_TABLES))
+        found = {name: void for result in results for name, void in result.verdicts.items()}
+        verdicts = {name: found.get(name, "the group does not exist") for name in plan.decisions}
         return Manifest(
             step=plan.step,
             now_us=plan.now_us,
@@ -383,18 +386,9 @@ class Stepper:
             waiting_us=least("waiting_us"),
             batches=batches,
             plans=plans,
-            decisions=Taken.all_of({name: verdicts.get(name, "the group does not exist") for name in plan.decisions}),
+            decisions=AppliedDecisions.from_verdicts(verdicts),
             policy=self.pipeline.gap_policy.then if self.pipeline.wait_us is not None else "",
             wait_us=self.pipeline.wait_us,
             version=self.pipeline.version,
             shape=self.pipeline.shape,
         )
-
-
-def _total(results: list[SliceResult]) -> Counts:
-    counts = Counts()
-    for result in results:
-        counts.add(result.counts)
-    if not counts.balanced:
-        raise InturnError(f"the counts do not balance, so nothing was committed; please report this: {counts}")
-    return counts

@@ -19,7 +19,7 @@ from inturn.core.errors import InputError, StoreError, StoreMismatch
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values.instant import instant_us
 from inturn.spark import pickling
-from inturn.spark.columns.dataframe import is_set
+from inturn.spark.columns.dataframe import is_enabled
 from inturn.spark.driver.input import StepInput
 from inturn.spark.driver.publishing import Publishing
 from inturn.spark.driver.step import MicroBatch, Stepper, log
@@ -36,15 +36,15 @@ _NOTE = "inturn.json"
 _APPLIED_ONCE = "messages that the store has applied are not applied again"
 
 
-class _Note(msgspec.Struct, frozen=True):
+class _CheckpointNote(msgspec.Struct, frozen=True):
     """The content of inturn's file in a checkpoint.
 
     Attributes:
-        run: the stream's id in stores; a new checkpoint has a new id.
+        stream_id: the stream's id in stores; a new checkpoint has a new id.
         ticks: whether the query has inturn's tick source; Spark does not let the number of sources change.
     """
 
-    run: str
+    stream_id: str = msgspec.field(name="run")
     pipeline: str
     ticks: bool = True
 
@@ -68,7 +68,7 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
     or ``Timestamp`` an ``idle``, waits end on time and decisions are taken at once, even while no messages arrive.
     Otherwise, and on Spark 3.5, both happen with the next messages. The wait of an idle group starts over with each
     stream, which first has to read the messages that arrived in between. ``"available now"`` releases nothing of an
-    idle group: call :func:`settle` once it has ended.
+    idle group: call :func:`advance` once it has ended.
 
     Args:
         pipeline: the definition.
@@ -95,36 +95,38 @@ def stream(  # noqa: PLR0913 - options by name, each with a default
         SetupError: if the pipeline cannot be sent to the workers, a package is missing, or this Spark is too old for
             the checkpoint or the trigger.
     """
-    intake = StepInput.of(pipeline, df, streaming=True)
+    step_input = StepInput.of(pipeline, df, streaming=True)
     publishing = Publishing(outputs_format, states_format, states_to)
     stepper = Stepper(pipeline, store, buckets=buckets, publishing=publishing)
     place = _storage_of(checkpoint)
     note = _note_of(place, pipeline)
-    _check_not_ahead(place, note.run, stepper)
+    _check_not_ahead(place, note.stream_id, stepper)
     if isinstance(trigger, str):
         trigger = {"availableNow": True} if trigger == "available now" else {"processingTime": trigger}
     ends = trigger is not None and "availableNow" in trigger
-    work = MicroBatches(stepper, intake, note.run, place.location, publishing, ends=ends)
+    work = MicroBatches(stepper, step_input, note.stream_id, place.location, publishing, ends=ends)
     if note.ticks and not has_python_sources():
         instead = f"upgrade Spark, or start with a new checkpoint: {_APPLIED_ONCE}"
         raise lacking(f"the checkpoint {place.location}, in which waits end without messages,", "4.0", instead)
     if ends and has_python_sources() and not has_read_limits():
         _check_ends_late(df, note)
     if note.ticks:
-        from inturn.spark.driver.tick_source import ticking  # not every PySpark can load it
+        from inturn.spark.driver.tick_source import with_tick_source  # not every PySpark can load it
 
-        ticked_us = 0 if has_read_limits() else _ticked_us(place)
-        df = ticking(df, stepper.store.location, pipeline.wait_us, ticked_us, anew=pipeline.order.has_times)
-    writer = intake.numbered(df).writeStream.foreachBatch(work)
+        ticked_us = 0 if has_read_limits() else _last_tick_us(place)
+        df = with_tick_source(
+            df, stepper.store.location, pipeline.wait_us, ticked_us, waits_begin_now=pipeline.order.has_times
+        )
+    writer = step_input.with_numbered_columns(df).writeStream.foreachBatch(work)
     writer = writer.option("checkpointLocation", place.location).queryName(query_name or pipeline.name)
     if trigger is not None:
         writer = writer.trigger(**trigger)
     return writer.start()
 
 
-def _check_ends_late(df: "DataFrame", note: _Note) -> None:
+def _check_ends_late(df: "DataFrame", note: _CheckpointNote) -> None:
     """Refuse "available now" where Spark 4.0 and 4.1 would end the query before it has read all available messages."""
-    if is_set(df.sparkSession, WRAPS_SOURCES):
+    if is_enabled(df.sparkSession, WRAPS_SOURCES):
         return
     with contextlib.redirect_stdout(io.StringIO()) as plan:
         df.explain(mode="extended")  # the only way to list the sources that works through Connect too
@@ -132,7 +134,7 @@ def _check_ends_late(df: "DataFrame", note: _Note) -> None:
         raise unwrapped('trigger="available now" with a queue or with a gap policy that has a time')
 
 
-def _ticked_us(checkpoint: Storage) -> int:
+def _last_tick_us(checkpoint: Storage) -> int:
     """Return the last tick that a checkpoint has planned; each source has a line, and the tick source's is the last."""
     data = checkpoint.read(f"offsets/{_last_number(checkpoint, 'offsets')}")
     return int(msgspec.json.decode(data.splitlines()[-1])["us"]) if data else 0
@@ -153,7 +155,7 @@ def _storage_of(checkpoint: str | os.PathLike[str]) -> Storage:
         raise InputError(msg) from error
 
 
-def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
+def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _CheckpointNote:
     """Return inturn's note in a checkpoint; write it if the checkpoint is new."""
     timed = pipeline.wait_us is not None
     data = checkpoint.read(_NOTE)
@@ -161,9 +163,9 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
     if data is None:
         if checkpoint.names("offsets"):
             raise InputError(f"{checkpoint.location} is the checkpoint of a query of another library; use a new one")
-        checkpoint.create(_NOTE, msgspec.json.encode(_Note(uuid.uuid4().hex, pipeline.name, ticks)))
+        checkpoint.create(_NOTE, msgspec.json.encode(_CheckpointNote(uuid.uuid4().hex, pipeline.name, ticks)))
         data = checkpoint.read(_NOTE) or b""
-    note = msgspec.json.decode(data, type=_Note)
+    note = msgspec.json.decode(data, type=_CheckpointNote)
     if note.pipeline != pipeline.name:
         msg = f"{checkpoint.location} is the checkpoint of pipeline {note.pipeline!r}, not {pipeline.name!r}"
         raise InputError(msg + "; each pipeline needs its own checkpoint")
@@ -175,9 +177,9 @@ def _note_of(checkpoint: Storage, pipeline: Pipeline) -> _Note:
     return note
 
 
-def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
+def _check_not_ahead(checkpoint: Storage, stream_id: str, stepper: Stepper) -> None:
     """Refuse a checkpoint that has finished micro-batches that the store lacks."""
-    done, known = _last_number(checkpoint, "commits"), _known(stepper.last, run)
+    done, known = _last_number(checkpoint, "commits"), _last_stored(stepper.last, stream_id)
     if done > known:
         there = f"only those up to {known}" if known >= 0 else "none of its micro-batches"
         raise StoreMismatch(
@@ -187,8 +189,8 @@ def _check_not_ahead(checkpoint: Storage, run: str, stepper: Stepper) -> None:
         )
 
 
-def _known(last: Manifest | None, run: str) -> int:
-    return last.batches.get(run, -1) if last else -1
+def _last_stored(last: Manifest | None, stream_id: str) -> int:
+    return last.batches.get(stream_id, -1) if last else -1
 
 
 def _plan_of(checkpoint: str, batch_id: int) -> str:
@@ -204,11 +206,18 @@ class MicroBatches:
     """
 
     def __init__(
-        self, stepper: Stepper, intake: StepInput, run: str, checkpoint: str, publishing: Publishing, *, ends: bool
+        self,
+        stepper: Stepper,
+        step_input: StepInput,
+        stream_id: str,
+        checkpoint: str,
+        publishing: Publishing,
+        *,
+        ends: bool,
     ) -> None:
         self._checkpoint = checkpoint
-        self._pipeline, self._store = stepper.shipped, stepper.store.location
-        self._intake, self._run, self._publishing = intake, run, publishing
+        self._pipeline, self._store = stepper.pickled, stepper.store.location
+        self._step_input, self._stream_id, self._publishing = step_input, stream_id, publishing
         self._stepper: Stepper | None = stepper
         self._since_us = None if ends else instant_us(dt.datetime.now(dt.UTC))
         self._tasks: int | None = None
@@ -224,7 +233,7 @@ class MicroBatches:
             self._stepper = Stepper(pipeline, self._store, publishing=self._publishing)
         stepper = self._stepper
         last = stepper.refresh()
-        known, plan = _known(last, self._run), _plan_of(self._checkpoint, batch_id)
+        known, plan = _last_stored(last, self._stream_id), _plan_of(self._checkpoint, batch_id)
         if batch_id <= known:
             self._check_same(batch_id, plan, last)
             log.info("%s: micro-batch %d is already in the store", stepper.pipeline.name, batch_id)
@@ -239,7 +248,10 @@ class MicroBatches:
             self._tasks = context.defaultParallelism
             df.sparkSession.conf.set("spark.sql.adaptive.enabled", "false")
         stepper.step(
-            df, self._intake, micro_batch=MicroBatch(self._run, batch_id, plan, self._since_us), tasks=self._tasks
+            df,
+            self._step_input,
+            micro_batch=MicroBatch(self._stream_id, batch_id, plan, self._since_us),
+            tasks=self._tasks,
         )
 
     def _check_same(self, batch_id: int, plan: str, last: Manifest | None) -> None:
@@ -248,8 +260,8 @@ class MicroBatches:
         If the checkpoint was restored from an older copy, or has lost its last files, it has planned other messages
         under the same numbers, and these would be skipped.
         """
-        known = _known(last, self._run)
-        applied = last.plans.get(self._run, "") if last else ""
+        known = _last_stored(last, self._stream_id)
+        applied = last.plans.get(self._stream_id, "") if last else ""
         if batch_id == known and (plan == applied or not plan or not applied):
             return
         raise StoreMismatch(

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from inturn.core.values.instant import instant_us
-from inturn.spark.source.calling import LimitedReader, ReadAllAvailable, ReadLimit, as_called
+from inturn.spark.source.calling import LimitedReader, ReadAllAvailable, ReadLimit, adapted_reader
 from inturn.spark.tables.manifest import Manifest, SparkStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 
 
-def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0, *, anew: bool = False) -> "DataFrame":
+def with_tick_source(
+    df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0, *, waits_begin_now: bool = False
+) -> "DataFrame":
     """Add the tick source to a stream, so that it has a micro-batch whenever the store has something to do.
 
     ``start_us`` is the last tick in the checkpoint, which Spark 4.0 and 4.1 pass only after they ask for the next.
@@ -35,7 +37,7 @@ def ticking(df: "DataFrame", store: str, wait_us: int | None, start_us: int = 0,
         .option("store", store)
         .option("wait_us", str(wait_us or ""))
         .option("start_us", str(start_us))
-        .option("since_us", str(instant_us(dt.datetime.now(dt.UTC)) if anew else 0))
+        .option("since_us", str(instant_us(dt.datetime.now(dt.UTC)) if waits_begin_now else 0))
         .load()
     )
     return df.union(ticks)
@@ -52,14 +54,14 @@ class TickSource(DataSource):
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
         """Return the reader."""
         wait_us, start_us, since_us = (int(self.options[name] or 0) for name in ("wait_us", "start_us", "since_us"))
-        return as_called(_Reader(self.options["store"], wait_us or None, start_us, since_us))
+        return adapted_reader(_Reader(self.options["store"], wait_us or None, start_us, since_us))
 
 
 class _Reader(LimitedReader):
     def __init__(self, store: str, wait_us: int | None, start_us: int, since_us: int = 0) -> None:
         self._store, self._wait_us, self._start_us, self._since_us = SparkStore(store), wait_us, start_us, since_us
         self._last: Manifest | None = None
-        self._looked_s = float("-inf")
+        self._checked_s = float("-inf")
         self._once = self._ticked = False
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -73,15 +75,15 @@ class _Reader(LimitedReader):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
         """Return the time if the store has something to do, else ``start``; "available now" gets one tick."""
-        if (self._once and self._ticked) or not self._due():
+        if (self._once and self._ticked) or not self._has_work():
             return start
         self._ticked = True
         return {"us": max(start["us"] + 1, instant_us(dt.datetime.now(dt.UTC)))}
 
-    def _due(self) -> bool:
-        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+    def _has_work(self) -> bool:
+        if time.monotonic() - self._checked_s < _CHECK_EVERY_S:
             return False
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
         self._last = last = self._store.latest(self._last)
         if last is None:
             return False
@@ -89,7 +91,7 @@ class _Reader(LimitedReader):
             over_us = max(last.waiting_us, self._since_us) + self._wait_us
             if over_us <= instant_us(dt.datetime.now(dt.UTC)):
                 return True
-        return bool(self._store.undecided(last, most=1))
+        return bool(self._store.pending_decisions(last, most=1))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
         return []

@@ -16,7 +16,7 @@ from inturn.core.pipeline.timeline import TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import ARRIVED, HASH, OWN
 from inturn.spark.columns.records import rows_of, values
-from inturn.spark.executor.placement import TIE, column_of, id_of, sort_keys, turn_of
+from inturn.spark.executor.placement import TIE, column_of, id_column, position_column, sort_keys
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ class Chunk:
         hashes: the hash of each row's group.
         groups: the groups in the order of their rows; ``names`` are the same as Python strings.
         starts: the first row of each group, then the number of rows.
-        turns: each row's place in its group's order; 0 under ``Arrival``.
+        positions: each row's place in its group's order; 0 under ``Arrival``.
         epochs: each row's epoch; None if the pipeline has no epoch column; ``ids`` and ``ties`` alike.
         digest: each row's digest; None until it is computed.
     """
@@ -53,7 +53,7 @@ class Chunk:
     groups: pa.Array
     names: list[str]
     starts: Ints
-    turns: Ints
+    positions: Ints
     epochs: Ints | None
     ids: list[str | None] | None
     ties: list[str] | None
@@ -70,7 +70,7 @@ class Chunk:
         group: str,
     ) -> "Chunk":
         """Build a chunk of sorted rows (at least one), given as a table, as Python values and as messages."""
-        order = _settle_ties(pipeline, codec, table, columns, group)
+        order = _tie_order(pipeline, codec, table, columns, group)
         if order is not None:
             table = table.take(pa.array(order)).combine_chunks()
             columns = rows_of(columns, order)
@@ -79,7 +79,7 @@ class Chunk:
         groups = table[group].combine_chunks()
         change = pc.not_equal(groups.slice(1), groups.slice(0, len(groups) - 1)).to_numpy(zero_copy_only=False)
         starts = np.concatenate([[0], np.flatnonzero(change) + 1])
-        firsts, turn, ident = groups.take(pa.array(starts)), turn_of(pipeline), id_of(pipeline)
+        firsts, position, ident = groups.take(pa.array(starts)), position_column(pipeline), id_column(pipeline)
         return cls(
             pipeline=pipeline,
             codec=codec,
@@ -90,14 +90,14 @@ class Chunk:
             groups=firsts,
             names=firsts.to_pylist(),
             starts=np.append(starts, len(table)),
-            turns=np.zeros(len(table), np.int64) if turn is None else numbers(table[turn]),
+            positions=np.zeros(len(table), np.int64) if position is None else numbers(table[position]),
             epochs=numbers(table[column_of(pipeline.epoch)]) if pipeline.epoch else None,
             ids=None if ident is None else _texts(table[ident]),
             ties=table[TIE].to_pylist() if TIE in table.column_names else None,
             digest=[None] * len(table),
         )
 
-    def need(self, rows: Sequence[int]) -> None:
+    def compute_digests(self, rows: Sequence[int]) -> None:
         """Compute the digests of these rows in one call."""
         if len(rows) * 2 > len(self.digest):
             self.digest = list(self.codec.digests(self.content, self.columns, range(len(self.digest))))
@@ -117,11 +117,11 @@ class Chunk:
 
     def entry(self, row: int) -> TimelineEntry:
         """Return one row as a timeline entry."""
-        entry = self.applied(row)
+        entry = self.applied_entry(row)
         entry.digest = self.digest_of(row)
         return entry
 
-    def repeated(
+    def judge_repeated(
         self, row: int, digest: bytes, first: int | None, report: Callable[[TimelineEntry], bool]
     ) -> tuple[TimelineEntry, TimelineVerdict, Sequence[str]]:
         """Return a row whose place a message with this digest has already, the verdict on it, and what differs.
@@ -135,10 +135,10 @@ class Chunk:
         known = () if first is None else differing_fields(self.pipeline, self.entry(first), entry)
         return entry, TimelineVerdict.CONFLICT, known
 
-    def applied(self, row: int) -> TimelineEntry:
+    def applied_entry(self, row: int) -> TimelineEntry:
         """Return an applied row as the entry that names its outputs; without the digest, which is costly and unused."""
         return TimelineEntry(
-            turn=self.turns.item(row),
+            turn=self.positions.item(row),
             digest=b"",
             message=self.messages[row],
             epoch=0 if self.epochs is None else int(self.epochs[row]),
@@ -163,7 +163,7 @@ def same_as_next(table: pa.Table, keys: Sequence[str]) -> Flags:
     return same
 
 
-def last_run(table: pa.Table, keys: Sequence[str]) -> int:
+def start_of_last_tie(table: pa.Table, keys: Sequence[str]) -> int:
     """Return the first of the rows at the end that all equal the last row in these columns."""
     looked = 64  # nearly always enough
     while True:
@@ -174,7 +174,7 @@ def last_run(table: pa.Table, keys: Sequence[str]) -> int:
         looked *= 8
 
 
-def _settle_ties(
+def _tie_order(
     pipeline: Pipeline, codec: MessageCodec, table: pa.Table, columns: dict[str, list[Any]], group: str
 ) -> list[int] | None:
     """Return the order that sorts rows with equal keys by digest, so that every attempt decides the same.

@@ -1,4 +1,4 @@
-"""Runs of consecutive revisions, found with numpy for all groups of a chunk at once."""
+"""Streaks of consecutive revisions, found with numpy for all groups of a chunk at once."""
 
 from functools import cached_property
 from typing import cast
@@ -11,61 +11,61 @@ from inturn.core.pipeline.timeline import MARK_BYTES
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
 
 
-class ConsecutiveRuns:
-    """The run of each group of a chunk: the rows with consecutive revisions from the due one on.
+class ConsecutiveRevisions:
+    """The streak of each group of a chunk: the rows with consecutive revisions from the due one on.
 
-    A group that is not ``plain``, since it holds something or is parked, has no run.
+    A group that is not ``plain``, since it holds something or is parked, has no streak.
 
     Attributes:
         group: for each row, the place of its group in the chunk.
-        rows: the rows of all runs; ``beside`` are all others.
-        sizes: for each group, the number of rows in its run.
-        run_starts: for each group, the start of its run in ``rows``; then the number of rows.
-        whole: for each group, whether its run has all its rows.
+        rows: the rows of all streaks; ``others`` are all others.
+        sizes: for each group, the number of rows in its streak.
+        streak_starts: for each group, the start of its streak in ``rows``; then the number of rows.
+        is_complete: for each group, whether its streak has all its rows.
         old: for each group, the number of rows before the due revision.
-        winner: for each row, the first row of its group and revision.
+        first_row: for each row, the first row of its group and revision.
     """
 
     def __init__(self, chunk: Chunk, due: Ints, plain: Flags) -> None:
-        turns, starts = chunk.turns, chunk.starts
+        positions, starts = chunk.positions, chunk.starts
         self._chunk = chunk
-        count = len(turns)
+        count = len(positions)
         lengths = np.diff(starts)
         group = np.repeat(np.arange(len(lengths)), lengths)
         first = np.ones(count, dtype=np.bool_)
-        first[1:] = turns[1:] != turns[:-1]
+        first[1:] = positions[1:] != positions[:-1]
         first[starts[:-1]] = True
-        winner: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
-        behind = turns < due[group]
+        first_row: Ints = np.maximum.accumulate(np.where(first, np.arange(count), 0))
+        behind = positions < due[group]
         candidate = first & ~behind & plain[group]
         rank: Ints = np.cumsum(candidate, dtype=np.int64)
         rank = rank - (rank[starts[:-1]] - candidate[starts[:-1]])[group]
         # For unique revisions from the due one on, revision - rank + 1 is the due one until the first gap.
-        follows = candidate & (turns - rank + 1 == due[group])
+        follows = candidate & (positions - rank + 1 == due[group])
         sizes = np.add.reduceat(follows.astype(np.int64), starts[:-1])
         ends = np.cumsum(sizes)
         rows = np.flatnonzero(follows)
         from_end = np.repeat(ends, sizes) - np.arange(len(rows))
-        self._kept: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
-        self._kept_ends: Ints = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS))
+        self._remembered: list[int] = rows[from_end <= limits.REMEMBERED_REVISIONS].tolist()
+        self._remembered_ends: Ints = np.cumsum(np.minimum(sizes, limits.REMEMBERED_REVISIONS))
         self.group: Ints = group
-        self.beside: Ints = np.flatnonzero(~follows)
+        self.others: Ints = np.flatnonzero(~follows)
         self.sizes: Ints = sizes
         self.rows: list[int] = rows.tolist()
-        self.whole: Flags = sizes == lengths
-        self.run_starts: list[int] = [0, *ends.tolist()]
+        self.is_complete: Flags = sizes == lengths
+        self.streak_starts: list[int] = [0, *ends.tolist()]
         self.old: list[int] = np.add.reduceat(behind.astype(np.int64), starts[:-1]).tolist()
-        self.winner: list[int] = winner.tolist()
+        self.first_row: list[int] = first_row.tolist()
 
     def digests_needed(self) -> list[int]:
         """Return the rows whose digests are compared or remembered."""
-        beside = self.beside.tolist()
-        return [*self._kept, *beside, *(self.winner[row] for row in beside)]
+        others = self.others.tolist()
+        return [*self._remembered, *others, *(self.first_row[row] for row in others)]
 
     @cached_property
     def marks(self) -> pa.Array:
-        """The heads of the digests of the last rows of each group's run, joined by group."""
+        """The heads of the digests of the last rows of each group's streak, joined by group."""
         digest = cast("list[bytes]", self._chunk.digest)
-        packed = b"".join([digest[row][:MARK_BYTES] for row in self._kept])
-        ends = np.append(0, self._kept_ends * MARK_BYTES).astype(np.int32)
+        packed = b"".join([digest[row][:MARK_BYTES] for row in self._remembered])
+        ends = np.append(0, self._remembered_ends * MARK_BYTES).astype(np.int32)
         return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(packed)])

@@ -36,13 +36,13 @@ class Decisions:
         self.hashes = np.array(sorted(hashes), dtype=np.int64)
         self.verdicts: dict[str, str | None] = {}
 
-    def concerning(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
+    def has_decision(self, groups: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return, for each group, whether there is a decision about it."""
         if not self._by_group:
             return np.zeros(len(groups), dtype=np.bool_)
         return np.array([group in self._by_group for group in groups], dtype=np.bool_)
 
-    def about(self, group: str) -> list[tuple[str, Decision]]:
+    def pop(self, group: str) -> list[tuple[str, Decision]]:
         """Remove and return the decisions about one group."""
         return self._by_group.pop(group, []) if self._by_group else []
 
@@ -53,7 +53,7 @@ def held_content(entry: TimelineEntry) -> dict[str, Any]:
     return content
 
 
-def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) -> TimelineEntry:
+def with_content(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) -> TimelineEntry:
     """Return a held message with these fields changed; its place, id and digest stay, so its copies are recognised.
 
     Raises:
@@ -71,7 +71,7 @@ def remade(pipeline: Pipeline, entry: TimelineEntry, content: dict[str, Any]) ->
         table = row.combine_chunks()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the content does not fit the message's columns: {error}") from error
-    messages, bad = MessageCodec(pipeline, schema.names).built(table)
+    messages, bad = MessageCodec(pipeline, schema.names).from_table(table)
     if bad:
         raise InputError(bad[0])
     return replace(entry, message=messages[0], ref=(table, 0))

@@ -24,7 +24,7 @@ from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
 from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
-from inturn.spark.executor.consecutive import ConsecutiveRuns
+from inturn.spark.executor.consecutive import ConsecutiveRevisions
 from inturn.spark.executor.plan import Plan
 from inturn.spark.tables.earlier import EarlierGroups, ranges_of
 from inturn.spark.tables.writer import StepWriter
@@ -38,12 +38,12 @@ _UNUSUAL = object()
 
 
 @dataclass(slots=True)
-class Applied:
-    """New states and outputs of groups, given by their places in the chunk; groups in ``left`` take the slow path."""
+class AppliedGroups:
+    """New states and outputs of groups, by their places in the chunk; groups in ``slow_path`` take the slow path."""
 
     groups: list[int] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
+    slow_path: list[int] = field(default_factory=list)
     outputs: list[tuple[str, TimelineEntry, Sequence[Any]]] = field(default_factory=list)
 
 
@@ -58,7 +58,7 @@ class VectorizedGroups:
     """
 
     chunk: Chunk
-    runs: ConsecutiveRuns
+    streaks: ConsecutiveRevisions
     due: Ints
     found: EarlierGroups
     rows: Ints
@@ -68,30 +68,30 @@ class VectorizedGroups:
     journal: Journal
     reports: dict[int, Timeline] = field(default_factory=dict)
 
-    def take(self, groups: Ints) -> list[int]:
+    def process(self, groups: Ints) -> list[int]:
         """Process these groups, given by their places in the chunk, and return those for the slow path."""
         done = self._apply(groups)
         taken = np.array(done.groups, dtype=np.int64)
-        sizes = self.runs.sizes[taken]
+        sizes = self.streaks.sizes[taken]
         early = self._place_others(taken)
-        new = np.bincount(self.runs.group[early], minlength=len(self.rows))[taken]
+        new = np.bincount(self.streaks.group[early], minlength=len(self.rows))[taken]
         reported = np.isin(taken, list(self.reports)) if self.reports else False
         self.journal.counts.applied += int(sizes.sum())
         self.journal.counts.held += len(early)
         self.journal.outputs += done.outputs
         changed = np.flatnonzero((sizes + new > 0) | reported)
-        self._keep(taken[changed], new[changed], [done.states[at] for at in changed.tolist()])
-        self._hold(early)
-        return done.left
+        self._write_groups(taken[changed], new[changed], [done.states[at] for at in changed.tolist()])
+        self._write_held(early)
+        return done.slow_path
 
-    def _apply(self, groups: Ints) -> Applied:
-        """Apply the runs of these groups; this is the inner loop for most chunks."""
-        pipeline, chunk, runs, encode = self.pipeline, self.chunk, self.runs, self.writer.encode
+    def _apply(self, groups: Ints) -> AppliedGroups:
+        """Apply the streaks of these groups; this is the inner loop for most chunks."""
+        pipeline, chunk, streaks, encode = self.pipeline, self.chunk, self.streaks, self.writer.encode
         handler = pipeline.handler
-        messages, rows, starts = chunk.messages, runs.rows, runs.run_starts
+        messages, rows, starts = chunk.messages, streaks.rows, streaks.streak_starts
         state_type = pipeline.state if isinstance(pipeline.state, type) else object
         normal, is_normal = pipeline.normal, pipeline.normal.is_normal
-        done = Applied()
+        done = AppliedGroups()
         for at, before in zip(groups.tolist(), self.found.states(self.rows[groups]), strict=True):
             state, known = before, len(done.outputs)
             try:
@@ -107,11 +107,11 @@ class VectorizedGroups:
                         break
                     if outputs:
                         check_outputs(outputs)
-                        done.outputs.append((chunk.names[at], chunk.applied(row), encode(outputs)))
+                        done.outputs.append((chunk.names[at], chunk.applied_entry(row), encode(outputs)))
             except Exception:  # noqa: BLE001 - whatever it is, the slow path reports it
                 state = _UNUSUAL
             if state is _UNUSUAL:
-                done.left.append(at)
+                done.slow_path.append(at)
                 del done.outputs[known:]
             else:
                 done.groups.append(at)
@@ -119,57 +119,59 @@ class VectorizedGroups:
         return done
 
     def _place_others(self, taken: Ints) -> Ints:
-        """Place the rows of these groups that are not in a run; return the new ones that have to wait."""
-        chunk, runs, places = self.chunk, self.runs, self.found.places
+        """Place the rows of these groups that are not in a streak; return the new ones that have to wait."""
+        chunk, streaks, places = self.chunk, self.streaks, self.found.held_digests
         ours = np.zeros(len(self.rows), dtype=np.bool_)
         ours[taken] = True
-        others = runs.beside[ours[runs.group[runs.beside]]]
-        is_old: Flags = chunk.turns[others] < self.due[runs.group[others]]
+        others = streaks.others[ours[streaks.group[streaks.others]]]
+        is_old: Flags = chunk.positions[others] < self.due[streaks.group[others]]
         self._place_old(others[is_old])
         early = []
         for row in others[~is_old].tolist():
-            winner, name = runs.winner[row], chunk.names[runs.group[row]]
+            winner, name = streaks.first_row[row], chunk.names[streaks.group[row]]
             known, first = (chunk.digest_of(winner), winner) if winner != row else (None, None)
-            held = places.get((name, chunk.turns.item(row))) if places else None
+            held = places.get((name, chunk.positions.item(row))) if places else None
             if held is not None:
                 digests, number = held
                 known, first = digests[number].as_py(), None
             if known is None:
                 early.append(row)
             else:
-                at = runs.group.item(row)
-                self.journal.turn_away(name, *chunk.repeated(row, known, first, partial(self._report, at)))
+                at = streaks.group.item(row)
+                self.journal.turn_away(
+                    name, *chunk.judge_repeated(row, known, first, partial(self._report_conflict, at))
+                )
         return np.array(early, dtype=np.int64)
 
     def _place_old(self, old: Ints) -> None:
         """Record rows before the due revision by the verdict of the group's timeline."""
         if not len(old):
             return
-        groups = self.runs.group[old]
+        groups = self.streaks.group[old]
         stored = self.rows[groups]
         memory, skipped = (
             column.to_pylist() for column in (self.found.memory(stored), self.found.column("skipped", stored))
         )
         for row, at, packed, ranges in zip(old.tolist(), groups.tolist(), memory, skipped, strict=True):
             entry = self.chunk.entry(row)
-            line = self.reports.get(at) or self._line(at, memory=packed, skipped=ranges_of(ranges))
-            verdict = line.judge(entry)
+            timeline = self.reports.get(at) or self._timeline(at, memory=packed, skipped=ranges_of(ranges))
+            verdict = timeline.judge(entry)
             if verdict is TimelineVerdict.CONFLICT:
-                line.report(entry)
-                self.reports[at] = line
+                timeline.report(entry)
+                self.reports[at] = timeline
             self.journal.turn_away(self.chunk.names[at], entry, verdict)
 
-    def _line(self, at: int, **stored: Any) -> Timeline:
-        """Return the timeline of a group as it was before its run, with the conflicts that it remembers."""
+    def _timeline(self, at: int, **stored: Any) -> Timeline:
+        """Return the timeline of a group as it was before its streak, with the conflicts that it remembers."""
         conflicts = self.found.conflicts.get(self.rows.item(at), b"")
         return self.pipeline.order.timeline(epoch=0, reached=self.due.item(at) - 1, conflicts=conflicts, **stored)
 
-    def _report(self, at: int, entry: TimelineEntry) -> bool:
+    def _report_conflict(self, at: int, entry: TimelineEntry) -> bool:
         """Remember a conflict of a group; return whether it is new."""
-        line = self.reports.get(at) or self._line(at)
-        is_new = line.report(entry)
+        timeline = self.reports.get(at) or self._timeline(at)
+        is_new = timeline.report(entry)
         if is_new:
-            self.reports[at] = line
+            self.reports[at] = timeline
         return is_new
 
     def _conflicts(self, groups: Ints, memory: pa.Array, reached: Ints) -> pa.Array:
@@ -182,23 +184,23 @@ class VectorizedGroups:
             if at not in self.reports and rows[number] not in self.found.conflicts:
                 kept.append(None)
                 continue
-            line = self.reports.get(at) or self._line(at)
-            line.reached, line.memory = reached.item(number), memory[number].as_py()
-            line.settle()
-            kept.append(line.conflicts or None)
+            timeline = self.reports.get(at) or self._timeline(at)
+            timeline.reached, timeline.memory = reached.item(number), memory[number].as_py()
+            timeline.settle()
+            kept.append(timeline.conflicts or None)
         return pa.array(kept, pa.binary())
 
-    def _keep(self, groups: Ints, new: Ints, states: Sequence[Any]) -> None:
+    def _write_groups(self, groups: Ints, new: Ints, states: Sequence[Any]) -> None:
         """Write these groups; each has advanced, or holds ``new`` more messages."""
         if not len(groups):
             return
         chunk, found, rows = self.chunk, self.found, self.rows[groups]
-        marks = self.runs.marks.take(pa.array(groups))
+        marks = self.streaks.marks.take(pa.array(groups))
         memory = pc.binary_join_element_wise(found.memory(rows), marks, b"")
         keep = limits.REMEMBERED_REVISIONS * MARK_BYTES
         if pc.max(pc.binary_length(memory)).as_py() > keep:
             memory = pc.binary_slice(memory, -keep)
-        reached = self.due[groups] - 1 + self.runs.sizes[groups]
+        reached = self.due[groups] - 1 + self.streaks.sizes[groups]
         held = found.numbers("held", rows, 0)
         opens, first = held + new == 0, cast("Gapless", self.pipeline.order).least
         since = pa.array(found.numbers("oldest_us", rows, self.plan.now_us), mask=opens)
@@ -218,16 +220,16 @@ class VectorizedGroups:
         }
         self.writer.groups(columns, states)
 
-    def _hold(self, rows: Ints) -> None:
+    def _write_held(self, rows: Ints) -> None:
         """Write held messages."""
         if not len(rows):
             return
         chunk = self.chunk
         columns = {
             "hash": pa.array(chunk.hashes[rows]),
-            "group": chunk.groups.take(pa.array(self.runs.group[rows])),
+            "group": chunk.groups.take(pa.array(self.streaks.group[rows])),
             "epoch": pa.repeat(0, len(rows)),
-            "turn": pa.array(chunk.turns[rows]),
+            "turn": pa.array(chunk.positions[rows]),
             "digest": pa.array([chunk.digest_of(row) for row in rows.tolist()], pa.binary()),
             "since_us": pa.repeat(self.plan.now_us, len(rows)),
         }

@@ -15,9 +15,9 @@ from inturn.core.pipeline.order import no_time
 from inturn.core.texts import name_fault
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
-from inturn.spark.columns.readable import as_texts, unreadable, without
+from inturn.spark.columns.readable import as_texts, unreadable, without_rows
 from inturn.spark.columns.records import rows_of
-from inturn.spark.executor.placement import TIE, TURN, column_of, within
+from inturn.spark.executor.placement import POSITION, TIE, column_of, field_values
 
 
 class ValidRows:
@@ -26,11 +26,11 @@ class ValidRows:
     def __init__(self, pipeline: Pipeline, codec: MessageCodec, journal: Journal, group: str) -> None:
         self._pipeline, self._codec, self._journal, self._group = pipeline, codec, journal, group
 
-    def of(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]], list[Any]]:
+    def split(self, table: pa.Table) -> tuple[pa.Table, dict[str, list[object]], list[Any]]:
         """Reject invalid rows; return the other rows, their columns as Python values, and their messages."""
         table = self._readable(table)
-        columns, misfits = self._codec.read(table)
-        bad = unplaced(self._pipeline, table, self._group, misfits)
+        columns, conversion_faults = self._codec.read(table)
+        bad = invalid_rows(self._pipeline, table, self._group, conversion_faults)
         good = [row for row in range(len(table)) if row not in bad]
         kept = rows_of(columns, good) if bad else columns
         messages, refused = self._codec.build(kept)
@@ -43,7 +43,7 @@ class ValidRows:
         content = _content(table)
         for row, why in sorted(bad.items()):
             self._reject(table[self._group][row].as_py(), content, row, why)
-        return without(table, bad), kept, messages
+        return without_rows(table, bad), kept, messages
 
     def _readable(self, table: pa.Table) -> pa.Table:
         """Reject rows with values that Python cannot hold; return the others."""
@@ -53,10 +53,10 @@ class ValidRows:
             return table
         faults |= {row: why for row, why in unread_lines(table).items() if row in faults}
         rows = pa.array(sorted(faults))
-        told, groups = as_texts(content.take(rows)), as_texts(table.select([self._group]).take(rows))
+        texts, groups = as_texts(content.take(rows)), as_texts(table.select([self._group]).take(rows))
         for at, row in enumerate(sorted(faults)):
-            self._reject(groups[self._group][at].as_py(), told, at, faults[row])
-        return without(table, faults)
+            self._reject(groups[self._group][at].as_py(), texts, at, faults[row])
+        return without_rows(table, faults)
 
     def _reject(self, group: str | None, content: pa.Table, row: int, why: str) -> None:
         if self._pipeline.on_invalid == "fail":
@@ -71,16 +71,16 @@ def _content(table: pa.Table) -> pa.Table:
     return table.drop_columns(list(own))
 
 
-def unplaced(pipeline: Pipeline, table: pa.Table, group: str, misfits: dict[int, str]) -> dict[int, str]:
+def invalid_rows(pipeline: Pipeline, table: pa.Table, group: str, conversion_faults: dict[int, str]) -> dict[int, str]:
     """Return the invalid rows of a table, each with the reason; given are those that do not fit the message type."""
-    bad = misfits | _unordered(pipeline, table)
+    bad = conversion_faults | _rows_without_order(pipeline, table)
     for path in reversed([n for n in (pipeline.group, *pipeline.key_fields[1:], pipeline.arrival) if n]):
-        column = table[group] if path == pipeline.group else within(table, path)
+        column = table[group] if path == pipeline.group else field_values(table, path)
         if column.null_count:
             bad.update(dict.fromkeys(_rows(column.is_null()), f"{path} is null"))
     bad.update(unread_lines(table))
     if pipeline.order.bounds is not None and pipeline.turn is not None:
-        turn, (least, greatest) = within(table, pipeline.turn), pipeline.order.bounds
+        turn, (least, greatest) = field_values(table, pipeline.turn), pipeline.order.bounds
         for row in _rows(pc.or_(pc.less(turn, least), pc.greater(turn, greatest))):
             bad.setdefault(row, cast("str", pipeline.order.fault(turn[row].as_py())))
     bad = name_faults(pipeline.group, table[group]) | bad
@@ -94,17 +94,17 @@ def unread_lines(table: pa.Table) -> dict[int, str]:
     return dict.fromkeys(_rows(table[CORRUPT].is_valid()), "the line cannot be parsed as the message type")
 
 
-def _unordered(pipeline: Pipeline, table: pa.Table) -> dict[int, str]:
+def _rows_without_order(pipeline: Pipeline, table: pa.Table) -> dict[int, str]:
     """Return the rows whose time is invalid or null, or that have an invalid position."""
     order = pipeline.order
     if order.fields:
         rows = _rows(table[TIE].is_null())
-        given = [within(table, name).take(pa.array(rows, pa.int64())).to_pylist() for name in order.fields]
+        given = [field_values(table, name).take(pa.array(rows, pa.int64())).to_pylist() for name in order.fields]
         return {row: cast("str", order.fault(place)) for row, *place in zip(rows, *given, strict=True)}
     if pipeline.time is None:
         return {}
-    times = within(table, pipeline.time)
-    return {row: no_time(pipeline.time, times[row].as_py()) for row in _rows(table[TURN].is_null())}
+    times = field_values(table, pipeline.time)
+    return {row: no_time(pipeline.time, times[row].as_py()) for row in _rows(table[POSITION].is_null())}
 
 
 def name_faults(what: str, column: pa.ChunkedArray) -> dict[int, str]:

@@ -1,7 +1,7 @@
 """The timeline's rules over Arrow columns: one pass over the sorted rows of one slice of the groups.
 
-On the fast path, numpy finds and places the runs of consecutive revisions of all groups at once. On the slow path, the
-fold of each group applies such a run in one call, and everything else (held messages, parked groups, old copies,
+On the fast path, numpy finds and places the streaks of consecutive revisions of all groups at once. On the slow path,
+the fold of each group applies such a streak in one call, and everything else (held messages, parked groups, old copies,
 epochs, order by time or arrival) is offered row by row to the timeline that the replay also uses. For speed,
 fast_path.py restates the rules of the common case (early messages, duplicates, status, the size of the memory);
 tests/spark/executor/test_kernel.py compares it with the timeline.
@@ -25,15 +25,15 @@ from inturn.core.pipeline.journal import Journal
 from inturn.core.pipeline.timeline import MARK_BYTES, Status, Timeline, TimelineVerdict
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import HASH
-from inturn.spark.executor.chunk import Chunk, Flags, last_run
-from inturn.spark.executor.consecutive import ConsecutiveRuns
-from inturn.spark.executor.decisions import Decisions, held_content, remade
+from inturn.spark.executor.chunk import Chunk, Flags, start_of_last_tie
+from inturn.spark.executor.consecutive import ConsecutiveRevisions
+from inturn.spark.executor.decisions import Decisions, held_content, with_content
 from inturn.spark.executor.fast_path import VectorizedGroups
 from inturn.spark.executor.invalid import ValidRows
 from inturn.spark.executor.placement import sort_keys
 from inturn.spark.executor.plan import Plan
 from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
-from inturn.spark.tables.levels import ALL_US, Levels
+from inturn.spark.tables.levels import ALL_US, LevelReader
 from inturn.spark.tables.writer import StepWriter
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ class OpenGroup(Group):
         hash_: int,
         record: EarlierGroup | None,
         name: str,
-        line: Timeline,
+        timeline: Timeline,
         fold: Fold,
         journal: Journal,
         now_us: int,
     ) -> None:
-        super().__init__(name, line, fold, journal, now_us)
+        super().__init__(name, timeline, fold, journal, now_us)
         self.hash = hash_
         self.held_step = record.held_step if record else None
         self.changed = record is None
         self.decided = False
-        self.parked_before = line.parked in _PARKED
+        self.parked_before = timeline.parked in _PARKED
         self._last_rows: tuple[Chunk, Sequence[int]] | None = None
 
     def offer(self, entry: TimelineEntry) -> TimelineVerdict:
@@ -94,7 +94,7 @@ class Kernel:
         self,
         pipeline: Pipeline,
         codec: MessageCodec,
-        levels: Levels,
+        levels: LevelReader,
         writer: StepWriter,
         decisions: Decisions,
         plan: Plan,
@@ -113,21 +113,21 @@ class Kernel:
         """Process the next sorted rows. The last rows with equal keys wait: the next chunk may begin with more."""
         self.counts.received += len(table)
         table = pa.concat_tables([*self._pending, table]).combine_chunks() if self._pending else table.combine_chunks()
-        cut = last_run(table, self._keys)
+        cut = start_of_last_tie(table, self._keys)
         self._pending = [table.slice(cut)]
         if cut:
-            self._take(table.slice(0, cut))
+            self._process(table.slice(0, cut))
 
     def finish(self) -> None:
         """Process the remaining rows, and the groups without messages whose wait has expired."""
         if self._pending:
-            self._take(self._pending[0])
+            self._process(self._pending[0])
         self._close()
-        self._visit(self._levels.take(self._levels.find(np.empty(0, np.int64))), None)
+        self._process_idle_groups(self._levels.load_held(self._levels.find(np.empty(0, np.int64))), None)
         self._flush()
 
-    def _take(self, table: pa.Table) -> None:
-        valid, columns, messages = self._valid.of(table)
+    def _process(self, table: pa.Table) -> None:
+        valid, columns, messages = self._valid.split(table)
         if not len(valid):
             return
         chunk = Chunk.of(self._pipeline, self._codec, valid, columns, messages, self._plan.group)
@@ -135,57 +135,59 @@ class Kernel:
         hashes = firsts[np.concatenate([[True], firsts[1:] != firsts[:-1]])]  # sorted already: unique is cheap
         found = self._levels.find(hashes, int(hashes[-1]))
         if self._pipeline.order.has_runs:
-            records = self._forward(chunk, found)
+            records = self._process_gapless(chunk, found)
         else:
-            records = self._levels.take(found)
+            records = self._levels.load_held(found)
             begun = zip(chunk.names, firsts.tolist(), strict=True)
-            opened = [self._begin(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
+            opened = [self._open_group(name, hash_, records, first=at == 0) for at, (name, hash_) in enumerate(begun)]
             self._row_by_row(chunk, opened)
         # Groups with the last hash may have more messages in the next chunk.
-        self._visit(records, int(hashes[-1]))
+        self._process_idle_groups(records, int(hashes[-1]))
         self._flush()
 
-    def _begin(self, name: str, hash_: int, records: dict[str, EarlierGroup], *, first: bool) -> OpenGroup:
+    def _open_group(self, name: str, hash_: int, records: dict[str, EarlierGroup], *, first: bool) -> OpenGroup:
         if first and self._open is not None:
             if self._open.name == name:
                 return self._open
             self._close()
-        return self._reopen(name, hash_, records.pop(name, None))
+        return self._load_group(name, hash_, records.pop(name, None))
 
-    def _reopen(self, name: str, hash_: int, record: EarlierGroup | None) -> OpenGroup:
-        line = self._pipeline.order.timeline() if record is None else record.line
+    def _load_group(self, name: str, hash_: int, record: EarlierGroup | None) -> OpenGroup:
+        timeline = self._pipeline.order.timeline() if record is None else record.timeline
         restore = self._pipeline.first_state if record is None else record.restore
         fold = Fold(self._pipeline, restore, time.sleep, self._writer.encode)
-        opened = OpenGroup(hash_, record, name, line, fold, self.journal, self._plan.now_us)
-        for named, decision in self._decisions.about(name) if record is not None else ():
+        opened = OpenGroup(hash_, record, name, timeline, fold, self.journal, self._plan.now_us)
+        for named, decision in self._decisions.pop(name) if record is not None else ():
             opened.decided = opened.changed = True
-            self._decisions.verdicts[named] = decide(opened, decision, partial(remade, self._pipeline), held_content)
+            self._decisions.verdicts[named] = decide(
+                opened, decision, partial(with_content, self._pipeline), held_content
+            )
         return opened
 
-    def _visit(self, records: dict[str, EarlierGroup], below: int | None) -> None:
+    def _process_idle_groups(self, records: dict[str, EarlierGroup], below: int | None) -> None:
         """Process groups that have no message in this step but whose wait may have expired."""
         for name in sorted(name for name, record in records.items() if below is None or record.hash < below):
             record = records.pop(name)
-            self._settle(self._reopen(name, record.hash, record))
+            self._finish_group(self._load_group(name, record.hash, record))
 
     def _close(self) -> None:
         if self._open is not None:
-            self._settle(self._open)
+            self._finish_group(self._open)
             self._open = None
 
-    def _settle(self, opened: OpenGroup) -> None:
-        line = opened.timeline
-        skipped, parked = len(line.skipped), line.parked
+    def _finish_group(self, opened: OpenGroup) -> None:
+        timeline = opened.timeline
+        skipped, parked = len(timeline.skipped), timeline.parked
         opened.finish(final=self._plan.final, is_quiet=self._plan.is_quiet)
-        self.parked += (line.parked in _PARKED) - opened.parked_before
-        if line.held.keys() != opened.held_before or opened.decided:
+        self.parked += (timeline.parked in _PARKED) - opened.parked_before
+        if timeline.held.keys() != opened.held_before or opened.decided:
             opened.changed = True
-            if opened.decided or not opened.held_before <= line.held.keys() or opened.held_step is None:
+            if opened.decided or not opened.held_before <= timeline.held.keys() or opened.held_step is None:
                 opened.held_step = self._plan.step  # the held rows of earlier steps are void
-                self._writer.hold(opened.hash, opened, line.held)
+                self._writer.hold(opened.hash, opened, timeline.held)
             else:
-                self._writer.hold(opened.hash, opened, line.held.keys() - opened.held_before)
-        if opened.changed or len(line.skipped) != skipped or line.parked is not parked:
+                self._writer.hold(opened.hash, opened, timeline.held.keys() - opened.held_before)
+        if opened.changed or len(timeline.skipped) != skipped or timeline.parked is not parked:
             self._writer.group(opened.hash, opened, opened.held_step)
 
     def _flush(self) -> None:
@@ -202,22 +204,22 @@ class Kernel:
     def _row_by_row(self, chunk: Chunk, opened: list[OpenGroup]) -> None:
         rising = self._rising(chunk) if self._pipeline.order.only_rises else None
         if rising is None:
-            chunk.need(range(len(chunk.messages)))
+            chunk.compute_digests(range(len(chunk.messages)))
         for at, each in enumerate(opened):
             first, end = int(chunk.starts[at]), int(chunk.starts[at + 1])
             self._switch(each)
-            line = each.timeline
+            timeline = each.timeline
             if (
                 rising is not None
                 and rising[at]
-                and not line.held
-                and line.parked is None
-                and (line.reached is None or chunk.turns[first] > line.reached)
+                and not timeline.held
+                and timeline.parked is None
+                and (timeline.reached is None or chunk.positions[first] > timeline.reached)
             ):
-                self._apply_rising(chunk, each, cast("MonotoneTimeline", line), range(first, end))
+                self._apply_rising(chunk, each, cast("MonotoneTimeline", timeline), range(first, end))
                 continue
             if rising is not None:
-                chunk.need(range(first, end))
+                chunk.compute_digests(range(first, end))
             for row in range(first, end):
                 each.offer(chunk.entry(row))
 
@@ -225,17 +227,17 @@ class Kernel:
         """Return, for each group, whether its rows rise strictly; None if epochs have to be compared first."""
         if chunk.epochs is not None:
             return None
-        falls = np.concatenate([[False], chunk.turns[1:] <= chunk.turns[:-1]])
+        falls = np.concatenate([[False], chunk.positions[1:] <= chunk.positions[:-1]])
         falls[chunk.starts[:-1]] = False
         return cast("Flags", np.add.reduceat(falls, chunk.starts[:-1]) == 0)
 
-    def _apply_rising(self, chunk: Chunk, each: OpenGroup, line: "MonotoneTimeline", rows: range) -> None:
-        line.epoch = line.epoch or 0
+    def _apply_rising(self, chunk: Chunk, each: OpenGroup, timeline: "MonotoneTimeline", rows: range) -> None:
+        timeline.epoch = timeline.epoch or 0
 
         def advance(done: Sequence[int]) -> None:
             remembered = done[-limits.REMEMBERED_REVISIONS :]
-            chunk.need(remembered)
-            line.advance((int(chunk.turns[row]), chunk.digest_of(row)) for row in remembered)
+            chunk.compute_digests(remembered)
+            timeline.advance((int(chunk.positions[row]), chunk.digest_of(row)) for row in remembered)
 
         self._apply(chunk, each, rows, advance)
 
@@ -253,7 +255,7 @@ class Kernel:
             messages = [chunk.messages[row] for row in rows]
         emitted, applied = each.fold.run(messages)
         for index, outputs in emitted:
-            self.journal.outputs.append((each.name, chunk.applied(rows[index]), outputs))
+            self.journal.outputs.append((each.name, chunk.applied_entry(rows[index]), outputs))
         self.counts.applied += applied
         each.changed = True
         if applied:
@@ -268,7 +270,7 @@ class Kernel:
                     each.offer(chunk.entry(row))
         return applied
 
-    def _forward(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
+    def _process_gapless(self, chunk: Chunk, found: EarlierGroups) -> dict[str, EarlierGroup]:
         """Process a chunk under ``Gapless`` without epochs, and return the stored groups that have no row in it."""
         before = cast("Gapless", self._pipeline.order).least - 1
         hashes = chunk.hashes[chunk.starts[:-1]]
@@ -277,78 +279,80 @@ class Kernel:
         # An older store may have reached the last 64-bit revision, after which none is due.
         reached = np.minimum(found.numbers("reached", None, before), limits.REVISION - 1)
         due = np.append(reached, before)[rows] + 1
-        is_open = np.append(found.status(Status.OPEN), True)[rows]
-        holds_on = np.append(found.status(Status.WAITING), False)[rows]
+        is_open = np.append(found.has_status(Status.OPEN), True)[rows]
+        holds_on = np.append(found.has_status(Status.WAITING), False)[rows]
         holds_on &= np.append(found.numbers("waiting_us", None, ALL_US), ALL_US)[rows] > self._levels.since_us
-        holds_on &= ~np.logical_or.reduceat(chunk.turns == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
+        holds_on &= ~np.logical_or.reduceat(chunk.positions == np.repeat(due, np.diff(chunk.starts)), chunk.starts[:-1])
         # The first group may begin in the previous chunk, and the last may continue in the next.
         fast = (is_open | holds_on) & (hashes != hashes[0]) & (hashes != hashes[-1])
-        fast &= ~self._decisions.concerning(chunk.names)
+        fast &= ~self._decisions.has_decision(chunk.names)
 
         others = np.ones(len(found), dtype=np.bool_)
         others[rows[fast & (rows >= 0)]] = False
         holding = np.sort(rows[fast & holds_on])
-        records = self._levels.take(found, np.flatnonzero(others), holding=holding, turns=chunk.turns)
+        records = self._levels.load_held(found, np.flatnonzero(others), holding=holding, positions=chunk.positions)
         plain = fast.copy()
         opened: dict[int, OpenGroup] = {}
         for at in np.flatnonzero(~fast).tolist():
-            each = opened[at] = self._begin(chunk.names[at], hashes.item(at), records, first=at == 0)
-            line = each.timeline
-            plain[at] = not (line.held or line.parked)
-            due[at] = (before if line.reached is None else min(line.reached, limits.REVISION - 1)) + 1
+            each = opened[at] = self._open_group(chunk.names[at], hashes.item(at), records, first=at == 0)
+            timeline = each.timeline
+            plain[at] = not (timeline.held or timeline.parked)
+            due[at] = (before if timeline.reached is None else min(timeline.reached, limits.REVISION - 1)) + 1
 
-        runs = ConsecutiveRuns(chunk, due, plain)
-        chunk.need(runs.digests_needed())
-        groups = VectorizedGroups(chunk, runs, due, found, rows, self._pipeline, self._plan, self._writer, self.journal)
-        left = np.array(groups.take(np.flatnonzero(fast)), np.int64)
+        streaks = ConsecutiveRevisions(chunk, due, plain)
+        chunk.compute_digests(streaks.digests_needed())
+        groups = VectorizedGroups(
+            chunk, streaks, due, found, rows, self._pipeline, self._plan, self._writer, self.journal
+        )
+        left = np.array(groups.process(np.flatnonzero(fast)), np.int64)
         left = left[np.argsort(rows[left])]
         again = iter(found.records(rows[left][rows[left] >= 0]))
         for at in left.tolist():
-            opened[at] = self._reopen(chunk.names[at], hashes.item(at), next(again) if rows[at] >= 0 else None)
+            opened[at] = self._load_group(chunk.names[at], hashes.item(at), next(again) if rows[at] >= 0 else None)
         for at in sorted(opened):
-            self._slow_path(chunk, runs, at, opened[at])
+            self._slow_path(chunk, streaks, at, opened[at])
         return records
 
-    def _slow_path(self, chunk: Chunk, runs: ConsecutiveRuns, at: int, each: OpenGroup) -> None:
-        """Process one group through its timeline and fold: rows of old revisions, its run, and then all others."""
+    def _slow_path(self, chunk: Chunk, streaks: ConsecutiveRevisions, at: int, each: OpenGroup) -> None:
+        """Process one group through its timeline and fold: rows of old revisions, its streak, and then all others."""
         first, last = chunk.starts.item(at), chunk.starts.item(at + 1)
         self._switch(each)
         each.timeline.epoch = 0
-        if runs.whole[at]:
-            self._apply_run(chunk, each, range(first, last), runs.marks[at].as_py())
+        if streaks.is_complete[at]:
+            self._apply_streak(chunk, each, range(first, last), streaks.marks[at].as_py())
             return
         plain = not each.timeline.held and each.timeline.parked is None
-        middle = first + runs.old[at]
+        middle = first + streaks.old[at]
         for row in range(first, middle):
             each.offer(chunk.entry(row))
-        rows, done = runs.rows[runs.run_starts[at] : runs.run_starts[at + 1]], set[int]()
+        rows, done = streaks.rows[streaks.streak_starts[at] : streaks.streak_starts[at + 1]], set[int]()
         if rows:
-            applied = self._apply_run(chunk, each, rows, runs.marks[at].as_py())
+            applied = self._apply_streak(chunk, each, rows, streaks.marks[at].as_py())
             done = set(rows[: applied + 1])
         for row in range(middle, last):
             if row in done:
                 continue
-            winner = runs.winner[row]
-            if winner == row and plain:
+            first_row = streaks.first_row[row]
+            if first_row == row and plain:
                 # Behind a gap or a failure, and the first of its revision: nothing to decide.
                 each.timeline.hold(chunk.entry(row), self._plan.now_us)
-            elif winner == row or winner not in done:
+            elif first_row == row or first_row not in done:
                 each.offer(chunk.entry(row))
             else:
-                repeated = chunk.repeated(row, chunk.digest_of(winner), winner, each.timeline.report)
+                repeated = chunk.judge_repeated(row, chunk.digest_of(first_row), first_row, each.timeline.report)
                 each.changed |= repeated[1] is TimelineVerdict.CONFLICT
                 self.journal.turn_away(each.name, *repeated)
 
-    def _apply_run(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
-        """Apply a run of revisions with these marks, and return how many were applied."""
-        line: Any = each.timeline  # a GaplessTimeline; cast() would cost a call for every group
+    def _apply_streak(self, chunk: Chunk, each: OpenGroup, rows: Sequence[int], marks: bytes) -> int:
+        """Apply a streak of revisions with these marks, and return how many were applied."""
+        timeline: Any = each.timeline  # a GaplessTimeline; cast() would cost a call for every group
 
         def advance(done: Sequence[int]) -> None:
             if len(done) == len(rows):
-                line.advance(len(done), marks)
+                timeline.advance(len(done), marks)
                 return
             kept = done[-limits.REMEMBERED_REVISIONS :]
-            chunk.need(kept)
-            line.advance(len(done), b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept))
+            chunk.compute_digests(kept)
+            timeline.advance(len(done), b"".join(chunk.digest_of(row)[:MARK_BYTES] for row in kept))
 
         return self._apply(chunk, each, rows, advance)

@@ -18,7 +18,7 @@ from inturn.core.values.instant import MICROSECONDS, Unit, read_us
 from inturn.core.values.path import parts
 from inturn.spark.columns.names import ARRIVED, OWN
 
-TURN: Final = f"{OWN}turn"
+POSITION: Final = f"{OWN}turn"
 """The column with a message's time, in microseconds since 1970."""
 TIE: Final = f"{OWN}tie"
 """The column with the text that orders messages of the same turn."""
@@ -33,27 +33,27 @@ def column_of(path: str) -> str:
     return names[0] if len(names) == 1 else _WITHIN + path
 
 
-def turn_of(pipeline: Pipeline) -> str | None:
+def position_column(pipeline: Pipeline) -> str | None:
     """Return the name of the task's column with a message's place in its group; None under ``Arrival``."""
     if pipeline.order.has_times:
-        return TURN
+        return POSITION
     return None if pipeline.turn is None else column_of(pipeline.turn)
 
 
-def id_of(pipeline: Pipeline) -> str | None:
+def id_column(pipeline: Pipeline) -> str | None:
     """Return the name of the task's column with a message's id; None if messages have none."""
     if pipeline.order.fields:
         return IDENT
     return None if pipeline.id is None else column_of(pipeline.id)
 
 
-def placed(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_placement(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with added columns for struct fields and times that place them."""
     for path in dict.fromkeys((*pipeline.placing_fields, pipeline.arrival)):
         if path not in (None, pipeline.group) and len(parts(path)) > 1:
-            batch = batch.append_column(column_of(path), within(batch, path))
+            batch = batch.append_column(column_of(path), field_values(batch, path))
     if pipeline.time is not None:
-        batch = batch.append_column(TURN, _times(batch.column(column_of(pipeline.time)), pipeline.order.unit))
+        batch = batch.append_column(POSITION, _times(batch.column(column_of(pipeline.time)), pipeline.order.unit))
         batch = batch.append_column(TIE, _ties(pipeline, batch))
     if pipeline.order.fields:
         for name, column in zip((TIE, IDENT), _positions(pipeline, batch), strict=True):
@@ -66,7 +66,7 @@ def _positions(pipeline: Pipeline, batch: pa.RecordBatch) -> tuple[pa.Array, pa.
     order = pipeline.order
     ties: list[str | None] = []
     names: list[str | None] = []
-    for place in zip(*(_plain(batch.column(column_of(name))) for name in order.fields), strict=True):
+    for place in zip(*(_values(batch.column(column_of(name))) for name in order.fields), strict=True):
         is_good = order.fault(place) is None
         ties.append(order.tie(place, None, "") if is_good else None)
         names.append(order.name(place) if is_good else None)
@@ -75,20 +75,22 @@ def _positions(pipeline: Pipeline, batch: pa.RecordBatch) -> tuple[pa.Array, pa.
 
 def _ties(pipeline: Pipeline, batch: pa.RecordBatch) -> pa.Array:
     times, ids = (batch.column(column_of(cast("str", name))) for name in (pipeline.time, pipeline.id))
-    finer = repeat(None) if pa.types.is_timestamp(times.type) else _plain(times)
-    came = repeat(None) if pipeline.arrival is None else _plain(_counted(batch.column(column_of(pipeline.arrival))))
-    names = repeat("") if pa.types.is_temporal(ids.type) else map(str, _plain(ids))
+    finer = repeat(None) if pa.types.is_timestamp(times.type) else _values(times)
+    came = (
+        repeat(None) if pipeline.arrival is None else _values(_as_integers(batch.column(column_of(pipeline.arrival))))
+    )
+    names = repeat("") if pa.types.is_temporal(ids.type) else map(str, _values(ids))
     return pa.array(list(map(pipeline.order.tie, finer, came, names)), pa.string())
 
 
-def _counted(column: pa.Array) -> pa.Array:
+def _as_integers(column: pa.Array) -> pa.Array:
     """Return a column with times in microseconds and dates in days: Spark has years that Python lacks."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
     return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
 
 
-def _plain(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array) -> list[Any]:
     """Return the values of a column; Spark does not ensure that its texts are UTF-8."""
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     texts: list[Any] = (column.cast(pa.large_binary()) if is_text else column).to_pylist()
@@ -97,7 +99,7 @@ def _plain(column: pa.Array) -> list[Any]:
     return [None if value is None else value.decode(errors="replace") for value in texts]
 
 
-def within(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
+def field_values(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
     """Return the values of the field at a path; null where a struct on the path is null."""
     first, *rest = parts(path)
     column = batch.column(first)
@@ -114,7 +116,7 @@ def _times(column: pa.Array, unit: Unit) -> pa.Array:
         if not len(numbers) or max(-int(numbers.min()), int(numbers.max())) < 2**63 // times:
             nulls = column.is_null().to_numpy(zero_copy_only=False)
             return pa.array(np.floor_divide(numbers * times, over), pa.int64(), mask=nulls)
-    return pa.array([read_us(value, unit) for value in _plain(column)], pa.int64())
+    return pa.array([read_us(value, unit) for value in _values(column)], pa.int64())
 
 
 def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
@@ -126,7 +128,7 @@ def sort_keys(pipeline: Pipeline, *, has_places: bool) -> list[str]:
     epoch, ident, arrival = (each and column_of(each) for each in (pipeline.epoch, ident, pipeline.arrival))
     arrival = arrival or (ARRIVED if has_places else None)
     has_ties = pipeline.order.has_times or pipeline.order.fields
-    own = [epoch, turn_of(pipeline), TIE if has_ties else None, ident]
+    own = [epoch, position_column(pipeline), TIE if has_ties else None, ident]
     keys = [*own, arrival] if pipeline.order.has_runs else [arrival, *own]
     return [key for key in keys if key is not None]
 

@@ -1,14 +1,16 @@
 """The plan of a step for its tasks, and the result of a task: what passes between the driver and the executors."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
+from inturn.core.errors import InturnError
 from inturn.core.pipeline.decision import Decision, DecisionAction, shortened
 from inturn.core.pipeline.journal import Counts
 from inturn.spark.columns.names import GROUP
-from inturn.spark.columns.state_codec import Older
-from inturn.spark.tables.manifest import File, Level
+from inturn.spark.columns.state_codec import PreviousFormat
+from inturn.spark.tables.manifest import DataFile, StoreLevel
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -24,7 +26,8 @@ class Plan(msgspec.Struct, frozen=True):
         decisions: the decisions about groups, by name.
         group: the column with the group's text.
         has_places: whether the rows have their places in the log that they are from.
-        older: the form of the states in the levels, if an older version wrote them; all levels are merged then.
+        previous_format: the form of the states in the levels, if an older version wrote them; then all levels are
+            merged.
     """
 
     location: str
@@ -34,11 +37,11 @@ class Plan(msgspec.Struct, frozen=True):
     buckets: int
     attempt: str
     columns: list[str]
-    levels: list[Level]
+    levels: list[StoreLevel]
     merge: int = 0
     decisions: dict[str, Decision] = {}
     group: str = GROUP
-    older: Older | None = None
+    previous_format: PreviousFormat | None = None
     is_quiet: bool = True
     has_places: bool = False
 
@@ -57,7 +60,7 @@ class SliceResult(msgspec.Struct):
     """
 
     counts: Counts
-    files: dict[str, list[File]]
+    files: dict[str, list[DataFile]]
     verdicts: dict[str, str | None] = {}
     parked: int = 0
     oldest_us: int | None = None
@@ -71,3 +74,18 @@ def brief(decision: Decision) -> Decision:
     if decision.action is DecisionAction.REPLACE or decision.old is None:
         return decision
     return replace(decision, old=shortened(decision.old))
+
+
+def files_of(results: Sequence[SliceResult], table: str) -> list[DataFile]:
+    """Return the files of a table that the tasks of a step wrote."""
+    return [file for result in results for file in result.files.get(table, [])]
+
+
+def total_counts(results: Sequence[SliceResult]) -> Counts:
+    """Return the sum of the counts of a step's tasks; an error if they do not balance."""
+    counts = Counts()
+    for result in results:
+        counts.add(result.counts)
+    if not counts.balanced:
+        raise InturnError(f"the counts do not balance, so nothing was committed; please report this: {counts}")
+    return counts

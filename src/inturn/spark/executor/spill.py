@@ -100,10 +100,10 @@ def _merge(paths: Sequence[Path], key: SortKey) -> Iterator[pa.Table]:
     rows up to the bound, and so uses up at least one block. Of rows equal to the bound, those of an earlier run come
     first, so that the order is stable.
     """
-    runs = [SpilledRun(path, key) for path in paths]
-    while runs := [run for run in runs if run.refill()]:
-        bound, bounding = min((run.last, place) for place, run in enumerate(runs))
-        parts = [run.take_until(bound, inclusive=place <= bounding) for place, run in enumerate(runs)]
+    sorted_runs = [SpilledRun(path, key) for path in paths]
+    while sorted_runs := [each for each in sorted_runs if each.refill()]:
+        bound, bounding = min((each.last, place) for place, each in enumerate(sorted_runs))
+        parts = [each.take_until(bound, inclusive=place <= bounding) for place, each in enumerate(sorted_runs)]
         yield key.sort(combine(parts))
 
 

@@ -19,11 +19,11 @@ from inturn.spark.columns.names import HASH
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.executor.decisions import Decisions
 from inturn.spark.executor.kernel import Kernel
-from inturn.spark.executor.placement import in_utc, placed, sort_keys
+from inturn.spark.executor.placement import in_utc, sort_keys, with_placement
 from inturn.spark.executor.plan import Plan, SliceResult
 from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.executor.sort_key import assert_sorted
-from inturn.spark.tables.levels import ALL_US, NONE_US, Levels, waits
+from inturn.spark.tables.levels import ALL_US, NONE_US, LevelReader, longest_waits
 from inturn.spark.tables.merge import merge
 from inturn.spark.tables.sorted import StoreSlice
 from inturn.spark.tables.storage import storage
@@ -56,19 +56,19 @@ class SliceTask:
         gc.set_threshold(200_000, 50, 100)  # collect rarely: many small objects live as long as their chunk
         named = (batch.rename_columns(self._names) for batch in batches)
         try:
-            result = run(plan, pickling.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", named)
+            result = run_task(plan, pickling.loads(self._pipeline), partition, f"{plan.attempt}-{attempt}", named)
         except errors.InturnError as error:
             for _ in batches:  # drain the input, so that Spark's writer does not see a broken pipe
                 pass
             result = SliceResult(Counts(), {}, error=(type(error).__name__, storable(str(error))))
         finally:
             gc.set_threshold(*thresholds)
-        _spare_modules()
+        _freeze_modules()
         yield pa.RecordBatch.from_pydict({"result": [msgspec.json.encode(result).decode()]})
 
 
 @functools.cache
-def _spare_modules() -> None:
+def _freeze_modules() -> None:
     """Exclude loaded modules from garbage collection: Spark runs a full collection after every task of a worker.
 
     A collection of the modules takes longer than a small task and frees nothing. Once per worker is enough.
@@ -77,20 +77,22 @@ def _spare_modules() -> None:
     gc.freeze()
 
 
-def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> SliceResult:
+def run_task(
+    plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iterable[pa.RecordBatch]
+) -> SliceResult:
     """Process the messages of one bucket and write its files."""
     part = StoreSlice(storage(plan.location), *bucket_bounds(bucket, plan.buckets))
-    states = StateCodec(pipeline, plan.older)
+    states = StateCodec(pipeline, plan.previous_format)
     name = f"{plan.step:012d}-{bucket:05d}-{attempt}"
     writer = StepWriter(part.store, name, plan.step, pipeline, states)
     wait_us = pipeline.wait_us
     since_us = ALL_US if plan.final else NONE_US if wait_us is None else plan.now_us - wait_us
     decisions = Decisions(plan.decisions, part.low, part.high)
-    levels = Levels(part, plan.levels, since_us, decisions.hashes, pipeline, states)
+    levels = LevelReader(part, plan.levels, since_us, decisions.hashes, pipeline, states)
     kernel = Kernel(pipeline, MessageCodec(pipeline, plan.columns), levels, writer, decisions, plan)
     keys = sort_keys(pipeline, has_places=plan.has_places)
     last = None
-    rows = (placed(pipeline, in_utc(batch)) for batch in batches)
+    rows = (with_placement(pipeline, in_utc(batch)) for batch in batches)
     for chunk in sorted_chunks(rows, hash=HASH, group=plan.group, keys=keys):
         last = assert_sorted(chunk, last, hash=HASH, group=plan.group, keys=keys)
         _check_slice(chunk, part)
@@ -101,7 +103,7 @@ def run(plan: Plan, pipeline: Pipeline, bucket: int, attempt: str, batches: Iter
     if plan.merge:
         merged = merge(part, plan.levels[-plan.merge :], states, name)
         written |= {f"merged_{table}": files for table, files in merged.items()}
-    waiting = waits(part, plan.levels, writer.touched, written["groups"])
+    waiting = longest_waits(part, plan.levels, writer.touched, written["groups"])
     wrong = "" if kernel.journal.wrong is None else storable(str(kernel.journal.wrong))
     return SliceResult(kernel.counts, written, decisions.verdicts, kernel.parked, *waiting, wrong=wrong)
 

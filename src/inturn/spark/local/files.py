@@ -48,7 +48,7 @@ def read_messages(
     Raises:
         InputError: if the source does not exist, or its format is not known.
     """
-    form = form or form_of(source)
+    form = form or format_of(source)
     if form not in ("parquet", "json", "csv"):
         raise InputError(f"--format {form!r} is not known; expected parquet, json or csv")
     options = {"columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
@@ -93,7 +93,7 @@ def _typed(pipeline: Pipeline, df: DataFrame) -> DataFrame:
     return df.select(*(value.alias(name) for name, value in values.items()), bad.alias(CORRUPT))
 
 
-def form_of(source: str) -> str:
+def format_of(source: str) -> str:
     """Return the form of a file, or of the files in a folder, by name; Spark looks up ``*`` and URIs.
 
     Raises:

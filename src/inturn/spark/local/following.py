@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from inturn.core.errors import InturnError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.journal import Counts
-from inturn.spark.driver.step import Report, settle
+from inturn.spark.driver.step import Report, advance
 from inturn.spark.driver.stream import stream
 from inturn.spark.tables.manifest import SparkStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOOK_EVERY_S = 1
+_POLL_S = 1
 
 
 def follow(
@@ -21,7 +21,7 @@ def follow(
     df: "DataFrame",
     store: str,
     checkpoint: str,
-    tell: Callable[[Report], None],
+    on_step: Callable[[Report], None],
     final: bool = False,  # noqa: FBT001, FBT002 - beside the options of the stream
     **options: Any,
 ) -> None:
@@ -32,7 +32,7 @@ def follow(
         df: the messages.
         store: location of the store.
         checkpoint: location of Spark's checkpoint.
-        tell: callback for the report of each step.
+        on_step: callback for the report of each step.
         final: whether a last step releases messages that wait for a later time, after the stream has ended normally.
         options: options of :func:`inturn.spark.stream`.
 
@@ -41,18 +41,18 @@ def follow(
     """
     target = SparkStore(store)
     last = target.latest()
-    told = last.step if last else 0
+    reported = last.step if last else 0
     query = stream(pipeline, df, store=store, checkpoint=checkpoint, **options)
     try:
         while query.isActive:
-            query.awaitTermination(_LOOK_EVERY_S)
-            told = _tell(pipeline, target, told, tell)
+            query.awaitTermination(_POLL_S)
+            reported = _report_steps(pipeline, target, reported, on_step)
         query.awaitTermination()
         last = target.latest()
         # All available messages have been read, so an idle group is really idle.
         waits = last is not None and last.waiting_us is not None and pipeline.order.idle_us is not None
         if waits or (final and last is not None):
-            settle(pipeline, store=store, final=final)
+            advance(pipeline, store=store, final=final)
     except KeyboardInterrupt:
         pass
     except InturnError:
@@ -61,15 +61,15 @@ def follow(
         raise InturnError(stream_error_text(error)) from error
     finally:
         query.stop()
-        _tell(pipeline, target, told, tell)
+        _report_steps(pipeline, target, reported, on_step)
 
 
-def _tell(pipeline: Pipeline, store: SparkStore, told: int, tell: Callable[[Report], None]) -> int:
+def _report_steps(pipeline: Pipeline, store: SparkStore, reported: int, on_step: Callable[[Report], None]) -> int:
     """Report the steps after the last reported one, and return the new last one."""
-    for each in store.after(told):
-        tell(Report(pipeline.name, store.location, each.step, Counts(**each.counts), each.seconds))
-        told = each.step
-    return told
+    for each in store.manifests_after(reported):
+        on_step(Report(pipeline.name, store.location, each.step, Counts(**each.counts), each.seconds))
+        reported = each.step
+    return reported
 
 
 def stream_error_text(error: Exception) -> str:

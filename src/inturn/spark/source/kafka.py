@@ -112,14 +112,19 @@ def _records(batch: pa.RecordBatch) -> Iterator[_KafkaRecord]:
 
 
 def _refused(record: _KafkaRecord, why: str) -> tuple[Any, ...]:
-    told: dict[str, Any] = {"error": why, "topic": record.topic, "partition": record.partition, "offset": record.offset}
+    document: dict[str, Any] = {
+        "error": why,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }
     for name, data in (("key", record.source.key), ("value", record.source.body)):
         try:
-            told[name] = data if data is None or isinstance(data, str) else data.decode()
+            document[name] = data if data is None or isinstance(data, str) else data.decode()
         except UnicodeDecodeError:
-            told[f"{name}_base64"] = data
+            document[f"{name}_base64"] = data
     body = base64.b64encode(record.source.body).decode() if record.source.body is not None else None
-    text = msgspec.json.encode(told).decode()
+    text = msgspec.json.encode(document).decode()
     return _row(record, None, None, None, body, Content.BYTES.name.lower(), text)
 
 

@@ -59,14 +59,14 @@ def open_log(place: QueueLocation) -> SourceLog:
     return PostgresLog(*place)
 
 
-def arrow(log: SourceLog, after: int, up_to: int) -> pa.RecordBatch:
+def read_batch(log: SourceLog, after: int, up_to: int) -> pa.RecordBatch:
     """Return messages after a sequence number and up to another, as many as fit; at least one must exist."""
     packed = log.packed(after, up_to) if isinstance(log, SqliteLog) else None
-    found = None if packed is None else _of_packed(packed)
-    return _of_rows(log.rows(after, up_to)) if found is None else found
+    found = None if packed is None else _batch_of_packed(packed)
+    return _batch_of_rows(log.rows(after, up_to)) if found is None else found
 
 
-def _of_packed(packed: PackedMessages) -> pa.RecordBatch | None:
+def _batch_of_packed(packed: PackedMessages) -> pa.RecordBatch | None:
     """Return None if a text contains a character that is used as separator, or as null."""
     count = packed.rows
     numbers = _numbers(packed.sequence_number)
@@ -127,7 +127,7 @@ def _texts(texts: PackedTexts, count: int) -> pa.Array | None:
     return pa.Array.from_buffers(pa.string(), count, [valid, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
 
 
-def _of_rows(rows: Sequence[Any]) -> pa.RecordBatch:
+def _batch_of_rows(rows: Sequence[Any]) -> pa.RecordBatch:
     number, group, revision, dedup_id, body, content, attributes, sent_ms = zip(*rows, strict=True)
     texts: Sequence[Any] = body
     if Content.BYTES in content:

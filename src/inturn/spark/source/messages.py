@@ -14,13 +14,13 @@ from inturn.spark.columns.dataframe import (
     check_dataframe,
     check_session,
     column_kinds,
-    own_name,
     quoted,
+    reserved_name_error,
     sql_of,
     try_cast,
     type_at,
 )
-from inturn.spark.columns.names import ARRIVED, CORRUPT, is_own
+from inturn.spark.columns.names import ARRIVED, CORRUPT, is_reserved
 from inturn.spark.source.log import COLUMNS
 from inturn.spark.versions import has_python_sources, lacking
 
@@ -102,7 +102,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
             raise InputError(msg)
         own, given = F.col(f"b.{sql_of(path)}"), F.col(f"e.{quoted(source)}")
         filled = F.coalesce(own, try_cast(f"e.{quoted(source)}", kind.simpleString()))
-        columns[first] = _put(columns[first], bodies[first].dataType, rest, filled)
+        columns[first] = _with_field(columns[first], bodies[first].dataType, rest, filled)
         if source in {"group", "revision", "dedup_id"}:
             agrees &= F.coalesce(own.cast("string") == given.cast("string"), F.lit(True))  # noqa: FBT003
     named = (column.alias(name) for name, column in columns.items())
@@ -113,7 +113,7 @@ def messages(pipeline: Pipeline, df: "DataFrame", schema: "str | StructType | No
     return both.select(*named, *place, F.coalesce(F.col("u"), _corrupt(agrees)).alias(CORRUPT))
 
 
-def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") -> "Column":
+def _with_field(column: "Column", kind: "DataType", names: list[str], value: "Column") -> "Column":
     """Return a column with a field replaced; a null on the path becomes a struct, unless the new value is null."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -122,7 +122,7 @@ def _put(column: "Column", kind: "DataType", names: list[str], value: "Column") 
     inside = []
     for field in cast("StructType", kind).fields:
         own = column.getField(field.name)
-        own = _put(own, field.dataType, names[1:], value) if field.name == names[0] else own
+        own = _with_field(own, field.dataType, names[1:], value) if field.name == names[0] else own
         inside.append(own.alias(field.name))
     made = F.struct(*inside)
     return F.when(column.isNotNull() | value.isNotNull(), made)
@@ -150,8 +150,8 @@ def _kinds(pipeline: Pipeline, schema: "str | StructType | None", df: "DataFrame
     # StructType.fromDDL needs Spark 4.0
     found = df.sparkSession.createDataFrame([], schema).schema if isinstance(schema, str) else schema
     kinds = {field.name: field.dataType.simpleString() for field in found.fields}
-    for name in filter(is_own, kinds):
-        raise own_name(f"the schema has a field {name!r}")
+    for name in filter(is_reserved, kinds):
+        raise reserved_name_error(f"the schema has a field {name!r}")
     for path, source in _envelope(pipeline, {}).items():
         if len(parts(path)) == 1:
             kinds.setdefault(parts(path)[0], COLUMNS[source])
@@ -212,11 +212,11 @@ def queue_messages(
         else:
             df = spark.read.format("inturn").load(source)
     except Exception as error:
-        raise _ours(error) from error
+        raise _unwrapped_error(error) from error
     return messages(pipeline, df)
 
 
-def _ours(error: Exception) -> Exception:
+def _unwrapped_error(error: Exception) -> Exception:
     """Return the inturn error that Spark wrapped in a traceback, or the error itself."""
     found = re.findall(r"^inturn\.core\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
     if not found:

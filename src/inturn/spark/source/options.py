@@ -79,43 +79,43 @@ class StreamOptions(NamedTuple):
     fail_on_loss: bool
 
 
-def place_of(given: Mapping[str, str]) -> QueueLocation:
+def queue_location(options: Mapping[str, str]) -> QueueLocation:
     """Return the queue that the options name: ``load("shop.db#payments")``, or the queue as a separate option.
 
     Raises:
         InputError: if they name none.
     """
-    path, _, queue = checked_target(given.get("path", "")).partition("#")
-    queue = given.get("queue") or queue
+    path, _, queue = checked_target(options.get("path", "")).partition("#")
+    queue = options.get("queue") or queue
     if not path or not queue:
-        msg = f'{shown(given.get("path", ""))!r} names no queue: write load("{shown(path) or "shop.db"}#payments")'
+        msg = f'{shown(options.get("path", ""))!r} names no queue: write load("{shown(path) or "shop.db"}#payments")'
         raise InputError(msg)
     if is_address(path):
         return QueueLocation(path, queue)
     return QueueLocation(str(Path(path.removeprefix("file://")).absolute()), queue)
 
 
-def batch_options(given: Mapping[str, str]) -> BatchOptions:
+def batch_options(options: Mapping[str, str]) -> BatchOptions:
     """Return the options of ``spark.read``.
 
     Raises:
         InputError: if one is unknown or invalid.
     """
-    _check_known(given, _BATCH, "spark.read")
-    up_to = None if given.get("upTo") is None else _number(given, "upTo", 0, 0)
-    times = _time_ms(given, "since"), _time_ms(given, "until")
-    return BatchOptions(place_of(given), _division(given), _number(given, "after", 0, 0), up_to, *times)
+    _check_known(options, _BATCH, "spark.read")
+    up_to = None if options.get("upTo") is None else _number(options, "upTo", 0, 0)
+    times = _time_ms(options, "since"), _time_ms(options, "until")
+    return BatchOptions(queue_location(options), _division(options), _number(options, "after", 0, 0), up_to, *times)
 
 
-def stream_options(given: Mapping[str, str]) -> StreamOptions:
+def stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Return the options of ``spark.readStream``.
 
     Raises:
         InputError: if one is missing, unknown or invalid.
     """
-    _check_known(given, _STREAM, "spark.readStream")
-    place = place_of(given)
-    reader = given.get("reader")
+    _check_known(options, _STREAM, "spark.readStream")
+    place = queue_location(options)
+    reader = options.get("reader")
     if not reader:
         raise InputError(
             f'no reader for {place}; set one with .option("reader", "ledger"), a different name for each query: it '
@@ -123,23 +123,23 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         )
     return StreamOptions(
         place,
-        _division(given),
+        _division(options),
         checked_name(reader),
-        _number(given, "maxRowsPerBatch", limits.SOURCE_ROWS, 1),
-        _flag(given, "acknowledge", usual=False),
-        _flag(given, "failOnDataLoss", usual=True),
+        _number(options, "maxRowsPerBatch", limits.SOURCE_ROWS, 1),
+        _flag(options, "acknowledge", usual=False),
+        _flag(options, "failOnDataLoss", usual=True),
     )
 
 
-def _division(given: Mapping[str, str]) -> Division:
-    by = given.get("partitionBy", "range").lower()
+def _division(options: Mapping[str, str]) -> Division:
+    by = options.get("partitionBy", "range").lower()
     if by not in {"range", "group"}:
         raise InputError(f"partitionBy is {by!r}; expected 'range' or 'group'")
-    return Division(by == "group", _number(given, "partitions", 0, 1) or None)
+    return Division(by == "group", _number(options, "partitions", 0, 1) or None)
 
 
-def _number(given: Mapping[str, str], name: str, usual: int, least: int) -> int:
-    text = given.get(name)
+def _number(options: Mapping[str, str], name: str, usual: int, least: int) -> int:
+    text = options.get(name)
     if text is None:
         return usual
     if not text.strip().isdecimal() or int(text) < least:
@@ -147,8 +147,8 @@ def _number(given: Mapping[str, str], name: str, usual: int, least: int) -> int:
     return int(text)
 
 
-def _time_ms(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name)
+def _time_ms(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
     if text is None:
         return None
     try:
@@ -160,16 +160,16 @@ def _time_ms(given: Mapping[str, str], name: str) -> int | None:
     return round(time.timestamp() * 1000)
 
 
-def _flag(given: Mapping[str, str], name: str, *, usual: bool) -> bool:
-    text = given.get(name, str(usual)).lower()
+def _flag(options: Mapping[str, str], name: str, *, usual: bool) -> bool:
+    text = options.get(name, str(usual)).lower()
     if text not in {"true", "false"}:
         raise InputError(f"{name} is {text!r}; expected 'true' or 'false'")
     return text == "true"
 
 
-def _check_known(given: Mapping[str, str], known: tuple[str, ...], of: str) -> None:
+def _check_known(options: Mapping[str, str], known: tuple[str, ...], of: str) -> None:
     names = {name.lower(): name for name in known}
-    for name in given:
+    for name in options:
         if name.lower() not in names:
             near = get_close_matches(name.lower(), names, 1)
             meant = f"did you mean {names[near[0]]!r}? Existing" if near else "existing"

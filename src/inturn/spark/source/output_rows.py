@@ -54,7 +54,7 @@ def output_batches(location: str, files: Iterable[OutputFile]) -> Iterator[pa.Re
     """Yield the outputs of files, in order; a StoreError names a file that cannot be read."""
     store = storage(location)
     for path, _, before, now_us in files:
-        with store.told("read", path):
+        with store.store_errors("read", path):
             reader = pq.ParquetFile(store.source(path))
             batches = reader.iter_batches(limits.SOURCE_ARROW_ROWS, columns=["group", "effect_id", "output"])
             for batch in batches:

@@ -59,7 +59,7 @@ def outputs(
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
         raise InputError(f"after is {after!r}; expected the number of a step, or 0 for all outputs")
     source = SparkStore(store)
-    source.known()
+    source.require_identity()
     if after:
         source.manifest(after)
     if streaming:

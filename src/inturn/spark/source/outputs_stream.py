@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, as_called
+from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, adapted_reader
 from inturn.spark.source.output_rows import OUTPUT_COLUMNS, OutputFile, output_batches, output_files
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.steps import last_step
@@ -52,7 +52,7 @@ class OutputsSource(DataSource):
         if limit is not None and not has_read_limits():
             raise lacking("max_rows", "4.2", "without max_rows a micro-batch takes all available outputs")
         max_rows = limits.SOURCE_ROWS if limit is None else int(limit)
-        return as_called(_OutputsReader(self.options["path"], int(self.options["after"]), max_rows))
+        return adapted_reader(_OutputsReader(self.options["path"], int(self.options["after"]), max_rows))
 
 
 @dataclass
@@ -141,7 +141,7 @@ class _OutputsReader(LimitedReader):
             StoreMismatch: if it does not.
         """
         step = offset["step"]
-        there = self._open().known() and (last_step(self._open().files) if step else 0)
+        there = self._open().require_identity() and (last_step(self._open().files) if step else 0)
         if there >= step and self._writer(step) == offset["writer"]:
             return
         raise StoreMismatch(

@@ -49,12 +49,12 @@ class UncommittedMessages:
         """Acknowledge messages that no other consumer has received, in transactions of bounded length."""
         after = self._reader.position()
 
-        def some(store: Store, now_ms: int) -> int | None:
+        def acknowledge_next(store: Store, now_ms: int) -> int | None:
             info = queue_of(store, self._queue.name)
             entries = store.read(info, after, limits.SOURCE_RELEASE_ROWS, pending=True)
             numbers = [each.sequence_number for each in entries if each.sequence_number <= last]
             store.settle(info, [Settlement(number, None, SettleAction.ACK) for number in numbers], now_ms)
             return numbers[-1] if numbers else None
 
-        while (reached := self._queue.writer.run(Ask(self._queue.name, some))) is not None:
+        while (reached := self._queue.writer.run(Ask(self._queue.name, acknowledge_next))) is not None:
             after = reached

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 from inturn.core import limits
 from inturn.core.errors import NoSuchDatabase, StoreError
 from inturn.spark.columns.hashing import group_hash
-from inturn.spark.source.log import SourceLog, arrow, open_log
+from inturn.spark.source.log import SourceLog, open_log, read_batch
 from inturn.spark.source.options import Division, QueueLocation
 from inturn.store.sqlite.log import SqliteLog
 
@@ -28,7 +28,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _BITS: Final = 64
 
 
-class Identity(NamedTuple):
+class DatabaseFileIdentity(NamedTuple):
     """The identity of a file: the machine since its last boot, the file system, and the file in it."""
 
     machine: str
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
     file: int
 
 
-def identity_of(path: str) -> Identity:
+def file_identity(path: str) -> DatabaseFileIdentity:
     """Return an identity that distinguishes a file from a copy of it elsewhere.
 
     Raises:
@@ -46,7 +46,7 @@ def identity_of(path: str) -> Identity:
         found = Path(path).stat()
     except OSError as error:
         raise NoSuchDatabase(f"no database {path!r}") from error
-    return Identity(machine(), found.st_dev, found.st_ino)
+    return DatabaseFileIdentity(machine(), found.st_dev, found.st_ino)
 
 
 def machine() -> str:
@@ -61,36 +61,36 @@ class Slice(InputPartition):
     """A slice of a log: the messages after a sequence number and up to another, of the groups in a bucket or of all.
 
     Attributes:
-        seen: the file that the driver saw, or the queue on a server.
+        expected: the file that the driver saw, or the queue on a server.
     """
 
     place: QueueLocation
-    seen: Identity | str
+    expected: DatabaseFileIdentity | str
     after: int
     up_to: int
     bucket: int | None = None
     buckets: int = 1
 
     @contextmanager
-    def opened(self) -> Iterator[SourceLog]:
+    def open_checked(self) -> Iterator[SourceLog]:
         """Open the log, if it is the one that the driver saw.
 
         Raises:
             StoreError: if it is another one.
         """
-        if isinstance(self.seen, Identity):
-            self._check_file(self.seen)
+        if isinstance(self.expected, DatabaseFileIdentity):
+            self._check_file(self.expected)
         with closing(open_log(self.place)) as log:
-            if not isinstance(self.seen, Identity) and _seen(log, self.place) != self.seen:
+            if not isinstance(self.expected, DatabaseFileIdentity) and _log_identity(log, self.place) != self.expected:
                 raise StoreError(
                     f"{self.place} on {platform.node()} is not the queue that Spark's driver opened: the address must "
                     "lead to the same database from every machine, and the queue must not be created again meanwhile"
                 )
             yield log
 
-    def _check_file(self, seen: Identity) -> None:
+    def _check_file(self, seen: DatabaseFileIdentity) -> None:
         try:
-            found = identity_of(self.place.path)
+            found = file_identity(self.place.path)
         except StoreError:
             found = None
         if found == seen:
@@ -106,17 +106,17 @@ class Slice(InputPartition):
         raise StoreError(msg)
 
 
-def _seen(log: SourceLog, place: QueueLocation) -> Identity | str:
+def _log_identity(log: SourceLog, place: QueueLocation) -> DatabaseFileIdentity | str:
     """Return the identity of this log."""
-    return identity_of(place.path) if isinstance(log, SqliteLog) else log.identity()
+    return file_identity(place.path) if isinstance(log, SqliteLog) else log.identity()
 
 
-def cut(log: SourceLog, place: QueueLocation, division: Division, after: int, up_to: int) -> list[Slice]:
+def divide(log: SourceLog, place: QueueLocation, division: Division, after: int, up_to: int) -> list[Slice]:
     """Divide among tasks the messages of a log after a sequence number and up to another."""
     first = log.place(after, up_to, 1)
     if first is None:
         return []
-    after, seen = first - 1, _seen(log, place)
+    after, seen = first - 1, _log_identity(log, place)
     cores = os.cpu_count() or 1  # of this machine: only it reads a file, and the cluster's cores are unknown
     if division.by_group:
         buckets = division.partitions or cores
@@ -134,12 +134,12 @@ def batches(part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         StoreError: if the database is not the expected one, or cannot be read.
         NoSuchQueue: if the queue no longer exists.
     """
-    with part.opened() as log:
+    with part.open_checked() as log:
         log.info()
         after = part.after
         while (first := log.place(after, part.up_to, 1)) is not None:
             end = min(first - 1 + limits.SOURCE_ARROW_ROWS, part.up_to)
-            found = arrow(log, first - 1, end)
+            found = read_batch(log, first - 1, end)
             after = found["sequence_number"][-1].as_py()
             if part.bucket is not None:
                 found = found.filter(_in_bucket(found, part.bucket, part.buckets))

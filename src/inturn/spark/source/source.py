@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from inturn.core.errors import InputError, StoreMismatch
 from inturn.core.queue.incarnation import QueuePosition, is_valid
 from inturn.core.queue.messages import QueueInfo
-from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, as_called
+from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, adapted_reader
 from inturn.spark.source.log import COLUMNS, SourceLog, open_log
-from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, place_of, stream_options
-from inturn.spark.source.slices import Slice, batches, cut
+from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, queue_location, stream_options
+from inturn.spark.source.slices import Slice, batches, divide
 from inturn.spark.versions import has_read_limits, lacking
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class QueueSource(DataSource):
 
     def schema(self) -> str:
         """Check that the queue exists, and return the columns of its messages."""
-        with closing(open_log(place_of(self.options))) as log:
+        with closing(open_log(queue_location(self.options))) as log:
             log.info()
         return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Return a reader for ``spark.read``."""
-        return _BatchReader(batch_options(self.options), _chosen(schema))
+        return _BatchReader(batch_options(self.options), _requested_columns(schema))
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader for ``spark.readStream``.
@@ -58,10 +58,10 @@ class QueueSource(DataSource):
         options = stream_options(self.options)
         if "maxRowsPerBatch" in self.options and not has_read_limits():
             raise lacking("maxRowsPerBatch", "4.2", "without this option a micro-batch takes all available messages")
-        return as_called(_StreamReader(options, _chosen(schema)))
+        return adapted_reader(_StreamReader(options, _requested_columns(schema)))
 
 
-def _chosen(schema: "StructType") -> list[str]:
+def _requested_columns(schema: "StructType") -> list[str]:
     """Return the requested columns; a schema of the user's may omit some.
 
     Raises:
@@ -87,7 +87,7 @@ class _BatchReader(DataSourceReader):
             last = log.info().last
             after = max(after, log.first() if since_ms is None else log.time(since_ms))
             last = last if until_ms is None else log.time(until_ms)
-            return [*cut(log, place, division, after, last if up_to is None else min(up_to, last))]
+            return [*divide(log, place, division, after, last if up_to is None else min(up_to, last))]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return batches(partition, self._columns) if isinstance(partition, Slice) else iter(())
@@ -139,7 +139,7 @@ class _StreamReader(LimitedReader):
         info = log.info()
         after = self._checked(start, info)
         self._check_history(end, info)
-        return [*cut(log, self._options.place, self._options.division, after, end["sequence_number"])]
+        return [*divide(log, self._options.place, self._options.division, after, end["sequence_number"])]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return batches(partition, self._columns) if isinstance(partition, Slice) else iter(())

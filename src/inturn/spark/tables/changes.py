@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from inturn.core.pipeline.order import StoredOrder
 from inturn.core.pipeline.timeline import Status
 from inturn.spark.columns.names import column_of_field
-from inturn.spark.tables.manifest import Level, Manifest, SparkStore
+from inturn.spark.tables.manifest import Manifest, SparkStore, StoreLevel
 from inturn.spark.tables.merge import newest_groups
 from inturn.spark.tables.rows import STATE, GroupRows
 from inturn.spark.tables.sorted import StoreSlice
@@ -24,7 +24,7 @@ class StepChanges(NamedTuple):
     """
 
     manifest: Manifest
-    levels: list[Level]
+    levels: list[StoreLevel]
 
 
 def changes_after(store: SparkStore, done: int, last: Manifest) -> Iterator[StepChanges]:
@@ -46,7 +46,7 @@ def changes_after(store: SparkStore, done: int, last: Manifest) -> Iterator[Step
 
 def state_rows(store: SparkStore, changes: StepChanges) -> Iterator[pa.Table]:
     """Yield the changed groups with the columns of the table ``states``; see :func:`inturn.spark.read`."""
-    manifest, order = changes.manifest, StoredOrder.of(store.known().order)
+    manifest, order = changes.manifest, StoredOrder.of(store.require_identity().order)
     rows = GroupRows(store.location, manifest.state)
     read = newest_groups(StoreSlice(store.files), changes.levels, lambda each: pa.Table.from_batches([rows.of(each)]))
     for _, found in read:

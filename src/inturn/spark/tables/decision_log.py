@@ -33,14 +33,14 @@ _NAME = re.compile(r"\d{16,}-.+\.json")
 log = logging.getLogger(__name__)
 
 
-class Stray(msgspec.Struct, frozen=True):
+class StrayFile(msgspec.Struct, frozen=True):
     """A file among the new decisions that is not a decision: its path relative to the store, and the reason."""
 
     path: str
     why: str
 
 
-class _Many(msgspec.Struct, frozen=True, kw_only=True):
+class _DecisionBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a file with many decisions; its first field makes versions without such files ignore it."""
 
     action: Literal["many"] = "many"
@@ -58,7 +58,7 @@ class DecisionLog:
 
     def __init__(self, files: Storage) -> None:
         self._files = files
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def append(self, decision: Decision) -> str:
         """Append a decision for the next step, and return its name."""
@@ -72,12 +72,12 @@ class DecisionLog:
         names: list[str] = []
         for first in range(0, len(decisions), limits.DECISIONS_AT_ONCE):
             part = decisions[first : first + limits.DECISIONS_AT_ONCE]
-            many = _Many(id=part[0].id, at_us=part[0].at_us, decisions=list(part))
+            many = _DecisionBatch(id=part[0].id, at_us=part[0].at_us, decisions=list(part))
             self._create(many)
-            names += _named(many)
+            names += _by_name(many)
         return names
 
-    def _create(self, content: Decision | _Many) -> None:
+    def _create(self, content: Decision | _DecisionBatch) -> None:
         self._files.create(
             f"{_NEW}/{content.name}.json", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
         )
@@ -89,35 +89,35 @@ class DecisionLog:
         completely while their decisions do not exceed it, but at least one file.
         """
         found: dict[str, Decision] = {}
-        for path, read in self._new():
-            if isinstance(read, Stray):
-                if path not in self._told:
-                    self._told.add(path)
-                    log.warning("%s is not a decision and is ignored: %s", self._files.where(path), read.why)
+        for path, read in self._read_new():
+            if isinstance(read, StrayFile):
+                if path not in self._logged:
+                    self._logged.add(path)
+                    log.warning("%s is not a decision and is ignored: %s", self._files.full_name(path), read.why)
                 continue
             name = PurePosixPath(path).stem
-            if name in taken or self.is_taken(name):
-                self.file_away(name)  # its step died before it moved the file, or the file was sent twice
+            if name in taken or self.is_applied(name):
+                self.archive(name)  # its step died before it moved the file, or the file was sent twice
                 continue
-            new = {name: read} if isinstance(read, Decision) else _named(read)
+            new = {name: read} if isinstance(read, Decision) else _by_name(read)
             if most is not None and found and len(found) + len(new) > most:
                 break
             found |= new
         return found
 
-    def is_taken(self, file: str) -> bool:
+    def is_applied(self, file: str) -> bool:
         """Return whether a file, by its name, is among those that a step applied."""
         return self._files.exists(f"{_TAKEN}/{file}.json")
 
-    def taken(self, group: str, files: int) -> dict[str, Decision]:
+    def applied(self, group: str, files: int) -> dict[str, Decision]:
         """Return the decisions about a group in the last files that steps applied, by name, the last first."""
         found: dict[str, Decision] = {}
         for path in sorted(self._files.names(_TAKEN), reverse=True)[:files]:
             data = self._files.read(path)
-            read = None if data is None else _read(path, data, _TAKEN)
-            if isinstance(read, Stray) or read is None:
+            read = None if data is None else _decode(path, data, _TAKEN)
+            if isinstance(read, StrayFile) or read is None:
                 continue
-            each = {read.name: read} if isinstance(read, Decision) else _named(read)
+            each = {read.name: read} if isinstance(read, Decision) else _by_name(read)
             found |= {name: decision for name, decision in reversed(each.items()) if decision.group == group}
         return found
 
@@ -126,15 +126,21 @@ class DecisionLog:
         for folder in (_NEW, _TAKEN):
             data = self._files.read(f"{folder}/{file}.json")
             if data is not None:
-                read = _read(f"{_NEW}/{file}.json", data)
-                return {} if isinstance(read, Stray) else {file: read} if isinstance(read, Decision) else _named(read)
+                read = _decode(f"{_NEW}/{file}.json", data)
+                return (
+                    {}
+                    if isinstance(read, StrayFile)
+                    else {file: read}
+                    if isinstance(read, Decision)
+                    else _by_name(read)
+                )
         return {}
 
-    def strays(self) -> list[Stray]:
+    def strays(self) -> list[StrayFile]:
         """Return the files among the new decisions that are not decisions."""
-        return [read for _, read in self._new() if isinstance(read, Stray)]
+        return [read for _, read in self._read_new() if isinstance(read, StrayFile)]
 
-    def move_strays(self) -> list[Stray]:
+    def move_strays(self) -> list[StrayFile]:
         """Move the files that are not decisions to ``decisions/aside``, and return them."""
         moved = self.strays()
         for stray in moved:
@@ -144,7 +150,7 @@ class DecisionLog:
                 self._files.delete(stray.path)
         return moved
 
-    def file_away(self, name: str) -> None:
+    def archive(self, name: str) -> None:
         """Move a file of decisions that a committed step applied to ``decisions/taken``."""
         data = self._files.read(f"{_NEW}/{name}.json")
         if data is not None:
@@ -157,23 +163,23 @@ class DecisionLog:
         for folder in (_NEW, _TAKEN):
             for path in self._files.names(folder):
                 data = self._files.read(path)
-                read = None if data is None else _read(f"{_NEW}/{PurePosixPath(path).name}", data)
-                if read is None or isinstance(read, Stray):
+                read = None if data is None else _decode(f"{_NEW}/{PurePosixPath(path).name}", data)
+                if read is None or isinstance(read, StrayFile):
                     continue
                 if isinstance(read, Decision):
-                    made: Decision | _Many = _erased(read, group)
+                    made: Decision | _DecisionBatch = _erased(read, group)
                 else:
                     made = msgspec.structs.replace(read, decisions=[_erased(each, group) for each in read.decisions])
                 if made != read:
                     self._files.replace(path, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
 
-    def _new(self) -> Iterator[tuple[str, Decision | _Many | Stray]]:
+    def _read_new(self) -> Iterator[tuple[str, Decision | _DecisionBatch | StrayFile]]:
         for path in sorted(self._files.names(_NEW)):
             if PurePosixPath(path).name.startswith("."):
                 continue  # an unfinished draft of our own, in a directory
             data = self._files.read(path)
             if data is not None:
-                yield path, _read(path, data)
+                yield path, _decode(path, data)
 
 
 def file_of(name: str) -> str:
@@ -186,7 +192,7 @@ def number_of(name: str) -> str:
     return name.partition("/")[2]
 
 
-def _named(many: _Many) -> dict[str, Decision]:
+def _by_name(many: _DecisionBatch) -> dict[str, Decision]:
     """Return the decisions of a file with many of them by their names, whose order is theirs."""
     return {f"{many.name}/{number:06d}": each for number, each in enumerate(many.decisions)}
 
@@ -195,24 +201,24 @@ def _erased(decision: Decision, group: str) -> Decision:
     return replace(decision, old=None, new=None) if decision.group == group else decision
 
 
-def _read(path: str, data: bytes, folder: str = _NEW) -> Decision | _Many | Stray:
+def _decode(path: str, data: bytes, folder: str = _NEW) -> Decision | _DecisionBatch | StrayFile:
     name = PurePosixPath(path).name
     if not _NAME.fullmatch(name) or path != f"{folder}/{name}":
-        return Stray(path, "its name is not the name of a decision")
-    content: Decision | _Many
+        return StrayFile(path, "its name is not the name of a decision")
+    content: Decision | _DecisionBatch
     try:
-        if msgspec.json.decode(data, type=_Peek).action == "many":
-            content = msgspec.json.decode(data, type=_Many)
+        if msgspec.json.decode(data, type=_ActionField).action == "many":
+            content = msgspec.json.decode(data, type=_DecisionBatch)
         else:
             content = msgspec.json.decode(data, type=Decision)
     except (msgspec.MsgspecError, InputError, UnicodeDecodeError) as error:
-        return Stray(path, f"its content is not a complete decision: {error}")
+        return StrayFile(path, f"its content is not a complete decision: {error}")
     if name != f"{content.name}.json":
-        return Stray(path, f"it contains the decision {content.name}, which does not match its name")
+        return StrayFile(path, f"it contains the decision {content.name}, which does not match its name")
     return content
 
 
-class _Peek(msgspec.Struct, frozen=True):
+class _ActionField(msgspec.Struct, frozen=True):
     """The part of a file that shows whether it contains one decision or many."""
 
     action: str | None = None

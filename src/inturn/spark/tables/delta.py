@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from inturn.spark.tables.delta_table import STEP, WRITER, Published, TablePlace, check_publishable
-from inturn.spark.tables.manifest import File, Manifest, SparkStore
+from inturn.spark.tables.delta_table import STEP, WRITER, DeltaTablePath, PublishProgress, check_publishable
+from inturn.spark.tables.manifest import DataFile, Manifest, SparkStore
 from inturn.spark.tables.writer import OUTPUTS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LOG = f"{ROOT}/_delta_log"
 _GROWS = {"delta.appendOnly": "true"}
 
 
-def publish_steps(store: SparkStore, pipeline: str) -> Published:
+def publish_steps(store: SparkStore, pipeline: str) -> PublishProgress:
     """Publish the missing steps of a pipeline's store, one Delta commit per step; see :func:`inturn.spark.publish`.
 
     The first call creates the table; its application id is ``inturn:`` and the pipeline's name. A step without outputs
@@ -41,11 +41,11 @@ def publish_steps(store: SparkStore, pipeline: str) -> Published:
     """
     check_publishable(store, pipeline)
     last = store.latest()
-    application, place = f"inturn:{pipeline}", TablePlace(store, ROOT)
+    application, place = f"inturn:{pipeline}", DeltaTablePath(store, ROOT)
     location = place.location
     if last is None:
-        return Published(location, 0, 0)
-    with place.told():
+        return PublishProgress(location, 0, 0)
+    with place.store_errors():
         table = _table(location)
         before = done = table.transaction_version(application) or 0
         place.check_not_ahead(done, last, "outputs")
@@ -54,7 +54,7 @@ def publish_steps(store: SparkStore, pipeline: str) -> Published:
             manifest = store.manifest(step)
             if manifest.outputs or step == last.step:
                 done = _commit(table, application, store, manifest)
-    return Published(location, before, done)
+    return PublishProgress(location, before, done)
 
 
 def _table(location: str) -> "DeltaTable":
@@ -75,7 +75,7 @@ def _table(location: str) -> "DeltaTable":
         return DeltaTable(location)  # another publisher created it first
 
 
-def _check_history(table: "DeltaTable", place: TablePlace, done: int) -> None:
+def _check_history(table: "DeltaTable", place: DeltaTablePath, done: int) -> None:
     """Check that the step published last is the one in the store.
 
     If not, the store was restored from an older copy and has advanced since.
@@ -89,7 +89,7 @@ def _check_history(table: "DeltaTable", place: TablePlace, done: int) -> None:
         names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
         same = {PurePosixPath(file.path).name for file in manifest.outputs} <= {unquote(name) for name in names}
     if not same:
-        raise place.other_history(done, "outputs")
+        raise place.history_mismatch(done, "outputs")
 
 
 def _commit(table: "DeltaTable", application: str, store: SparkStore, manifest: Manifest) -> int:
@@ -98,7 +98,9 @@ def _commit(table: "DeltaTable", application: str, store: SparkStore, manifest: 
     from deltalake.exceptions import CommitFailedError
 
     committed_ms = int(dt.datetime.fromisoformat(manifest.committed).timestamp() * 1000)
-    adds: list[AddAction | RemoveAction] = [_add(store, file, manifest.step, committed_ms) for file in manifest.outputs]
+    adds: list[AddAction | RemoveAction] = [
+        _add_action(store, file, manifest.step, committed_ms) for file in manifest.outputs
+    ]
     transaction = Transaction(application, manifest.step, committed_ms)
     while (done := table.transaction_version(application) or 0) < manifest.step:
         written = {STEP: str(manifest.step), WRITER: manifest.writer}
@@ -116,11 +118,11 @@ def _commit(table: "DeltaTable", application: str, store: SparkStore, manifest: 
     return done
 
 
-def _add(store: SparkStore, file: File, step: int, committed_ms: int) -> "AddAction":
+def _add_action(store: SparkStore, file: DataFile, step: int, committed_ms: int) -> "AddAction":
     """Return a Delta add action for a file of outputs; the bounds of the step let a reader skip files it has read."""
     from deltalake.transaction import AddAction
 
-    with store.files.told("read", file.path), store.files.source(file.path) as source:
+    with store.files.store_errors("read", file.path), store.files.source(file.path) as source:
         size = source.size()
     bounds = {"minValues": {"step": step}, "maxValues": {"step": step}, "nullCount": {"step": 0}}
     name = str(PurePosixPath(file.path).relative_to(ROOT))

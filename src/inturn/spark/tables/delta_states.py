@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from inturn.spark.tables.changes import StepChanges, changes_after, state_rows
-from inturn.spark.tables.delta_table import STEP, WRITER, Published, TablePlace, check_publishable
+from inturn.spark.tables.delta_table import STEP, WRITER, DeltaTablePath, PublishProgress, check_publishable
 from inturn.spark.tables.manifest import Manifest, SparkStore
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROOT = "states"
 _FEED = {"delta.enableChangeDataFeed": "true"}
 
 
-def publish_states(store: SparkStore, pipeline: str) -> Published:
+def publish_states(store: SparkStore, pipeline: str) -> PublishProgress:
     """Publish the missing steps of a pipeline's store to its Delta table of states, one Delta commit per step.
 
     The first call writes all groups as the last step left them. A later one that finds steps vacuumed writes what they
@@ -36,25 +36,25 @@ def publish_states(store: SparkStore, pipeline: str) -> Published:
         StoreMismatch: if the store belongs to another pipeline, or the table has a step that the store lacks.
     """
     check_publishable(store, pipeline)
-    last, place = store.latest(), TablePlace(store, ROOT, " --states")
+    last, place = store.latest(), DeltaTablePath(store, ROOT, " --states")
     if last is None:
-        return Published(place.location, 0, 0)
+        return PublishProgress(place.location, 0, 0)
     application = f"inturn:{pipeline}:states"
-    with place.told():
+    with place.store_errors():
         table = _table(place)
         before = done = (table.transaction_version(application) or 0) if table else 0
         place.check_not_ahead(done, last, "states")
         if table and done and place.last_published(table).get(WRITER) != store.manifest(done).writer:
-            raise place.other_history(done, "states")
+            raise place.history_mismatch(done, "states")
         for changes in changes_after(store, done, last):
             if table is None and changes.levels:
-                table = _made(place, changes, _properties(application, changes.manifest))
+                table = _create(place, changes, _properties(application, changes.manifest))
             elif table is not None and (changes.levels or changes.manifest.step == last.step):
                 _merge(table, place, changes, application)
-    return Published(place.location, before, last.step if table else 0)
+    return PublishProgress(place.location, before, last.step if table else 0)
 
 
-def _table(place: TablePlace) -> "DeltaTable | None":
+def _table(place: DeltaTablePath) -> "DeltaTable | None":
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -63,7 +63,7 @@ def _table(place: TablePlace) -> "DeltaTable | None":
     return None
 
 
-def _made(place: TablePlace, changes: StepChanges, properties: "CommitProperties") -> "DeltaTable":
+def _create(place: DeltaTablePath, changes: StepChanges, properties: "CommitProperties") -> "DeltaTable":
     """Create the table with all groups; if another publisher has created it meanwhile, return that one."""
     from deltalake import DeltaTable, write_deltalake
     from deltalake.exceptions import DeltaError
@@ -79,7 +79,7 @@ def _made(place: TablePlace, changes: StepChanges, properties: "CommitProperties
     return DeltaTable(place.location)
 
 
-def _merge(table: "DeltaTable", place: TablePlace, changes: StepChanges, application: str) -> None:
+def _merge(table: "DeltaTable", place: DeltaTablePath, changes: StepChanges, application: str) -> None:
     """Commit the changes of a step, unless the table already has them."""
     from deltalake.exceptions import CommitFailedError
 

@@ -18,7 +18,7 @@ WRITER: Final = "inturn.writer"
 """The key with that step's writer."""
 
 
-class Published(NamedTuple):
+class PublishProgress(NamedTuple):
     """The progress of a Delta table.
 
     Attributes:
@@ -32,7 +32,7 @@ class Published(NamedTuple):
     step: int
 
 
-class TablePlace(NamedTuple):
+class DeltaTablePath(NamedTuple):
     """The place of a Delta table in a store.
 
     Attributes:
@@ -63,7 +63,7 @@ class TablePlace(NamedTuple):
         return f"inturn publish {shlex.quote(self.store.location)}{self.option}"
 
     @property
-    def anew(self) -> str:
+    def recreate_hint(self) -> str:
         """The instruction for creating the table again from the store."""
         return f"Delete {self.log} in the store, and run: {self.command}; this creates the table again"
 
@@ -72,12 +72,12 @@ class TablePlace(NamedTuple):
         if done > last.step:
             store = self.store.location
             msg = f"{self.location} has the {what} of step {done}, but {store} ends with step {last.step}: the store "
-            raise StoreMismatch(f"{msg}was restored from an older copy. {self.anew}")
+            raise StoreMismatch(f"{msg}was restored from an older copy. {self.recreate_hint}")
 
-    def other_history(self, done: int, what: str) -> StoreMismatch:
+    def history_mismatch(self, done: int, what: str) -> StoreMismatch:
         """Return the error for a table with another step than the store has under the same number."""
         msg = f"{self.location} has the {what} of a different step {done} than {self.store.location}: the store was "
-        return StoreMismatch(f"{msg}restored from an older copy and has continued since. {self.anew}")
+        return StoreMismatch(f"{msg}restored from an older copy and has continued since. {self.recreate_hint}")
 
     def last_published(self, table: "DeltaTable") -> dict[str, Any]:
         """Return the metadata of the last commit by inturn; others may follow, such as a property's change."""
@@ -93,7 +93,7 @@ class TablePlace(NamedTuple):
         return {}
 
     @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
+    def store_errors(self) -> Iterator[None]:
         """Turn a failure of deltalake into a :class:`StoreError` that names the table and the remedy."""
         from deltalake.exceptions import DeltaError
 
@@ -117,7 +117,7 @@ def check_publishable(store: SparkStore, pipeline: str) -> None:
         import deltalake  # noqa: F401 - only asked for
     except ImportError as error:
         raise SetupError("a Delta table needs deltalake; install it with: pip install 'inturn[delta]'") from error
-    known = store.known()
+    known = store.require_identity()
     if known.pipeline != pipeline:
         # Another name is another application id, so every step would be added again.
         msg = f"{store.location} is the store of pipeline {known.pipeline!r}, not {pipeline!r}; use that pipeline"

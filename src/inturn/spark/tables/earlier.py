@@ -32,7 +32,7 @@ def ranges_of(stored: str | None) -> list[tuple[int, int]]:
     return [(first, last) for first, last in json.loads(stored)] if stored else []
 
 
-class Index:
+class RowIndex:
     """Row numbers of groups, by hash, and by name where several groups share a hash; in the order of their addition.
 
     All possible hashes are given, sorted and unique.
@@ -75,7 +75,7 @@ class Index:
         return place
 
 
-class _Rows:
+class _DecodedRows:
     """Rows of groups, decoded lazily: most rows are used only in part."""
 
     def __init__(self, rows: pa.RecordBatch, pipeline: Pipeline, codec: StateCodec) -> None:
@@ -91,7 +91,7 @@ class _Rows:
         self._taken[at] = 1
         return self._states[at]
 
-    def line(self, at: int) -> Timeline:
+    def timeline(self, at: int) -> Timeline:
         columns = self.columns
         status = columns["status"][at]
         return self._order.timeline(
@@ -112,22 +112,22 @@ class EarlierGroup:
         held_step: first step whose held messages of this group are still held; None if it holds none.
     """
 
-    __slots__ = ("_at", "_line", "_rows", "group", "hash", "held_step")
+    __slots__ = ("_at", "_rows", "_timeline", "group", "hash", "held_step")
 
-    def __init__(self, rows: _Rows, at: int) -> None:
+    def __init__(self, rows: _DecodedRows, at: int) -> None:
         columns = rows.columns
         self._rows, self._at = rows, at
-        self._line: Timeline | None = None
+        self._timeline: Timeline | None = None
         self.hash: int = columns["hash"][at]
         self.group: str = columns["group"][at]
         self.held_step: int | None = columns["held_step"][at] if columns["held"][at] else None
 
     @property
-    def line(self) -> Timeline:
+    def timeline(self) -> Timeline:
         """The group's timeline, with its held messages restored."""
-        if self._line is None:
-            self._line = self._rows.line(self._at)
-        return self._line
+        if self._timeline is None:
+            self._timeline = self._rows.timeline(self._at)
+        return self._timeline
 
     def restore(self) -> Any:
         """Return a fresh copy of the group's state."""
@@ -138,16 +138,16 @@ class EarlierGroups:
     """Groups with the ``wanted`` hashes (sorted, unique) up to a bound, as earlier steps left them: a row per group.
 
     Attributes:
-        places: for groups that keep holding messages: the location of the digest of a held message, by group and
+        held_digests: for groups that keep holding messages: the location of the digest of a held message, by group and
             revision. Only those that were asked for.
     """
 
     def __init__(self, pipeline: Pipeline, states: StateCodec, wanted: Hashes, bound: int) -> None:
         self.bound = bound
-        self.places: dict[tuple[str, int], tuple[pa.Array, int]] = {}
+        self.held_digests: dict[tuple[str, int], tuple[pa.Array, int]] = {}
         self._pipeline, self._states = pipeline, states
         self._parts: list[pa.RecordBatch] = []
-        self._index = Index(wanted)
+        self._index = RowIndex(wanted)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -163,7 +163,7 @@ class EarlierGroups:
         """Return the row of each of these groups; -1 if it is absent."""
         return self._index.rows_of(hashes, names)
 
-    def status(self, status: Status) -> npt.NDArray[np.bool_]:
+    def has_status(self, status: Status) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows whose group has this status."""
         flags = [pc.equal(part.column("status"), status).to_numpy(zero_copy_only=False) for part in self._parts]
         return np.concatenate([np.empty(0, np.bool_), *flags])
@@ -203,7 +203,7 @@ class EarlierGroups:
         for part in self._parts:
             first, last = np.searchsorted(rows, (begin, begin + len(part)))
             if last > first:
-                taken = _Rows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
+                taken = _DecodedRows(part.take(pa.array(rows[first:last] - begin)), self._pipeline, self._states)
                 found += [EarlierGroup(taken, at) for at in range(last - first)]
             begin += len(part)
         return found

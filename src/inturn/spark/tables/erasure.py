@@ -22,13 +22,13 @@ from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.timeline import Status
 from inturn.faults import reach
 from inturn.spark.columns.hashing import group_hash
-from inturn.spark.tables.manifest import File, Level, Manifest, SparkStore, Taken
-from inturn.spark.tables.out import ArrowOut, ParquetOut
+from inturn.spark.tables.manifest import AppliedDecisions, DataFile, Manifest, SparkStore, StoreLevel
+from inturn.spark.tables.out import ArrowFiles, ParquetFiles
 from inturn.spark.tables.rows import batches_of
 from inturn.spark.tables.steps import manifest_name
 
 _REASON: Final = "forgotten"
-_GOING: Final = (Status.OPEN.value, Status.WAITING.value)
+_ACTIVE: Final = (Status.OPEN.value, Status.WAITING.value)
 
 
 class ErasedRows(NamedTuple):
@@ -47,10 +47,10 @@ class ErasedRows(NamedTuple):
     held: int
 
 
-class _Found(NamedTuple):
+class _ErasedLevel(NamedTuple):
     """A level without the group's content; the status of its row of the group, and how many messages it held."""
 
-    level: Level
+    level: StoreLevel
     status: str | None
     held: int
 
@@ -70,7 +70,7 @@ def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: s
         StoreError: if the store cannot be read or written.
     """
     store = SparkStore(location)
-    store.known()
+    store.require_identity()
     if any("/_delta_log/" in name for name in store.files.names("data")):
         raise InputError(
             f"the outputs of {store.location} are a Delta table, whose files and history also contain the group's "
@@ -89,10 +89,10 @@ def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: s
         if step < steps[-1] and not manifest.vacuumed:
             store.vacuum(manifest)
             manifest = store.manifest(step)
-        kept: dict[str, list[File]] = {}
+        kept: dict[str, list[DataFile]] = {}
         for table, files in (("outputs", manifest.outputs), ("rejected", manifest.rejected)):
-            kept[table], gone = _without(store, table, files, group)
-            counts[table] += gone
+            kept[table], removed = _rewrite_without(store, table, files, group)
+            counts[table] += removed
         if kept != {"outputs": manifest.outputs, "rejected": manifest.rejected}:
             store.rewrite(msgspec.structs.replace(manifest, **kept))
             reach("between messages")
@@ -104,11 +104,11 @@ def erase_group(location: str | os.PathLike[str], group: str, *, by: str, why: s
 
 def _give_up(store: SparkStore, last: Manifest, group: str, by: str, why: str) -> tuple[bool, int]:
     """Commit a step without the group's content; return whether the group is known, and how many messages it held."""
-    levels: list[Level] = []
+    levels: list[StoreLevel] = []
     status, held, is_changed = None, 0, False
-    told = f"{_REASON} by {by}" + (f": {why}" if why else "")
+    reason = f"{_REASON} by {by}" + (f": {why}" if why else "")
     for level in reversed(last.levels):
-        found = _level_without(store, level, group, told if status is None else None)
+        found = _level_without(store, level, group, reason if status is None else None)
         status, held = status or found.status, held + found.held
         is_changed |= found.level != level
         levels.insert(0, found.level)
@@ -137,13 +137,13 @@ def _give_up(store: SparkStore, last: Manifest, group: str, by: str, why: str) -
         outputs=[],
         rejected=[],
         held=last.held - held,
-        parked=last.parked + (status in _GOING),
+        parked=last.parked + (status in _ACTIVE),
         oldest_us=min((file.oldest_us for file in files if file.oldest_us is not None), default=None),
         waiting_us=min((file.waiting_us for file in files if file.waiting_us is not None), default=None),
-        decisions=[Taken(name, None)],
+        decisions=[AppliedDecisions(name, None)],
     )
     store.commit(made)
-    store.file_away(made)
+    store.archive(made)
     return True, held
 
 
@@ -152,41 +152,41 @@ def _counts(held: int) -> dict[str, Any]:
     return {**nothing, "released": held, "rejected": {_REASON: held} if held else {}}
 
 
-def _level_without(store: SparkStore, level: Level, group: str, told: str | None) -> _Found:
-    """Return a level without the content of a group; ``told`` is why, if this may be the newest level with its row."""
+def _level_without(store: SparkStore, level: StoreLevel, group: str, reason: str | None) -> _ErasedLevel:
+    """Return a level without the content of a group; ``reason`` is given if this may be the newest level with it."""
     status, count = None, 0
-    groups: list[File] = []
+    groups: list[DataFile] = []
     for file in level.groups:
-        table = _table(store, file, group)
+        table = _read_if_present(store, file, group)
         if table is None:
             groups.append(file)
             continue
         mine = pc.equal(table["group"], group)
         row = table.filter(mine)
         others = table.filter(pc.invert(mine))
-        if told is None:  # a newer level has the group
-            groups += _written(store, "groups", [others])
+        if reason is None:  # a newer level has the group
+            groups += _write_file(store, "groups", [others])
             continue
         status, count = row["status"][0].as_py(), row["held"][0].as_py()
-        empty = _emptied(row, told)
+        empty = _without_content(row, reason)
         if row.equals(empty):
             groups.append(file)
             continue
         order = pc.sort_indices(pa.concat_tables([others, empty])["hash"])
-        groups += _written(store, "groups", [pa.concat_tables([others, empty]).take(order)])
+        groups += _write_file(store, "groups", [pa.concat_tables([others, empty]).take(order)])
     held = []
     for file in level.held:  # some rows are of messages that the group has ceased to hold
-        table = _table(store, file, group)
+        table = _read_if_present(store, file, group)
         if table is None:
             held.append(file)
             continue
         others = table.filter(pc.not_equal(table["group"], group))
-        held += _written(store, "held", [others])
+        held += _write_file(store, "held", [others])
     is_same = (groups, held) == (level.groups, level.held)
-    return _Found(level if is_same else Level(level.step, groups, held), status, count)
+    return _ErasedLevel(level if is_same else StoreLevel(level.step, groups, held), status, count)
 
 
-def _table(store: SparkStore, file: File, group: str) -> pa.Table | None:
+def _read_if_present(store: SparkStore, file: DataFile, group: str) -> pa.Table | None:
     """Return the rows of a file if the group is among them."""
     if not file.low <= group_hash(group) <= file.high:
         return None
@@ -194,35 +194,37 @@ def _table(store: SparkStore, file: File, group: str) -> pa.Table | None:
     return table if pc.any(pc.equal(table["group"], group)).as_py() else None
 
 
-def _emptied(row: pa.Table, told: str) -> pa.Table:
+def _without_content(row: pa.Table, reason: str) -> pa.Table:
     """Return the row of a group that is given up, without its state."""
-    values = {"status": Status.GIVEN_UP.value, "error": told, "held": 0}
+    values = {"status": Status.GIVEN_UP.value, "error": reason, "held": 0}
     for at, field in enumerate(row.schema):
         if field.name in values:
             if field.name == "error" and row["status"][0].as_py() == Status.GIVEN_UP and row["state"].null_count:
-                continue  # an earlier run has told why
+                continue  # an earlier run has written the reason
             row = row.set_column(at, field, pa.array([values[field.name]], field.type))
         elif field.name in {"held_step", "waiting_us", "oldest_us", "state"}:
             row = row.set_column(at, field, pa.nulls(1, field.type))
     return row
 
 
-def _without(store: SparkStore, table: str, files: Sequence[File], group: str) -> tuple[list[File], int]:
+def _rewrite_without(
+    store: SparkStore, table: str, files: Sequence[DataFile], group: str
+) -> tuple[list[DataFile], int]:
     """Return Parquet files without the rows of a group, and the number of these rows."""
-    kept, gone = [], 0
+    kept, removed = [], 0
     for file in files:
-        with store.files.told("read", file.path):
+        with store.files.store_errors("read", file.path):
             rows = pq.read_table(store.files.source(file.path))
         others = rows.filter(pc.fill_null(pc.not_equal(rows["group"], group), True))  # noqa: FBT003 - Arrow's way
-        gone += len(rows) - len(others)
-        kept += [file] if len(others) == len(rows) else _written(store, table, [others])
-    return kept, gone
+        removed += len(rows) - len(others)
+        kept += [file] if len(others) == len(rows) else _write_file(store, table, [others])
+    return kept, removed
 
 
-def _written(store: SparkStore, table: str, rows: Sequence[pa.Table]) -> list[File]:
+def _write_file(store: SparkStore, table: str, rows: Sequence[pa.Table]) -> list[DataFile]:
     """Write rows into a new file; none without rows."""
-    kinds: dict[str, Callable[..., ArrowOut | ParquetOut]] = {"groups": ArrowOut, "held": ArrowOut}
-    out = kinds.get(table, ParquetOut)(store.files, f"data/{table}/{uuid.uuid4().hex}-without")
+    kinds: dict[str, Callable[..., ArrowFiles | ParquetFiles]] = {"groups": ArrowFiles, "held": ArrowFiles}
+    out = kinds.get(table, ParquetFiles)(store.files, f"data/{table}/{uuid.uuid4().hex}-without")
     for each in rows:
         out.write(each)
     return out.close()

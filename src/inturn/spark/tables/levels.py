@@ -18,8 +18,8 @@ from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.records import values
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
-from inturn.spark.tables.manifest import File, Level
-from inturn.spark.tables.sorted import Batches, Cursor, Hashes, StoreSlice, among
+from inturn.spark.tables.manifest import DataFile, StoreLevel
+from inturn.spark.tables.sorted import Cursor, Hashes, SortedBatches, StoreSlice, is_in
 
 _NONE: Hashes = np.empty(0, np.int64)
 ALL_US = 2**62
@@ -28,7 +28,7 @@ NONE_US = -(2**62)
 """A time bound that makes no group due."""
 
 
-class _Due(Batches):
+class _DueGroups(SortedBatches):
     """Record batches that are searched for groups whose wait has expired, with or without a new message."""
 
     def hashes(self, upto: int, since_us: int) -> Iterator[Hashes]:
@@ -38,7 +38,7 @@ class _Due(Batches):
             yield rows[(waiting <= since_us) & (rows <= upto)]
 
 
-class Levels:
+class LevelReader:
     """The groups and held messages of a slice, as the previous step left them.
 
     Args:
@@ -50,23 +50,23 @@ class Levels:
     def __init__(
         self,
         part: StoreSlice,
-        levels: Sequence[Level],
+        levels: Sequence[StoreLevel],
         since_us: int,
         also: Hashes,
         pipeline: Pipeline,
         states: StateCodec,
     ) -> None:
-        def due(files: Sequence[File]) -> list[File]:
+        def due(files: Sequence[DataFile]) -> list[DataFile]:
             return [file for file in files if file.waiting_us is not None and file.waiting_us <= since_us]
 
         self._groups = [Cursor(part, level.groups) for level in levels]
-        self._due = [_Due(part, due(level.groups)) for level in levels]
+        self._due = [_DueGroups(part, due(level.groups)) for level in levels]
         # One cursor per file: files of one step overlap where the columns of the messages changed.
         self._held = [Cursor(part, [file]) for level in levels for file in level.held]
         self._also = also
         self._pipeline, self._states, self.since_us = pipeline, states, since_us
         self._bound, self._high = part.low - 1, part.high
-        self._left: dict[str, EarlierGroup] = {}
+        self._unhandled: dict[str, EarlierGroup] = {}
 
     def find(self, hashes: Hashes, upto: int | None = None) -> EarlierGroups:
         """Return the groups with one of ``hashes`` (sorted, unique) or due, from the end of the last call to ``upto``.
@@ -86,8 +86,8 @@ class Levels:
         self._bound = max(self._bound, bound)
         return found
 
-    def take(
-        self, found: EarlierGroups, rows: Hashes | None = None, *, holding: Hashes = _NONE, turns: Hashes = _NONE
+    def load_held(
+        self, found: EarlierGroups, rows: Hashes | None = None, *, holding: Hashes = _NONE, positions: Hashes = _NONE
     ) -> dict[str, EarlierGroup]:
         """Return found groups with the messages they hold.
 
@@ -97,7 +97,7 @@ class Levels:
             found: result of the last :meth:`find`.
             rows: rows to return, sorted; None for all.
             holding: rows of other groups, which continue to hold their messages; only their taken places are read.
-            turns: places to look up for ``holding``.
+            positions: places to look up for ``holding``.
         """
         records = found.records(np.arange(len(found)) if rows is None else rows)
         restored = {record.group: record for record in records if record.held_step is not None}
@@ -109,18 +109,18 @@ class Levels:
             hashes = np.array([record.hash for record in restored.values()], dtype=np.int64)
             whole = np.unique(hashes)
             wanted = np.unique(np.concatenate([hashes, found.numbers("hash", holding, 0)]))
-            asked = np.unique(turns) if len(holding) else None
+            asked = np.unique(positions) if len(holding) else None
             for cursor in self._held:
                 for batch, hit in cursor.find(wanted, found.bound):
                     looked = hit
                     if asked is not None:
                         turn, hash_ = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
-                        looked = hit[among(turn, asked) | among(hash_, whole)]
-                    self._give(batch, looked, found, restored, since)
-        self._left.update((record.group, record) for record in records)
-        return self._left
+                        looked = hit[is_in(turn, asked) | is_in(hash_, whole)]
+                    self._distribute_held(batch, looked, found, restored, since)
+        self._unhandled.update((record.group, record) for record in records)
+        return self._unhandled
 
-    def _give(
+    def _distribute_held(
         self,
         batch: pa.RecordBatch,
         hit: Hashes,
@@ -140,24 +140,24 @@ class Levels:
             if name in restored:
                 back.append((at, restored[name]))
             else:
-                found.places[name, turns.item(at)] = (digests, at)
+                found.held_digests[name, turns.item(at)] = (digests, at)
         if back:
             self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
 
     def _restore(self, batch: pa.RecordBatch, records: Sequence[EarlierGroup]) -> None:
         table = pa.Table.from_batches([batch])
         content = pa.Table.from_struct_array(table["message"])
-        messages, bad = MessageCodec(self._pipeline, content.column_names).built(content)
+        messages, bad = MessageCodec(self._pipeline, content.column_names).from_table(content)
         for row, why in bad.items():
             msg = f"a held message of group {table['group'][row]} no longer fits the message type: {why}"
             raise InputError(msg)
-        rows = zip(spots(table), *(values(table[name]) for name in ("digest", "id", "since_us")), strict=True)
+        rows = zip(held_keys(table), *(values(table[name]) for name in ("digest", "id", "since_us")), strict=True)
         for at, ((epoch, turn, tie, _), digest, ident, since_us) in enumerate(rows):
             entry = TimelineEntry(turn, digest, messages[at], epoch, ident, since_us, (content, at), tie)
-            records[at].line.restore(entry)
+            records[at].timeline.restore(entry)
 
 
-def spots(held: pa.Table | pa.RecordBatch) -> list[Spot]:
+def held_keys(held: pa.Table | pa.RecordBatch) -> list[Spot]:
     """Return the positions of held messages in their groups; those of older stores have no tie."""
     epochs, turns, ids = (held[name].to_pylist() for name in ("epoch", "turn", "id"))
     ties = held["tie"].to_pylist() if "tie" in held.schema.names else repeat(None, len(held))
@@ -166,8 +166,8 @@ def spots(held: pa.Table | pa.RecordBatch) -> list[Spot]:
     ]
 
 
-def waits(
-    part: StoreSlice, levels: Sequence[Level], touched: Sequence[int], ours: Sequence[File]
+def longest_waits(
+    part: StoreSlice, levels: Sequence[StoreLevel], touched: Sequence[int], ours: Sequence[DataFile]
 ) -> tuple[int | None, int | None]:
     """Return since when messages wait longest in a slice after a step, with and without parked groups; None if none.
 
@@ -179,8 +179,12 @@ def waits(
     waiting = min((file.waiting_us for file in ours if file.waiting_us is not None), default=ALL_US)
     for number, level in enumerate(levels):
         # A group that began to wait later than a known one cannot change the result.
-        longer = [file for file in level.groups if _before(file.oldest_us, oldest) or _before(file.waiting_us, waiting)]
-        batches = Batches(part, longer).upto(part.high)
+        longer = [
+            file
+            for file in level.groups
+            if _began_before(file.oldest_us, oldest) or _began_before(file.waiting_us, waiting)
+        ]
+        batches = SortedBatches(part, longer).upto(part.high)
         found = [_waits_longer(batch, part, mine, oldest, waiting) for batch in batches]
         alive = pa.concat_batches(found) if found else None
         for newer in levels[number + 1 :]:  # a newer level overrides this one
@@ -189,14 +193,14 @@ def waits(
             hashes = alive.column("hash").to_numpy()
             over = Cursor(part, newer.groups).find(hashes, part.high)
             said = [batch.column("hash").to_numpy()[hit] for batch, hit in over]
-            alive = alive.filter(pa.array(~among(hashes, np.concatenate([_NONE, *said]))))
+            alive = alive.filter(pa.array(~is_in(hashes, np.concatenate([_NONE, *said]))))
         if alive:
             oldest = min(oldest, int(_since(alive, "oldest_us").min()))
             waiting = min(waiting, int(_since(alive, "waiting_us").min()))
     return oldest if oldest < ALL_US else None, waiting if waiting < ALL_US else None
 
 
-def _before(since_us: int | None, other_us: int) -> bool:
+def _began_before(since_us: int | None, other_us: int) -> bool:
     return since_us is not None and since_us < other_us
 
 
@@ -212,5 +216,5 @@ def _waits_longer(
     hashes = batch.column("hash").to_numpy()
     longer = (_since(batch, "oldest_us") < oldest_us) | (_since(batch, "waiting_us") < waiting_us)
     rows = np.flatnonzero(longer & (hashes >= part.low) & (hashes <= part.high))
-    rows = rows[~among(hashes[rows], but)]
+    rows = rows[~is_in(hashes[rows], but)]
     return batch.select(["hash", "oldest_us", "waiting_us"]).take(pa.array(rows))

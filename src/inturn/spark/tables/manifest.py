@@ -35,9 +35,9 @@ from inturn.spark.tables.steps import (
     found_steps,
     last_step,
     lost_steps,
-    lost_text,
+    lost_steps_text,
     manifest_name,
-    note,
+    write_head,
 )
 from inturn.spark.tables.storage import storage
 
@@ -46,7 +46,7 @@ FORMAT = 1
 ABOUT = "inturn.json"
 
 
-class File(msgspec.Struct, frozen=True):
+class DataFile(msgspec.Struct, frozen=True):
     """One data file, sorted by hash; its path is relative to the store.
 
     Attributes:
@@ -67,7 +67,7 @@ class File(msgspec.Struct, frozen=True):
     firsts: list[int] = []
 
 
-class Level(msgspec.Struct, frozen=True):
+class StoreLevel(msgspec.Struct, frozen=True):
     """The changes of one step.
 
     Attributes:
@@ -79,21 +79,21 @@ class Level(msgspec.Struct, frozen=True):
     """
 
     step: int
-    groups: list[File]
-    held: list[File]
-    unsettled: list[File] | None = None
+    groups: list[DataFile]
+    held: list[DataFile]
+    unsettled: list[DataFile] | None = None
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[DataFile]:
         """Return all its files."""
         return [*self.groups, *self.held, *(self.unsettled or ())]
 
 
-LEVEL_TABLES: Final = Level.__struct_fields__[1:]
+LEVEL_TABLES: Final = StoreLevel.__struct_fields__[1:]
 """The tables of a level, in the order of its fields."""
 
 
-class Taken(msgspec.Struct, frozen=True):
+class AppliedDecisions(msgspec.Struct, frozen=True):
     """A file of decisions that a step applied.
 
     Attributes:
@@ -107,9 +107,9 @@ class Taken(msgspec.Struct, frozen=True):
     voids: dict[str, str] = {}
 
     @classmethod
-    def all_of(cls, verdicts: Mapping[str, str | None]) -> "list[Taken]":
+    def from_verdicts(cls, verdicts: Mapping[str, str | None]) -> "list[AppliedDecisions]":
         """Return the files of decisions, from the verdict on each decision by its name."""
-        files: dict[str, Taken] = {}
+        files: dict[str, AppliedDecisions] = {}
         for name, void in verdicts.items():
             if not number_of(name):
                 files[name] = cls(name, void)
@@ -161,16 +161,16 @@ class Manifest(msgspec.Struct, frozen=True):
     counts: dict[str, Any]
     handler: str
     state: dict[str, str]
-    levels: list[Level]
-    outputs: list[File]
-    rejected: list[File]
+    levels: list[StoreLevel]
+    outputs: list[DataFile]
+    rejected: list[DataFile]
     held: int = 0
     parked: int = 0
     oldest_us: int | None = None
     waiting_us: int | None = None
     batches: dict[str, int] = {}
     plans: dict[str, str] = {}
-    decisions: list[Taken] = []
+    decisions: list[AppliedDecisions] = []
     policy: str = ""
     wait_us: int | None = None
     vacuumed: bool = False
@@ -218,9 +218,9 @@ class SparkStore:
         self.files = storage(location)
         self.location = self.files.location
         self.decisions = DecisionLog(self.files)
-        self._told_lost: list[int] = []
+        self._logged_lost: list[int] = []
 
-    def about(self) -> StoreIdentity | None:
+    def identity(self) -> StoreIdentity | None:
         """Return the store's identity; None if there is no store yet.
 
         Raises:
@@ -236,9 +236,9 @@ class SparkStore:
             raise StoreMismatch(msg)
         return cast("StoreIdentity", self._decode(data, StoreIdentity, ABOUT))
 
-    def known(self) -> StoreIdentity:
+    def require_identity(self) -> StoreIdentity:
         """Return the identity of an existing store; without a store raise StoreError."""
-        about = self.about()
+        about = self.identity()
         if about is None:
             self._check_lost(self.files.names(""))
             raise StoreError(f"{self.location} is not a store; create one with inturn.spark.batch(…, store=…)")
@@ -251,10 +251,10 @@ class SparkStore:
             StoreMismatch: if it belongs to another pipeline, or has another number of buckets.
             StoreError: if it cannot be created.
         """
-        there = self.about()
+        there = self.identity()
         if there is None:
             names = self.files.names("")
-            there = self.about()  # another writer may have created it meanwhile, with its files
+            there = self.identity()  # another writer may have created it meanwhile, with its files
             if there is None:
                 self._check_lost(names)
                 if any(not PurePosixPath(name).name.startswith(".") for name in names):
@@ -262,7 +262,7 @@ class SparkStore:
         if there is None:
             with contextlib.suppress(StoreConflict):
                 self.files.create(ABOUT, _pretty(wanted))
-            there = self.about() or wanted
+            there = self.identity() or wanted
         for name in ("pipeline", "group", "order", "id"):
             mine, theirs = getattr(wanted, name), getattr(there, name)
             if mine != theirs:
@@ -291,12 +291,12 @@ class SparkStore:
         """
         found = found_steps(self.files)
         lost = lost_steps(found)
-        if lost != self._told_lost:
-            log.warning("%s", lost_text(self.files, lost))
-            self._told_lost = lost
+        if lost != self._logged_lost:
+            log.warning("%s", lost_steps_text(self.files, lost))
+            self._logged_lost = lost
         return found
 
-    def has(self, step: int) -> bool:
+    def has_step(self, step: int) -> bool:
         """Return whether the manifest of a step exists."""
         return self.files.exists(manifest_name(step))
 
@@ -307,7 +307,7 @@ class SparkStore:
         if data is None:
             steps = found_steps(self.files)
             if step in lost_steps(steps):
-                raise StoreError(lost_text(self.files, [step]))
+                raise StoreError(lost_steps_text(self.files, [step]))
             has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no step yet"
             raise StoreError(f"{self.location} has no step {step}; {has}")
         return cast("Manifest", self._decode(data, Manifest, name))
@@ -322,7 +322,7 @@ class SparkStore:
         last = last_step(self.files, known, after.writer if after else "")
         return after if last == known else self.manifest(last)
 
-    def after(self, step: int) -> Iterator[Manifest]:
+    def manifests_after(self, step: int) -> Iterator[Manifest]:
         """Yield the manifests of the steps committed after a step, in order."""
         for number in range(step + 1, last_step(self.files, step) + 1):
             yield self.manifest(number)
@@ -341,9 +341,9 @@ class SparkStore:
             )
             raise StoreConflict(msg + "again: what the other writer applied is not applied again") from None
         with contextlib.suppress(StoreError):  # the step is committed; readers find it without the head too
-            note(self.files, manifest.step, manifest.writer)
+            write_head(self.files, manifest.step, manifest.writer)
 
-    def mark(self) -> str:
+    def change_marker(self) -> str:
         """Return a text that changes with each step and each new decision, for a fraction of the cost of a manifest.
 
         Raises:
@@ -351,20 +351,20 @@ class SparkStore:
         """
         head = self.files.read(HEAD)
         if head is None or not self.files.exists(ABOUT):
-            self.known()  # raises StoreError if this is not a store
+            self.require_identity()  # raises StoreError if this is not a store
         return f"step {last_step(self.files)}, {head!r}, {sorted(self.files.names('decisions/new'))}"
 
-    def undecided(self, last: Manifest | None, most: int | None = None) -> dict[str, Decision]:
+    def pending_decisions(self, last: Manifest | None, most: int | None = None) -> dict[str, Decision]:
         """Return the decisions that no step has applied yet, by name, in order; ``last`` is the last step's manifest.
 
         ``most``: see :meth:`DecisionLog.pending`.
         """
         return self.decisions.pending({each.name for each in last.decisions} if last else set(), most)
 
-    def file_away(self, manifest: Manifest) -> None:
+    def archive(self, manifest: Manifest) -> None:
         """Move the decisions that a committed step applied to ``decisions/taken``."""
         for taken in manifest.decisions:
-            self.decisions.file_away(taken.name)
+            self.decisions.archive(taken.name)
 
     def vacuum(self, manifest: Manifest) -> None:
         """Reduce an old step's manifest to its counts, outputs and rejected messages; drop the state of groups."""
@@ -378,7 +378,7 @@ class SparkStore:
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.MsgspecError as error:
-            raise StoreError(f"{self.files.where(name)} is damaged: {error}; restore it from a backup") from error
+            raise StoreError(f"{self.files.full_name(name)} is damaged: {error}; restore it from a backup") from error
 
 
 def _pretty(value: msgspec.Struct) -> bytes:

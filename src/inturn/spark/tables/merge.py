@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from inturn.core import limits
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.earlier import with_conflicts
-from inturn.spark.tables.manifest import LEVEL_TABLES, File, Level
-from inturn.spark.tables.out import ArrowOut, alike, by_hash, unsettled
-from inturn.spark.tables.sorted import PAST, Batches, StoreSlice
+from inturn.spark.tables.manifest import LEVEL_TABLES, DataFile, StoreLevel
+from inturn.spark.tables.out import ArrowFiles, by_hash, concat_alike, unsettled
+from inturn.spark.tables.sorted import PAST, SortedBatches, StoreSlice
 
 
-def levels_to_merge(levels: Sequence[Level]) -> int:
+def levels_to_merge(levels: Sequence[StoreLevel]) -> int:
     """Return how many of the newest levels to merge now; 0 if there are few."""
     if len(levels) < limits.LEVELS:
         return 0
@@ -30,24 +30,24 @@ def levels_to_merge(levels: Sequence[Level]) -> int:
     return count
 
 
-def merge(part: StoreSlice, levels: Sequence[Level], states: StateCodec, name: str) -> dict[str, list[File]]:
+def merge(part: StoreSlice, levels: Sequence[StoreLevel], states: StateCodec, name: str) -> dict[str, list[DataFile]]:
     """Merge one slice of adjacent levels, oldest first, into new files, by table.
 
     States are written in their current form; some may have been stored before a field existed.
     """
-    out = {table: ArrowOut(part.store, f"data/{table}/{name}-merged") for table in LEVEL_TABLES}
-    waiting = [_Walk(part, [file]) for level in levels for file in level.held]
-    for bound, newest in newest_groups(part, levels, lambda batch: _stored_now(batch, states)):
+    out = {table: ArrowFiles(part.store, f"data/{table}/{name}-merged") for table in LEVEL_TABLES}
+    waiting = [_RangeReader(part, [file]) for level in levels for file in level.held]
+    for bound, newest in newest_groups(part, levels, lambda batch: _with_current_states(batch, states)):
         out["groups"].write(newest)
         out["unsettled"].write(unsettled(newest))
-        alive = _holding(newest)
-        for rows in alike(_live(batch, alive) for walk in waiting for batch in walk.upto(bound)):
+        alive = _held_steps(newest)
+        for rows in concat_alike(_still_held(batch, alive) for walk in waiting for batch in walk.upto(bound)):
             out["held"].write(by_hash(rows))
     return {table: each.close() for table, each in out.items()}
 
 
 def newest_groups(
-    part: StoreSlice, levels: Sequence[Level], read: Callable[[pa.RecordBatch], pa.Table]
+    part: StoreSlice, levels: Sequence[StoreLevel], read: Callable[[pa.RecordBatch], pa.Table]
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the newest row of each group in adjacent levels, in hash order, with the greatest hash so far.
 
@@ -56,7 +56,7 @@ def newest_groups(
         levels: the levels, oldest first.
         read: function that converts rows stored in different forms to one form; it keeps ``hash`` and ``group``.
     """
-    walks = [_Walk(part, level.groups) for level in levels]
+    walks = [_RangeReader(part, level.groups) for level in levels]
     while walks:
         bound = min(walk.last for walk in walks)
         if bound == PAST:
@@ -66,11 +66,11 @@ def newest_groups(
             yield bound, _newest(pa.concat_tables([read(batch) for batch in found]))
 
 
-class _Walk:
+class _RangeReader:
     """Iteration over sorted files from the smallest hash to the greatest, one range of hashes at a time."""
 
-    def __init__(self, part: StoreSlice, files: Sequence[File]) -> None:
-        self._batches, self._offset = Batches(part, files), 0
+    def __init__(self, part: StoreSlice, files: Sequence[DataFile]) -> None:
+        self._batches, self._offset = SortedBatches(part, files), 0
         self._low, self._high, self._bound = part.low, part.high, part.low - 1
 
     @property
@@ -93,11 +93,11 @@ class _Walk:
             self._offset = end
             if end < len(batch) or batches.last > bound:
                 return
-            batches.step()
+            batches.advance()
             self._offset = 0
 
 
-def _stored_now(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
+def _with_current_states(rows: pa.RecordBatch, states: StateCodec) -> pa.Table:
     """Return the rows with their states in the current form, which has the fields that the type gained since."""
     table = pa.Table.from_batches([with_conflicts(rows)])
     state = rows.column("state")
@@ -119,13 +119,13 @@ def _newest(table: pa.Table) -> pa.Table:
     return table.filter(pa.array(keep))
 
 
-def _holding(groups: pa.Table) -> dict[str, int]:
+def _held_steps(groups: pa.Table) -> dict[str, int]:
     """Return, for each group that holds messages, the first step whose rows are still held."""
     rows = groups.select(["group", "held_step"]).filter(pc.greater(groups["held"], 0))
     return dict(zip(rows["group"].to_pylist(), rows["held_step"].to_pylist(), strict=True))
 
 
-def _live(rows: pa.RecordBatch, alive: dict[str, int]) -> pa.Table:
+def _still_held(rows: pa.RecordBatch, alive: dict[str, int]) -> pa.Table:
     """Return the held messages that their groups still hold."""
     named = zip(rows.column("group").to_pylist(), rows.column("step").to_pylist(), strict=True)
     dead = 2**63

@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 
 from inturn.core import limits
 from inturn.core.pipeline.timeline import Status
-from inturn.spark.tables.manifest import File
+from inturn.spark.tables.manifest import DataFile
 from inturn.spark.tables.storage import Storage
 
 
-class Out(ABC):
+class TableFiles(ABC):
     """Files of one table; the names lack number and suffix."""
 
     suffix: str
 
     def __init__(self, files: Storage, name: str) -> None:
         self._files, self._name = files, name
-        self._parts: list[_Part] = []
+        self._parts: list[_FileDraft] = []
 
     def write(self, table: pa.Table) -> None:
         """Add rows; order is kept among rows with equal columns, ignoring metadata and the names within lists."""
@@ -37,34 +37,34 @@ class Out(ABC):
                 break
         else:
             path = f"{self._name}-{len(self._parts)}.{self.suffix}"
-            part = _Part(path, table.schema)
+            part = _FileDraft(path, table.schema)
             self._parts.append(part)
         part.waiting.append(table)
         part.rows += len(table)
         if part.rows >= limits.ROW_GROUP_ROWS:
             self._flush(part)
 
-    def close(self) -> list[File]:
+    def close(self) -> list[DataFile]:
         """Finish the files, and return them."""
         for part in self._parts:
             self._flush(part)
-            with self._files.told("write", part.path):
+            with self._files.store_errors("write", part.path):
                 part.writer.close()
                 part.sink.close()
                 self._files.sync(part.path)
-        return [part.file() for part in self._parts]
+        return [part.data_file() for part in self._parts]
 
-    def _flush(self, part: "_Part") -> None:
+    def _flush(self, part: "_FileDraft") -> None:
         if not part.waiting:
             return
         table = pa.concat_tables([each.cast(part.schema) for each in part.waiting])
         part.waiting, part.rows = [], 0
-        with self._files.told("write", part.path):
+        with self._files.store_errors("write", part.path):
             if part.writer is None:
                 part.sink = self._files.sink(part.path)
                 part.writer = self._open(part.sink, part.schema)
             self._write(part.writer, table)
-        part.note(table)
+        part.add_statistics(table)
 
     @abstractmethod
     def _open(self, sink: pa.NativeFile, schema: pa.Schema) -> Any: ...
@@ -73,7 +73,7 @@ class Out(ABC):
     def _write(self, writer: Any, table: pa.Table) -> None: ...
 
 
-class ParquetOut(Out):
+class ParquetFiles(TableFiles):
     """Parquet files for people and other engines."""
 
     suffix = "parquet"
@@ -85,7 +85,7 @@ class ParquetOut(Out):
         writer.write_table(table, row_group_size=limits.ROW_GROUP_ROWS)
 
 
-class ArrowOut(Out):
+class ArrowFiles(TableFiles):
     """Arrow files for the next step; not compressed, so that a reader can memory-map them."""
 
     suffix = "arrow"
@@ -97,7 +97,7 @@ class ArrowOut(Out):
         writer.write_table(table.combine_chunks(), max_chunksize=limits.ROW_GROUP_ROWS)
 
 
-class _Part:
+class _FileDraft:
     """One file, and the statistics that a reader needs before it opens the file."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
@@ -111,7 +111,7 @@ class _Part:
         self._waiting: list[int] = []
         self._since: list[int] = []
 
-    def note(self, table: pa.Table) -> None:
+    def add_statistics(self, table: pa.Table) -> None:
         self._written += len(table)
         if "hash" in table.column_names:
             hashes = table["hash"].to_numpy()
@@ -121,10 +121,10 @@ class _Part:
             if column in table.column_names and table[column].null_count < len(table):
                 found.append(pc.min(table[column]).as_py())
 
-    def file(self) -> File:
+    def data_file(self) -> DataFile:
         low = self._firsts[0] if self._firsts else 0
         waiting, oldest = (min(found, default=None) for found in (self._waiting, self._since))
-        return File(self.path, self._written, low, self._high, waiting, oldest, self._firsts)
+        return DataFile(self.path, self._written, low, self._high, waiting, oldest, self._firsts)
 
 
 def unsettled(groups: pa.Table) -> pa.Table:
@@ -138,7 +138,7 @@ def by_hash(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.argsort(table["hash"].to_numpy(), kind="stable")))
 
 
-def alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
+def concat_alike(tables: Iterable[pa.Table]) -> list[pa.Table]:
     """Concatenate the tables that have the same columns; return one table for each set of columns."""
     alike: list[list[pa.Table]] = []
     for table in tables:

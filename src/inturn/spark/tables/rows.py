@@ -32,10 +32,10 @@ def batches_of(location: str, paths: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of some of a store's Arrow files; a StoreError names one that cannot be read."""
     files = storage(location)
     for path in paths:
-        with files.told("read", path):
+        with files.store_errors("read", path):
             reader = pa.ipc.open_file(files.source(path))
         for number in range(reader.num_record_batches):
-            with files.told("read", path):
+            with files.store_errors("read", path):
                 yield reader.get_batch(number)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from inturn.spark.tables.manifest import File
+from inturn.spark.tables.manifest import DataFile
 from inturn.spark.tables.storage import Storage
 
 Hashes = npt.NDArray[np.int64]
@@ -27,10 +27,10 @@ class StoreSlice(NamedTuple):
     high: int = PAST - 1
 
 
-class Batches:
+class SortedBatches:
     """The record batches of a slice of sorted files that do not overlap, in order."""
 
-    def __init__(self, part: StoreSlice, files: Sequence[File]) -> None:
+    def __init__(self, part: StoreSlice, files: Sequence[DataFile]) -> None:
         self._store, low, high = part
         near = sorted((file for file in files if file.low <= high and file.high >= low), key=lambda file: file.low)
         self._places = [
@@ -61,13 +61,13 @@ class Batches:
         """Return the current batch; raises StoreError with the reason if it cannot be read."""
         if self._batch is None:
             file, number = self._places[self._at]
-            with self._store.told("read", file.path):
+            with self._store.store_errors("read", file.path):
                 if self._reader is None or self._reader[0] != file.path:
                     self._reader = (file.path, pa.ipc.open_file(self._store.source(file.path)))
                 self._batch = self._reader[1].get_batch(number)
         return self._batch
 
-    def step(self) -> None:
+    def advance(self) -> None:
         """Move to the next batch."""
         self._at += 1
         self._batch = None
@@ -78,16 +78,16 @@ class Batches:
             yield self.read()
             if self.last > bound:
                 return
-            self.step()
+            self.advance()
 
 
 class Cursor:
-    """A reader of the rows of wanted hashes from sorted files; arguments as for :class:`Batches`."""
+    """A reader of the rows of wanted hashes from sorted files; arguments as for :class:`SortedBatches`."""
 
-    def __init__(self, part: StoreSlice, files: Sequence[File]) -> None:
-        self._batches = Batches(part, files)
+    def __init__(self, part: StoreSlice, files: Sequence[DataFile]) -> None:
+        self._batches = SortedBatches(part, files)
 
-    def take(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, hashes: Hashes, upto: int) -> Iterator[pa.RecordBatch]:
         """Return the rows with one of ``hashes`` (sorted, unique) up to ``upto``; the next call continues after it."""
         return (batch.take(pa.array(hit)) for batch, hit in self.find(hashes, upto))
 
@@ -103,10 +103,10 @@ class Cursor:
                     yield batch, hit
             if batches.last > upto:
                 return
-            batches.step()
+            batches.advance()
 
 
-def among(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+def is_in(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
     """Return, for each value, whether it is in the sorted array of known ones."""
     if not len(known):
         return np.zeros(len(values), dtype=np.bool_)
@@ -116,7 +116,7 @@ def among(values: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
 def _hits(rows: Hashes, wanted: Hashes) -> Hashes:
     """Return the positions in ``rows`` of the values in ``wanted``; both are sorted, and ``wanted`` is unique."""
     if len(wanted) * 8 > len(rows):
-        return np.flatnonzero(among(rows, wanted))
+        return np.flatnonzero(is_in(rows, wanted))
     begin, end = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, side="right")
     sizes = end - begin
     # Two groups may share a hash, so each value has a range of rows; concatenate the ranges.

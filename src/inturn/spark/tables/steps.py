@@ -37,7 +37,7 @@ def manifest_name(step: int) -> str:
     return f"{_FOLDER}/{step:012d}.json"
 
 
-def note(files: Storage, step: int, writer: str) -> None:
+def write_head(files: Storage, step: int, writer: str) -> None:
     """Record a committed step, and the run that committed it, in ``head.json``."""
     files.replace(HEAD, msgspec.json.encode(_Head(step, writer)) + b"\n")
 
@@ -48,10 +48,10 @@ def found_steps(files: Storage) -> list[int]:
     Raises:
         StoreError: if the last manifests are missing; the text names them.
     """
-    found = _listed(files)
+    found = _list_steps(files)
     last, head = max(found, default=0), _head(files).step
     if last < head:
-        raise _missing(files, [*range(last + 1, head + 1)])
+        raise _missing_error(files, [*range(last + 1, head + 1)])
     return sorted(found)
 
 
@@ -60,12 +60,12 @@ def lost_steps(found: Sequence[int]) -> list[int]:
     return sorted(set(range(1, found[-1])).difference(found)) if found else []
 
 
-def lost_text(files: Storage, steps: Sequence[int]) -> str:
+def lost_steps_text(files: Storage, steps: Sequence[int]) -> str:
     """Return the text that reports what is lost with the manifests of earlier steps."""
     return (
-        f"{files.location} lacks {_named(steps)}: outputs, rejected messages, decisions and counts of committed steps "
-        "are lost; the states and held messages are complete. Restore what is missing from a backup, and disable rules "
-        "that delete old files of a store"
+        f"{files.location} lacks {_steps_text(steps)}: outputs, rejected messages, decisions and counts of committed "
+        "steps are lost; the states and held messages are complete. Restore what is missing from a backup, and disable "
+        "rules that delete old files of a store"
     )
 
 
@@ -78,7 +78,7 @@ def all_steps(files: Storage) -> list[int]:
     found = found_steps(files)
     lost = lost_steps(found)
     if lost:
-        raise StoreError(lost_text(files, lost))
+        raise StoreError(lost_steps_text(files, lost))
     return found
 
 
@@ -103,13 +103,15 @@ def last_step(files: Storage, known: int = 0, writer: str = "") -> int:
     if not known or head != known:  # else the head has not moved, so the known step still exists
         known = known or head
         if not files.exists(manifest_name(known)):
-            raise _missing(files, [known])
+            raise _missing_error(files, [known])
     last = known
     while files.exists(manifest_name(last + 1)):
         last += 1
     beyond = max(head, last + 2 if head != last and files.exists(manifest_name(last + 2)) else 0)
     if beyond > last:
-        raise _missing(files, [step for step in range(last + 1, beyond + 1) if not files.exists(manifest_name(step))])
+        raise _missing_error(
+            files, [step for step in range(last + 1, beyond + 1) if not files.exists(manifest_name(step))]
+        )
     return last
 
 
@@ -120,22 +122,22 @@ def _head(files: Storage) -> _Head:
     try:
         return msgspec.json.decode(data, type=_Head)
     except msgspec.MsgspecError as error:
-        msg = f"{files.where(HEAD)} is damaged: {error}; delete it, and the next step writes it again"
+        msg = f"{files.full_name(HEAD)} is damaged: {error}; delete it, and the next step writes it again"
         raise StoreError(msg) from error
 
 
-def _listed(files: Storage) -> set[int]:
+def _list_steps(files: Storage) -> set[int]:
     names = (PurePosixPath(name) for name in files.names(_FOLDER))
     return {int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdigit()}
 
 
-def _missing(files: Storage, steps: Sequence[int]) -> StoreError:
+def _missing_error(files: Storage, steps: Sequence[int]) -> StoreError:
     return StoreError(
-        f"{files.location} lacks {_named(steps)} of what was committed: restore it from a backup. Nothing was changed: "
-        "a step after this gap would start a second, conflicting history"
+        f"{files.location} lacks {_steps_text(steps)} of what was committed: restore it from a backup. Nothing was "
+        "changed: a step after this gap would start a second, conflicting history"
     )
 
 
-def _named(steps: Sequence[int]) -> str:
+def _steps_text(steps: Sequence[int]) -> str:
     names = ", ".join(manifest_name(step) for step in steps[: limits.NAMED_FILES])
     return names + (f" and {len(steps) - limits.NAMED_FILES} more" if len(steps) > limits.NAMED_FILES else "")

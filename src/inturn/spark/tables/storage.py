@@ -60,7 +60,7 @@ class Storage(ABC):
             if there == data:
                 return
             if there is not None and not refused:
-                raise StoreConflict(f"{self.where(name)} already exists") from error
+                raise StoreConflict(f"{self.full_name(name)} already exists") from error
             raise
 
     @abstractmethod
@@ -98,21 +98,21 @@ class Storage(ABC):
     def sync(self, name: str) -> None:
         """Make a data file survive a power failure; a no-op for object stores, which do so themselves."""
 
-    def where(self, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """Return a file's full name, for Spark and for people."""
         return f"{self.location}/{name}"
 
     @contextlib.contextmanager
-    def told(self, what: str, name: str) -> Iterator[None]:
+    def store_errors(self, what: str, name: str) -> Iterator[None]:
         """Turn a failure into a :class:`StoreError` that names the operation and the file."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            msg = f"cannot {what} {self.where(name)}: {getattr(error, 'strerror', None) or error}"
+            msg = f"cannot {what} {self.full_name(name)}: {getattr(error, 'strerror', None) or error}"
             raise StoreError(msg) from error
 
 
-class Directory(Storage):
+class DirectoryStorage(Storage):
     """A directory; every machine that uses the store must have it under this path."""
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,7 @@ class Directory(Storage):
         self.location = str(path)
 
     def read(self, name: str) -> bytes | None:
-        with self.told("read", name):
+        with self.store_errors("read", name):
             try:
                 return (self._root / name).read_bytes()
             except FileNotFoundError:
@@ -128,9 +128,9 @@ class Directory(Storage):
 
     def _create(self, name: str, data: bytes) -> None:
         target = self._root / name
-        with self.told("write", name):
+        with self.store_errors("write", name):
             target.parent.mkdir(parents=True, exist_ok=True)
-            draft = _drafted(target, data)
+            draft = _write_draft(target, data)
             try:
                 # A link to a finished file either succeeds or finds a file: readers never see a half-written one.
                 os.link(draft, target)
@@ -145,14 +145,14 @@ class Directory(Storage):
 
     def replace(self, name: str, data: bytes) -> None:
         target = self._root / name
-        with self.told("write", name):
+        with self.store_errors("write", name):
             target.parent.mkdir(parents=True, exist_ok=True)
-            draft = _drafted(target, data)
+            draft = _write_draft(target, data)
             draft.replace(target)
             _fsync(target.parent)
 
     def names(self, folder: str) -> list[str]:
-        with self.told("read", folder):
+        with self.store_errors("read", folder):
             below = len(f"{self._root}/")
             found = os.walk(self._root / folder)  # much cheaper than rglob(), which matters for many steps
             return [f"{place}/{name}"[below:] for place, _, names in found for name in names]
@@ -161,22 +161,22 @@ class Directory(Storage):
         return (self._root / name).stat().st_mtime
 
     def delete(self, name: str) -> None:
-        with self.told("delete", name):
+        with self.store_errors("delete", name):
             (self._root / name).unlink(missing_ok=True)
 
     def source(self, name: str) -> Any:
-        return pa.memory_map(self.where(name))
+        return pa.memory_map(self.full_name(name))
 
     def sink(self, name: str) -> pa.NativeFile:
         (self._root / name).parent.mkdir(parents=True, exist_ok=True)
-        return pa.OSFile(self.where(name), "wb")
+        return pa.OSFile(self.full_name(name), "wb")
 
     def sync(self, name: str) -> None:
         _fsync(self._root / name)
         _fsync((self._root / name).parent)
 
 
-class Objects(Storage):
+class ObjectStorage(Storage):
     """An object store; keys, regions and endpoints come from the environment, as its own tools read them.
 
     Args:
@@ -198,7 +198,7 @@ class Objects(Storage):
         self._files, self._base = pafs.FileSystem.from_uri(f"{known}://{rest}")
 
     def read(self, name: str) -> bytes | None:
-        with self._objects("read", name):
+        with self._object_errors("read", name):
             try:
                 return bytes(self._api.get(self._store, name).bytes())
             except FileNotFoundError:
@@ -208,15 +208,15 @@ class Objects(Storage):
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            with self._objects("write", name):
+            with self._object_errors("write", name):
                 self._api.put(self._store, name, data, mode="create")
         except StoreError as error:
             if isinstance(error.__cause__, AlreadyExistsError):
-                raise StoreConflict(f"{self.where(name)} already exists") from None
+                raise StoreConflict(f"{self.full_name(name)} already exists") from None
             raise
 
     def exists(self, name: str) -> bool:
-        with self._objects("read", name):
+        with self._object_errors("read", name):
             try:
                 self._api.head(self._store, name)
             except FileNotFoundError:
@@ -224,21 +224,21 @@ class Objects(Storage):
             return True
 
     def replace(self, name: str, data: bytes) -> None:
-        with self._objects("write", name):
+        with self._object_errors("write", name):
             self._api.put(self._store, name, data)
 
     def names(self, folder: str) -> list[str]:
-        with self._objects("list", folder):
+        with self._object_errors("list", folder):
             found = (each for batch in self._api.list(self._store, folder) for each in batch)
             return [each["path"] for each in found if not _is_folder_marker(each["path"], each["size"])]
 
     def modified_s(self, name: str) -> float:
-        with self._objects("read", name):
+        with self._object_errors("read", name):
             written: float = self._api.head(self._store, name)["last_modified"].timestamp()
             return written
 
     def delete(self, name: str) -> None:
-        with self._objects("delete", name):
+        with self._object_errors("delete", name):
             self._api.delete(self._store, name)
 
     def source(self, name: str) -> Any:
@@ -248,13 +248,13 @@ class Objects(Storage):
         return self._files.open_output_stream(f"{self._base}/{name}")
 
     @contextlib.contextmanager
-    def _objects(self, what: str, name: str) -> Iterator[None]:
+    def _object_errors(self, what: str, name: str) -> Iterator[None]:
         from obstore.exceptions import BaseError
 
         try:
             yield
         except (BaseError, FileNotFoundError) as error:
-            raise StoreError(f"cannot {what} {self.where(name)}: {str(error).splitlines()[0]}") from error
+            raise StoreError(f"cannot {what} {self.full_name(name)}: {str(error).splitlines()[0]}") from error
 
 
 def storage(location: str | os.PathLike[str]) -> Storage:
@@ -268,11 +268,11 @@ def storage(location: str | os.PathLike[str]) -> Storage:
     text = os.fspath(location)
     url = urlparse(text)
     if url.scheme in _OBJECTS:
-        return Objects(text)
+        return ObjectStorage(text)
     if url.scheme not in ("", "file"):
         msg = f"store={text!r}: {url.scheme}: is not supported, since a step needs an atomic 'create if absent' of its "
         raise StoreError(f"{msg}manifest; use a path that all workers share, or s3:// or gs://")
-    return Directory(Path(unquote(url.path) if url.scheme else text).absolute())
+    return DirectoryStorage(Path(unquote(url.path) if url.scheme else text).absolute())
 
 
 def _is_folder_marker(path: str, size: int) -> bool:
@@ -281,7 +281,7 @@ def _is_folder_marker(path: str, size: int) -> bool:
     return size == 0 and ("." not in last or last.endswith("_$folder$"))
 
 
-def _drafted(target: Path, data: bytes) -> Path:
+def _write_draft(target: Path, data: bytes) -> Path:
     """Write a finished draft beside the target, and return its path."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     with draft.open("xb") as file:

@@ -8,7 +8,7 @@ from inturn.core.errors import InputError
 from inturn.spark.tables.manifest import SparkStore
 
 
-class Swept(NamedTuple):
+class SweptFiles(NamedTuple):
     """The names of unneeded files, relative to the store: deleted, and kept because they are young."""
 
     deleted: list[str]
@@ -28,11 +28,11 @@ def sweep(store: str | os.PathLike[str], *, older_than_s: float = 86_400) -> lis
     Raises:
         StoreError: if the store cannot be read.
     """
-    return _swept(SparkStore(store), older_than_s).deleted
+    return _sweep(SparkStore(store), older_than_s).deleted
 
 
-def _swept(target: SparkStore, older_than_s: float) -> Swept:
-    target.known()
+def _sweep(target: SparkStore, older_than_s: float) -> SweptFiles:
+    target.require_identity()
     named: set[str] = set()
     for step in target.steps():
         manifest = target.manifest(step)
@@ -44,7 +44,7 @@ def _swept(target: SparkStore, older_than_s: float) -> Swept:
     old = {name for name in orphans if files.modified_s(name) <= limit}
     for name in old:
         files.delete(name)
-    return Swept(sorted(old), [name for name in orphans if name not in old])
+    return SweptFiles(sorted(old), [name for name in orphans if name not in old])
 
 
 def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> list[str]:
@@ -65,17 +65,17 @@ def vacuum(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s
         InputError: if no step would be kept.
         StoreError: if the store cannot be read or written.
     """
-    return clean(store, keep_steps=keep_steps, older_than_s=older_than_s).deleted
+    return vacuum_files(store, keep_steps=keep_steps, older_than_s=older_than_s).deleted
 
 
-def clean(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> Swept:
+def vacuum_files(store: str | os.PathLike[str], *, keep_steps: int = 100, older_than_s: float = 86_400) -> SweptFiles:
     """Do the same as :func:`vacuum`, and also return the files that were kept because they are young."""
     if not isinstance(keep_steps, int) or keep_steps < 1:
         raise InputError(f"keep_steps is {keep_steps!r}; expected at least 1: the next step needs the last one")
     target = SparkStore(store)
-    target.known()
+    target.require_identity()
     for step in target.steps()[:-keep_steps]:
         manifest = target.manifest(step)
         if not manifest.vacuumed:
             target.vacuum(manifest)
-    return _swept(target, older_than_s)
+    return _sweep(target, older_than_s)

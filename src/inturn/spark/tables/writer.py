@@ -13,8 +13,8 @@ from inturn.core.pipeline.fold import Group
 from inturn.core.pipeline.timeline import Key
 from inturn.output_json import output_json
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.manifest import File
-from inturn.spark.tables.out import ArrowOut, Out, ParquetOut, alike, by_hash, unsettled
+from inturn.spark.tables.manifest import DataFile
+from inturn.spark.tables.out import ArrowFiles, ParquetFiles, TableFiles, by_hash, concat_alike, unsettled
 from inturn.spark.tables.storage import Storage
 
 GROUPS = {
@@ -75,9 +75,9 @@ class StepWriter:
     """
 
     def __init__(self, files: Storage, name: str, step: int, pipeline: Pipeline, states: StateCodec) -> None:
-        self._out: dict[str, Out] = {
-            **{table: ArrowOut(files, f"data/{table}/{name}") for table in ("groups", "held", "unsettled")},
-            **{table: ParquetOut(files, f"data/{table}/{name}") for table in ("outputs", "rejected")},
+        self._out: dict[str, TableFiles] = {
+            **{table: ArrowFiles(files, f"data/{table}/{name}") for table in ("groups", "held", "unsettled")},
+            **{table: ParquetFiles(files, f"data/{table}/{name}") for table in ("outputs", "rejected")},
         }
         self._step, self._pipeline, self._states = step, pipeline, states
         self.touched: list[int] = []
@@ -136,7 +136,7 @@ class StepWriter:
             messages = content.take(pa.array(rows)).combine_chunks().to_struct_array()
             waiting.append(_table(HELD, place).append_column("message", messages))
         self._held = {}
-        for table in alike(waiting):
+        for table in concat_alike(waiting):
             self._out["held"].write(by_hash(table))
 
     def group_rows(self) -> pa.Table | None:
@@ -177,7 +177,7 @@ class StepWriter:
         ]
         self._out["rejected"].write(_table(REJECTED, rows))
 
-    def close(self) -> dict[str, list[File]]:
+    def close(self) -> dict[str, list[DataFile]]:
         """Finish the files, and return them by table."""
         self.flush()
         return {table: out.close() for table, out in self._out.items()}
