@@ -211,7 +211,7 @@ def run(
             else partial(read_messages, spark, definition, source, form.format_, dialect=dialect)
         )
         if as_stream:
-            from inturn.spark.local.following import follow
+            from inturn.spark.local.foreground import follow
 
             df = read(streaming=True, **({"rows": stream.rows} if is_queue else {"files": stream.files}))
             place = stream.checkpoint or f"{store.rstrip('/')}-checkpoint"

@@ -113,8 +113,8 @@ def from_spark(
     from inturn.spark.columns.dataframe import quoted
     from inturn.spark.columns.message_codec import MessageCodec
     from inturn.spark.columns.names import CORRUPT
-    from inturn.spark.columns.readable import unreadable, without_rows
     from inturn.spark.columns.records import values
+    from inturn.spark.columns.unsupported_values import unreadable, without_rows
     from inturn.spark.driver.input import columns_of
     from inturn.spark.executor.placement import field_values
     from inturn.spark.local.files import read_messages

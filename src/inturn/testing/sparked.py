@@ -21,7 +21,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.values import path
 from inturn.spark.driver.step import advance, batch
 from inturn.spark.driver.stream import stream
-from inturn.spark.local.following import stream_error_text
+from inturn.spark.local.foreground import stream_error_text
 from inturn.spark.local.session import local_session
 from inturn.spark.tables.manifest import SparkStore
 from inturn.testing.engine_input import PASSES, EngineInput, cuts

@@ -13,7 +13,7 @@ from inturn import Arrival, Gapless, Pipeline
 from inturn.core.errors import InvalidMessage
 from inturn.core.texts import name_fault
 from inturn.spark.columns.names import GROUP, HASH
-from inturn.spark.columns.readable import as_texts, unreadable
+from inturn.spark.columns.unsupported_values import as_texts, unreadable
 from inturn.spark.executor.invalid import name_faults
 from kernel_harness import Bench
 

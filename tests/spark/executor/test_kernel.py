@@ -23,7 +23,7 @@ from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
 from inturn.core.values.instant import instant_us
 from inturn.spark.columns.hashing import bucket_bounds
-from inturn.spark.tables.out import ArrowFiles
+from inturn.spark.tables.table_files import ArrowFiles
 from kernel_harness import DAWN, Bench, Bounds, columns_of, expected, total
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from inturn.core.texts import last_line
 from inturn.spark.driver.inspection import SparkInspector
 from inturn.spark.tables.erasure import ErasedRows, erase_group
 from inturn.spark.tables.manifest import SparkStore
-from inturn.spark.tables.sorted import SortedBatches
+from inturn.spark.tables.sorted_files import SortedBatches
 from inturn.spark.tables.steps import manifest_name
 from inturn.spark.tables.vacuum import vacuum
 from kernel_harness import Bench, Bounds

@@ -24,7 +24,7 @@ from inturn.spark.executor.plan import Plan, brief
 from inturn.spark.tables.group_status import status_of
 from inturn.spark.tables.levels import NONE_US, LevelReader
 from inturn.spark.tables.manifest import Manifest
-from inturn.spark.tables.sorted import StoreSlice
+from inturn.spark.tables.sorted_files import StoreSlice
 from inturn.spark.tables.writer import StepWriter
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from inturn.spark.tables.decision_log import file_of
 from inturn.spark.tables.group_status import status_of
 from inturn.spark.tables.levels import held_keys
 from inturn.spark.tables.manifest import Manifest, SparkStore
-from inturn.spark.tables.sorted import Cursor, Hashes, SortedBatches, StoreSlice
+from inturn.spark.tables.sorted_files import Cursor, Hashes, SortedBatches, StoreSlice
 
 
 class SparkInspector(Decider):

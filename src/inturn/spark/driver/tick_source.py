@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from inturn.core.values.instant import instant_us
-from inturn.spark.source.calling import LimitedReader, ReadAllAvailable, ReadLimit, adapted_reader
+from inturn.spark.source.reader_adapter import LimitedReader, ReadAllAvailable, ReadLimit, adapted_reader
 from inturn.spark.tables.manifest import Manifest, SparkStore
 
 if TYPE_CHECKING:

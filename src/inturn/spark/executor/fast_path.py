@@ -26,7 +26,7 @@ from inturn.core.values.plain import check_outputs
 from inturn.spark.executor.chunk import Chunk, Flags, Ints
 from inturn.spark.executor.consecutive import ConsecutiveRevisions
 from inturn.spark.executor.plan import Plan
-from inturn.spark.tables.earlier import EarlierGroups, ranges_of
+from inturn.spark.tables.earlier_groups import EarlierGroups, ranges_of
 from inturn.spark.tables.writer import StepWriter
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from inturn.core.pipeline.order import no_time
 from inturn.core.texts import name_fault
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.names import CORRUPT, OWN
-from inturn.spark.columns.readable import as_texts, unreadable, without_rows
 from inturn.spark.columns.records import rows_of
+from inturn.spark.columns.unsupported_values import as_texts, unreadable, without_rows
 from inturn.spark.executor.placement import POSITION, TIE, column_of, field_values
 
 

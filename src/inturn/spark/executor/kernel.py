@@ -32,7 +32,7 @@ from inturn.spark.executor.fast_path import VectorizedGroups
 from inturn.spark.executor.invalid import ValidRows
 from inturn.spark.executor.placement import sort_keys
 from inturn.spark.executor.plan import Plan
-from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
+from inturn.spark.tables.earlier_groups import EarlierGroup, EarlierGroups
 from inturn.spark.tables.levels import ALL_US, LevelReader
 from inturn.spark.tables.writer import StepWriter
 

@@ -25,7 +25,7 @@ from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.executor.sort_key import assert_sorted
 from inturn.spark.tables.levels import ALL_US, NONE_US, LevelReader, longest_waits
 from inturn.spark.tables.merge import merge
-from inturn.spark.tables.sorted import StoreSlice
+from inturn.spark.tables.sorted_files import StoreSlice
 from inturn.spark.tables.storage import storage
 from inturn.spark.tables.writer import StepWriter
 

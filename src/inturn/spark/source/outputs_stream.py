@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from inturn.core import limits
 from inturn.core.errors import InputError, StoreMismatch
-from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, adapted_reader
 from inturn.spark.source.output_rows import OUTPUT_COLUMNS, OutputFile, output_batches, output_files
+from inturn.spark.source.reader_adapter import LimitedReader, ReadLimit, ReadMaxRows, adapted_reader
 from inturn.spark.tables.manifest import Manifest, SparkStore
 from inturn.spark.tables.steps import last_step
 from inturn.spark.versions import has_read_limits, lacking

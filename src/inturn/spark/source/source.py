@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from inturn.core.errors import InputError, StoreMismatch
 from inturn.core.queue.incarnation import QueuePosition, is_valid
 from inturn.core.queue.messages import QueueInfo
-from inturn.spark.source.calling import LimitedReader, ReadLimit, ReadMaxRows, adapted_reader
 from inturn.spark.source.log import COLUMNS, SourceLog, open_log
 from inturn.spark.source.options import BatchOptions, StreamOptions, batch_options, queue_location, stream_options
+from inturn.spark.source.reader_adapter import LimitedReader, ReadLimit, ReadMaxRows, adapted_reader
 from inturn.spark.source.slices import Slice, batches, divide
 from inturn.spark.versions import has_read_limits, lacking
 

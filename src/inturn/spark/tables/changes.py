@@ -12,7 +12,7 @@ from inturn.spark.columns.names import column_of_field
 from inturn.spark.tables.manifest import Manifest, SparkStore, StoreLevel
 from inturn.spark.tables.merge import newest_groups
 from inturn.spark.tables.rows import STATE, GroupRows
-from inturn.spark.tables.sorted import StoreSlice
+from inturn.spark.tables.sorted_files import StoreSlice
 
 
 class StepChanges(NamedTuple):

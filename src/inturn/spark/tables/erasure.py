@@ -23,9 +23,9 @@ from inturn.core.pipeline.timeline import Status
 from inturn.faults import reach
 from inturn.spark.columns.hashing import group_hash
 from inturn.spark.tables.manifest import AppliedDecisions, DataFile, Manifest, SparkStore, StoreLevel
-from inturn.spark.tables.out import ArrowFiles, ParquetFiles
 from inturn.spark.tables.rows import batches_of
 from inturn.spark.tables.steps import manifest_name
+from inturn.spark.tables.table_files import ArrowFiles, ParquetFiles
 
 _REASON: Final = "forgotten"
 _ACTIVE: Final = (Status.OPEN.value, Status.WAITING.value)

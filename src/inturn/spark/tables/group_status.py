@@ -9,7 +9,7 @@ from inturn.core.pipeline.inspection import GroupStatus
 from inturn.core.words import time_of
 from inturn.json_form import of_value
 from inturn.spark.columns.names import OLD
-from inturn.spark.tables.earlier import ranges_of
+from inturn.spark.tables.earlier_groups import ranges_of
 from inturn.spark.tables.manifest import Manifest
 
 

@@ -17,9 +17,9 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.spark.columns.message_codec import MessageCodec
 from inturn.spark.columns.records import values
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.earlier import EarlierGroup, EarlierGroups
+from inturn.spark.tables.earlier_groups import EarlierGroup, EarlierGroups
 from inturn.spark.tables.manifest import DataFile, StoreLevel
-from inturn.spark.tables.sorted import Cursor, Hashes, SortedBatches, StoreSlice, is_in
+from inturn.spark.tables.sorted_files import Cursor, Hashes, SortedBatches, StoreSlice, is_in
 
 _NONE: Hashes = np.empty(0, np.int64)
 ALL_US = 2**62

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from inturn.core import limits
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.earlier import with_conflicts
+from inturn.spark.tables.earlier_groups import with_conflicts
 from inturn.spark.tables.manifest import LEVEL_TABLES, DataFile, StoreLevel
-from inturn.spark.tables.out import ArrowFiles, by_hash, concat_alike, unsettled
-from inturn.spark.tables.sorted import PAST, SortedBatches, StoreSlice
+from inturn.spark.tables.sorted_files import PAST, SortedBatches, StoreSlice
+from inturn.spark.tables.table_files import ArrowFiles, by_hash, concat_alike, unsettled
 
 
 def levels_to_merge(levels: Sequence[StoreLevel]) -> int:

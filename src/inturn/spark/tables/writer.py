@@ -14,8 +14,8 @@ from inturn.core.pipeline.timeline import Key
 from inturn.output_json import output_json
 from inturn.spark.columns.state_codec import StateCodec
 from inturn.spark.tables.manifest import DataFile
-from inturn.spark.tables.out import ArrowFiles, ParquetFiles, TableFiles, by_hash, concat_alike, unsettled
 from inturn.spark.tables.storage import Storage
+from inturn.spark.tables.table_files import ArrowFiles, ParquetFiles, TableFiles, by_hash, concat_alike, unsettled
 
 GROUPS = {
     "hash": pa.int64(),

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inturn.spark.tables.earlier import RowIndex
+from inturn.spark.tables.earlier_groups import RowIndex
 
 group = st.tuples(st.integers(-3, 3), st.sampled_from("abc"))
 """A hash, and what else is in the name."""

@@ -14,7 +14,7 @@ from inturn.core.errors import InvalidMessage
 from inturn.core.identity import canonical
 from inturn.core.pipeline.order import Order
 from inturn.spark.columns.names import GROUP, HASH
-from inturn.spark.columns.readable import as_texts, unreadable, without_rows
+from inturn.spark.columns.unsupported_values import as_texts, unreadable, without_rows
 from inturn.spark.columns.years import DAYS_OF_PYTHON, MICROSECONDS_OF_PYTHON, day_text, instant_text
 from kernel_harness import Bench
 

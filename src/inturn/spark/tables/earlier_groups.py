@@ -13,7 +13,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.timeline import Status, Timeline
 from inturn.spark.columns.records import values
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.tables.sorted import Hashes
+from inturn.spark.tables.sorted_files import Hashes
 from inturn.spark.tables.writer import GROUPS
 
 _GOING = (Status.OPEN, Status.WAITING)
