@@ -102,9 +102,9 @@ def audit(  # noqa: PLR0913 - each names one thing about the log
 def _run_audit(
     log: AuditLog, source: str, patience_us: int | None, columns: list[ColumnRating], folder: ReportFolder | None
 ) -> AuditReport:
-    with _cached_frames() as keep:
-        rows = add_verdicts(log, keep)
-        per_group = keep(findings.by_group(rows))
+    with _cached_frames() as cache:
+        rows = add_verdicts(log, cache)
+        per_group = cache(findings.by_group(rows))
         seen = findings.overview(per_group)
         keys, found_gaps, holes = log.keys, None, None
         if log.shows_gaps:
@@ -200,12 +200,12 @@ def _cached_frames() -> Iterator[CacheFrame]:
     """Yield a function that caches a DataFrame for the queries of the block."""
     with ExitStack() as kept:
 
-        def keep(df: DataFrame) -> DataFrame:
+        def cache(df: DataFrame) -> DataFrame:
             df.persist()  # pyspark's MEMORY_AND_DISK would serialize it, and every query read it back
             kept.callback(df.unpersist)
             return df
 
-        yield keep
+        yield cache
 
 
 def _grade(

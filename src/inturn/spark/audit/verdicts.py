@@ -34,7 +34,7 @@ CacheFrame = Callable[[DataFrame], DataFrame]
 """A function that caches a DataFrame for the queries of an audit."""
 
 
-def add_verdicts(log: AuditLog, keep: CacheFrame) -> DataFrame:
+def add_verdicts(log: AuditLog, cache: CacheFrame) -> DataFrame:
     """Return the telling rows of a log with their verdicts.
 
     Returns:
@@ -52,16 +52,16 @@ def add_verdicts(log: AuditLog, keep: CacheFrame) -> DataFrame:
           content, it has no id; and those of :func:`_add_comparisons`: inputs of a pipeline's decision.
     """
     rows = log.rows().withColumn("other", F.lit(False))  # noqa: FBT003
-    rows = _marked_by_id(rows, keep) if log.keys.id else rows
-    whole = keep(_with_verdicts(rows, log.timeline_key, log))
+    rows = _marked_by_id(rows, cache) if log.keys.id else rows
+    whole = cache(_with_verdicts(rows, log.timeline_key, log))
     if not whole.agg(F.bool_or("suspect")).collect()[0][0]:
         return whole
     suspects = whole.where("suspect").select(*GROUP).distinct()
     again = _with_verdicts(_split_timelines(rows.join(suspects, list(GROUP), "left_semi")), EPOCH, log)
-    return keep(whole.join(suspects, list(GROUP), "left_anti").unionByName(again))
+    return cache(whole.join(suspects, list(GROUP), "left_anti").unionByName(again))
 
 
-def _marked_by_id(rows: DataFrame, keep: CacheFrame) -> DataFrame:
+def _marked_by_id(rows: DataFrame, cache: CacheFrame) -> DataFrame:
     """Return the rows with ``other``: whether an earlier message of the group has the same id and other content.
 
     Few logs have such messages, so the search does not sort the log.
@@ -69,13 +69,13 @@ def _marked_by_id(rows: DataFrame, keep: CacheFrame) -> DataFrame:
     own_id = [*GROUP, "id"]
     known = rows.where((F.col("status") == GOOD) & F.col("id").isNotNull())
     contents = known.repartition("group_hash").groupBy(*own_id)
-    used_twice = keep(
+    used_twice = cache(
         contents.agg((F.min("content") < F.max("content")).alias("differ")).where("differ").drop("differ")
     )
     if not used_twice.count():
         return rows
     own = known.join(used_twice, own_id, "left_semi")
-    first = keep(own.groupBy(*own_id).agg(F.min_by("content", F.struct(*ROW)).alias("first_content")))
+    first = cache(own.groupBy(*own_id).agg(F.min_by("content", F.struct(*ROW)).alias("first_content")))
     other = F.coalesce((F.col("status") == GOOD) & (F.col("content") != F.col("first_content")), F.lit(False))  # noqa: FBT003
     return rows.join(first, own_id, "left").withColumn("other", other).select(*rows.columns)
 

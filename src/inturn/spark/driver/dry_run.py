@@ -83,7 +83,7 @@ class DryRunWriter(StepWriter):
 
     Attributes:
         statuses: the groups as they would be.
-        made: their outputs, as JSON values.
+        recorded_outputs: their outputs, as JSON values.
         rejections: the number of rejected messages, by group and reason.
     """
 

@@ -82,13 +82,13 @@ class _DecodedRows:
         self._array, self._codec, self._order = rows.column("state"), codec, pipeline.order
         self._states: list[Any] = codec.unpack(self._array)
         self.columns = {name: values(rows.column(name)) for name in rows.schema.names if name != "state"}
-        self._taken = bytearray(len(rows))
+        self._handed_out = bytearray(len(rows))
 
     def state(self, at: int) -> Any:
         """Return a fresh state of a row at each call: a handler may have changed the one it was given."""
-        if self._taken[at]:
+        if self._handed_out[at]:
             return self._codec.unpack(self._array.slice(at, 1))[0]
-        self._taken[at] = 1
+        self._handed_out[at] = 1
         return self._states[at]
 
     def timeline(self, at: int) -> Timeline:

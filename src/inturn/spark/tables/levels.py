@@ -109,14 +109,14 @@ class LevelReader:
             hashes = np.array([record.hash for record in restored.values()], dtype=np.int64)
             whole = np.unique(hashes)
             wanted = np.unique(np.concatenate([hashes, found.numbers("hash", holding, 0)]))
-            asked = np.unique(positions) if len(holding) else None
+            wanted_positions = np.unique(positions) if len(holding) else None
             for cursor in self._held:
                 for batch, hit in cursor.find(wanted, found.bound):
-                    looked = hit
-                    if asked is not None:
+                    selected = hit
+                    if wanted_positions is not None:
                         turn, hash_ = batch.column("turn").to_numpy()[hit], batch.column("hash").to_numpy()[hit]
-                        looked = hit[is_in(turn, asked) | is_in(hash_, whole)]
-                    self._distribute_held(batch, looked, found, restored, since)
+                        selected = hit[is_in(turn, wanted_positions) | is_in(hash_, whole)]
+                    self._distribute_held(batch, selected, found, restored, since)
         self._unhandled.update((record.group, record) for record in records)
         return self._unhandled
 
@@ -131,18 +131,18 @@ class LevelReader:
         """Restore the held messages of groups, or record taken places; rows before the held step are dead."""
         rows = pa.array(hit)
         names, steps = (batch.column(name).take(rows).to_pylist() for name in ("group", "step"))
-        back: list[tuple[int, EarlierGroup]] = []
+        to_restore: list[tuple[int, EarlierGroup]] = []
         digests, turns = batch.column("digest"), batch.column("turn").to_numpy()
         for at, name, step in zip(hit.tolist(), names, steps, strict=True):
             first = since.get(name)
             if first is None or step < first:
                 continue
             if name in restored:
-                back.append((at, restored[name]))
+                to_restore.append((at, restored[name]))
             else:
                 found.held_digests[name, turns.item(at)] = (digests, at)
-        if back:
-            self._restore(batch.take(pa.array([at for at, _ in back])), [record for _, record in back])
+        if to_restore:
+            self._restore(batch.take(pa.array([at for at, _ in to_restore])), [record for _, record in to_restore])
 
     def _restore(self, batch: pa.RecordBatch, records: Sequence[EarlierGroup]) -> None:
         table = pa.Table.from_batches([batch])
@@ -191,9 +191,9 @@ def longest_waits(
             if not alive:
                 break
             hashes = alive.column("hash").to_numpy()
-            over = Cursor(part, newer.groups).find(hashes, part.high)
-            said = [batch.column("hash").to_numpy()[hit] for batch, hit in over]
-            alive = alive.filter(pa.array(~is_in(hashes, np.concatenate([_NONE, *said]))))
+            newer_rows = Cursor(part, newer.groups).find(hashes, part.high)
+            overridden = [batch.column("hash").to_numpy()[hit] for batch, hit in newer_rows]
+            alive = alive.filter(pa.array(~is_in(hashes, np.concatenate([_NONE, *overridden]))))
         if alive:
             oldest = min(oldest, int(_since(alive, "oldest_us").min()))
             waiting = min(waiting, int(_since(alive, "waiting_us").min()))
