@@ -32,10 +32,9 @@ from inturn.core.pipeline.replay import Replay
 from inturn.spark.columns.hashing import bucket_bounds
 from inturn.spark.columns.names import GROUP, HASH
 from inturn.spark.columns.state_codec import StateCodec
-from inturn.spark.driver import step as spark_step
 from inturn.spark.driver.step import Stepper
 from inturn.spark.executor import decisions, task
-from inturn.spark.executor.plan import Plan, SliceResult
+from inturn.spark.executor.plan import Plan, SliceResult, total_counts
 from inturn.spark.executor.sort import sorted_chunks
 from inturn.spark.tables.manifest import DataFile, Manifest, SparkStore
 from inturn.spark.tables.merge import levels_to_merge
@@ -170,7 +169,7 @@ class Bench:
         with self.bounds.applied(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(decisions, "group_hash", self.hash_of)
             results = [self._task(plan, rows, each) for each in range(plan.buckets)]
-        counts = spark_step._total(results)
+        counts = total_counts(results)
         return stepper._manifest(plan, results, counts, None, 0.0), counts
 
     def _task(self, plan: Plan, table: pa.Table, bucket: int) -> SliceResult:
