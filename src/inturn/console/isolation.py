@@ -35,9 +35,9 @@ _FORBIDDEN: Final = {
 }
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of such a process: the variables that Python and opening the store need."""
-    return {name: value for name, value in given.items() if name in _KEPT or name.startswith(("LC_", *_OF_STORES))}
+    return {name: value for name, value in variables.items() if name in _KEPT or name.startswith(("LC_", *_OF_STORES))}
 
 
 def limit_resources() -> None:
@@ -45,14 +45,14 @@ def limit_resources() -> None:
     with suppress(ImportError):
         import resource
 
-        for what, most in (
+        for kind, most in (
             (resource.RLIMIT_CPU, CPU_S),
             (resource.RLIMIT_AS, _MEMORY),
             (resource.RLIMIT_FSIZE, _FILE),
             (resource.RLIMIT_CORE, 0),
         ):
             with suppress(ValueError, OSError):
-                resource.setrlimit(what, (most, most))
+                resource.setrlimit(kind, (most, most))
 
 
 def isolate() -> None:

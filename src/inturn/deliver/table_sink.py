@@ -81,11 +81,11 @@ class table:  # noqa: N801 - it is called as a function is
                     self._connection = psycopg.connect(self.database, autocommit=True)
                 self._connection.execute(self.insert.encode(), row)
             except psycopg.Error as error:
-                said = without_password(str(error), self.database)
+                message = without_password(str(error), self.database)
                 is_passing = error.sqlstate is None or error.sqlstate[:2] in _PASSING
                 if is_passing:
                     self.close()
-                raise (DeliveryError if is_passing else DeliveryRefused)(said) from error
+                raise (DeliveryError if is_passing else DeliveryRefused)(message) from error
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
