@@ -214,14 +214,14 @@ def test_many_who_ask_share_one_look(db: Database) -> None:
 
     async def ask() -> list[bytes]:
         metrics = metrics_of(db)
-        ask = metrics._figures._ask
+        ask = metrics._figures._read
 
         def counted() -> object:
             nonlocal looks
             looks += 1
             return ask()
 
-        metrics._figures._ask = counted
+        metrics._figures._read = counted
         return await asyncio.gather(*(metrics.page() for _ in range(20)))
 
     pages = asyncio.run(ask())

@@ -12,7 +12,7 @@ from inturn.core.errors import InputError
 
 WALL_S: Final = 10.0
 _ANSWER: Final = 16 * 2**20
-_TOLD: Final = 2000
+_STDERR_CHARS: Final = 2000
 
 
 class ProcessEnded(InputError):
@@ -46,7 +46,7 @@ def run_isolated(module: str, request: bytes, task: str, timeout_s: float = WALL
         raise ProcessEnded(f"the {task} took longer than {timeout_s:g} s and was killed") from None
     if process.returncode != 0 or not out or len(out) > _ANSWER:
         ending = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
-        last = stderr.decode("utf-8", "replace").strip()[-_TOLD:].rsplit("\n", 1)[-1]
+        last = stderr.decode("utf-8", "replace").strip()[-_STDERR_CHARS:].rsplit("\n", 1)[-1]
         raise ProcessEnded(f"the process of the {task} ended with {ending}: {last or 'no error output'}")
     return out
 

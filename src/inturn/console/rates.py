@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 _POINTS: Final = 90
-_EVERY_S: Final = 1.0
-_FOR_S: Final = 600.0
+_MIN_INTERVAL_S: Final = 1.0
+_WINDOW_S: Final = 600.0
 _MOST_QUEUES: Final = 1000
 
 
@@ -57,9 +57,9 @@ class QueueRates:
             if len(self._readings) >= _MOST_QUEUES:
                 self._readings.clear()
             seen = self._readings.setdefault((database, queue), deque(maxlen=_POINTS))
-            while seen and (seen[0].at_s < at_s - _FOR_S or seen[-1].last > last):  # the queue was created again
+            while seen and (seen[0].at_s < at_s - _WINDOW_S or seen[-1].last > last):  # the queue was created again
                 seen.popleft()
-            if not seen or at_s - seen[-1].at_s >= _EVERY_S:
+            if not seen or at_s - seen[-1].at_s >= _MIN_INTERVAL_S:
                 seen.append(_QueueReading(at_s, last, messages))
             every = list(seen)
         return [_rate(one, other) for one, other in pairwise(every)]

@@ -23,7 +23,7 @@ from inturn.database import Database
 BUDGET_S: Final = 2.0
 """Time for one search, in seconds."""
 _MOST: Final = 50
-_EVERY: Final = 256
+_CLOCK_ROWS: Final = 256
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FoundMessage:
 
 
 class _Budget:
-    """The remaining time of a search; the clock is read only every ``_EVERY`` rows."""
+    """The remaining time of a search; the clock is read only every ``_CLOCK_ROWS`` rows."""
 
     def __init__(self) -> None:
         self._until, self._rows = time.monotonic() + BUDGET_S, 0
@@ -59,7 +59,7 @@ class _Budget:
     def rows(self, rows: Iterable[Any], of: str) -> Iterator[Any]:
         """Yield rows while time remains, and record the places that were cut off."""
         for each in rows:
-            if self._rows % _EVERY == 0 and time.monotonic() > self._until:
+            if self._rows % _CLOCK_ROWS == 0 and time.monotonic() > self._until:
                 self.cut.append(of)
                 return
             self._rows += 1

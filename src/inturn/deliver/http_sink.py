@@ -19,7 +19,7 @@ from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
 from inturn.core.override import override
 from inturn.deliver.fields import body_of
 
-_AGAIN: Final = frozenset({408, 409, 425, 429})
+_TRANSIENT: Final = frozenset({408, 409, 425, 429})
 """Statuses below 500 that may change on retry; 409: the first request with this key is still running."""
 _DENIED: Final = frozenset({401, 403, 404})
 """Statuses that are temporary while the endpoint is being deployed or its key rotated."""
@@ -92,7 +92,7 @@ class http:  # noqa: N801 - it is called as a function is
     def _is_transient(self, status: int, effect_id: str, denied_since_s: float | None) -> bool:
         """Return whether a retry may succeed."""
         if status not in _DENIED:
-            return status in _AGAIN or status >= 500
+            return status in _TRANSIENT or status >= 500
         now_s = time.monotonic()
         since_s = now_s if denied_since_s is None else denied_since_s
         if now_s - since_s >= self._denied_s:

@@ -59,5 +59,5 @@ class sqs:  # noqa: N801 - it is called as a function is
 def _is_transient(response: Any) -> bool:
     """Return whether a retry may succeed."""
     code, status = response["Error"].get("Code", ""), response["ResponseMetadata"].get("HTTPStatusCode", 500)
-    passing = ("Throttl", "TooManyRequests", "ExpiredToken", "RequestExpired", "OverLimit")
-    return status >= 500 or status == 429 or any(each in code for each in passing)
+    transient = ("Throttl", "TooManyRequests", "ExpiredToken", "RequestExpired", "OverLimit")
+    return status >= 500 or status == 429 or any(each in code for each in transient)

@@ -46,7 +46,7 @@ IN_SCOPE: Final = "inturn.idempotency"
 
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')  # a String of RFC 9651
 _BARE: Final = re.compile(r"[!#-+\--\[\]-~]+")  # as most clients send it: no space, quote, comma or backslash
-_COME_AGAIN_S: Final = 2  # a request mostly ends soon, though its lock is long
+_RETRY_AFTER_S: Final = 2  # a request mostly ends soon, though its lock is long
 _PAUSES_S: Final = (0.05, 1.0)  # between attempts of an accept: the first pause, and the longest
 
 
@@ -177,7 +177,7 @@ class IdempotencyMiddleware:
         except StoreError as error:
             _warn(scope, "the Idempotency-Key could not be locked", _cause(error))
             detail = "The request was not processed; repeat it later with the same Idempotency-Key."
-            wait = ("retry-after", str(_COME_AGAIN_S))
+            wait = ("retry-after", str(_RETRY_AFTER_S))
             await send_response(send, problem(503, "The store of Idempotency-Keys is unavailable", detail, wait))
             return
         match attempt:
@@ -185,7 +185,7 @@ class IdempotencyMiddleware:
                 await self._run(KeyedRequest(key, attempt), scope, body, receive, send)
             case InProgress(retry_after_s=seconds):
                 detail = "A request with this Idempotency-Key is being processed; repeat it later."
-                wait = ("retry-after", str(math.ceil(min(seconds, _COME_AGAIN_S))))
+                wait = ("retry-after", str(math.ceil(min(seconds, _RETRY_AFTER_S))))
                 await send_response(
                     send, problem(409, "A request is outstanding for this Idempotency-Key", detail, wait)
                 )

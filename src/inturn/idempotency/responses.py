@@ -18,7 +18,7 @@ REPLAYED: Final = (b"idempotent-replayed", b"true")
 """The header that is added to a stored response when it is sent again."""
 
 _STORED_BYTES: Final = limits.BODY_BYTES * 3 // 4 - 64 * 1024  # base64 turns 3 bytes into 4; the rest is for headers
-_PASSING: Final = frozenset({429, 502, 503, 504})
+_TRANSIENT: Final = frozenset({429, 502, 503, 504})
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 def is_final(status: int) -> bool:
     """Return whether a response is stored by default: its status is none of 429, 502, 503 and 504."""
-    return status not in _PASSING
+    return status not in _TRANSIENT
 
 
 def problem(status: int, title: str, detail: str, *headers: tuple[str, str]) -> StoredResponse:

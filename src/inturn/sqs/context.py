@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FIFO: Final = ".fifo"
 """The suffix of a FIFO queue's name."""
-_NOBODY: Final = RequestOrigin()
+_ANONYMOUS: Final = RequestOrigin()
 
 
 class QueueNaming(Protocol):
@@ -63,7 +63,7 @@ class Context:
 
     db: Database
     naming: QueueNaming
-    caller: RequestOrigin = _NOBODY
+    caller: RequestOrigin = _ANONYMOUS
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
     _known: dict[RequestOrigin, "Context"] = field(default_factory=dict, repr=False)

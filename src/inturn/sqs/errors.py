@@ -271,7 +271,7 @@ def redrive_allow_policy(value: str) -> SqsError:
 
 # Core's errors
 
-_TOLD: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] = (
+_ERROR_OF: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] = (
     (core.NoSuchQueue, lambda _: queue_does_not_exist()),
     (core.QueueExists, queue_name_exists),
     (core.LeaseExpired, lambda _: invalid_parameter_value("The receipt handle has expired.")),
@@ -287,4 +287,4 @@ def as_sqs_error(error: BaseException) -> SqsError:
     """Return the error to send to a client for an exception; an unexpected exception becomes `internal_failure`."""
     if isinstance(error, SqsError):
         return error
-    return next((tell(str(error)) for kind, tell in _TOLD if isinstance(error, kind)), internal_failure())
+    return next((make(str(error)) for kind, make in _ERROR_OF if isinstance(error, kind)), internal_failure())

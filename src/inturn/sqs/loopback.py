@@ -18,7 +18,7 @@ from inturn.sqs.events import EVENTS
 from inturn.sqs.naming import RequestOrigin, is_region
 from inturn.sqs.wire import ApiCall
 
-_NOBODY: Final = Permit(RequestOrigin())
+_ANONYMOUS: Final = Permit(RequestOrigin())
 
 READING: Final = frozenset(
     (
@@ -88,7 +88,7 @@ class LoopbackAccess:
             if call.action == "AddPermission" or params.attributes.get("Policy"):
                 self.warn_of_policies()
         scope = credential(request.target, headers)
-        return _NOBODY if scope is None else self._caller(scope)
+        return _ANONYMOUS if scope is None else self._caller(scope)
 
     def warn_of_policies(self) -> None:
         """Log, once, that policies are stored but not applied."""

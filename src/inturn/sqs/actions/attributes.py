@@ -17,7 +17,7 @@ _DEPTHS: Final[dict[str, Callable[[Depth], int]]] = {
     "ApproximateNumberOfMessagesNotVisible": lambda depth: depth.in_flight,
 }
 _READABLE: Final = settings.SETTABLE | {*_DEPTHS, "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"}
-_USUAL_WINDOW: Final = "300"
+_DEFAULT_WINDOW: Final = "300"
 
 
 def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Command[GetQueueAttributesAnswer]:
@@ -29,7 +29,11 @@ def get_queue_attributes(context: Context, params: GetQueueAttributes) -> Comman
             if each not in _READABLE and each != "All":
                 raise errors.invalid_attribute_name(each)
         attributes = _all_attributes(context, queue)
-        if "All" in requested and attributes.get(settings.WINDOW) == _USUAL_WINDOW and settings.WINDOW not in requested:
+        if (
+            "All" in requested
+            and attributes.get(settings.WINDOW) == _DEFAULT_WINDOW
+            and settings.WINDOW not in requested
+        ):
             del attributes[settings.WINDOW]  # not an SQS attribute: shown under "All" only if it is not the default
         if "All" in requested or not _DEPTHS.keys().isdisjoint(requested):
             depth = store.depth(queue, now_ms)

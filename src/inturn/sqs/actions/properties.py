@@ -17,7 +17,7 @@ from inturn.sqs.model import MessageAttributeValue
 TRACE: Final = "AWS.TraceHeader"
 GROUP: Final = "AWS.MessageGroupId"
 SENDER: Final = "AWS.SenderId"
-_OURS: Final = "AWS."
+_OWN_PREFIX: Final = "AWS."
 _ALL: Final = frozenset(("All", ".*", "*"))
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -65,7 +65,7 @@ class AttributeSelection(NamedTuple):
         return {
             name: _attribute(value)
             for name, value in stored.items()
-            if (name in self.names or name.startswith(self.prefixes)) and not name.startswith(_OURS)
+            if (name in self.names or name.startswith(self.prefixes)) and not name.startswith(_OWN_PREFIX)
         }
 
 
