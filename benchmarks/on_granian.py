@@ -23,7 +23,7 @@ class Reply:
 
     def __init__(self, answer: "asyncio.Future[Response]") -> None:
         self._answer = answer
-        self.on_gone: Any = None
+        self.on_disconnect: Any = None
 
     def __call__(self, response: Response) -> None:
         if not self._answer.done():

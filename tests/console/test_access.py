@@ -28,7 +28,7 @@ def guarded(shop: Shop, tmp_path: Path) -> Iterator[Guarded]:
     return Guarded(shop, tmp_path)
 
 
-def asked(scheme: str = "http", address: str = "10.0.0.1", **headers: str) -> Request:
+def request_of(scheme: str = "http", address: str = "10.0.0.1", **headers: str) -> Request:
     """Return a request."""
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     return Request({"type": "http", "method": "GET", "path": "/", "query_string": b"", "scheme": scheme, "headers": raw,
@@ -73,39 +73,39 @@ def test_a_person_logs_in_with_a_token_and_out(guarded: Guarded) -> None:
 def test_a_session_ends_after_its_time() -> None:
     clock = Clock()
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY, clock.s)
-    cookie = begun(access, asked())
-    assert access.person(asked(cookie=cookie)) == Person("ann", Role.VIEWER)
+    cookie = begun(access, request_of())
+    assert access.person(request_of(cookie=cookie)) == Person("ann", Role.VIEWER)
     clock.forward(SESSION_S - 1)
-    assert access.person(asked(cookie=cookie)) is not None
+    assert access.person(request_of(cookie=cookie)) is not None
     clock.forward(1)
-    assert access.person(asked(cookie=cookie)) is None
+    assert access.person(request_of(cookie=cookie)) is None
 
 
 def test_a_session_of_somebody_elses_choice_is_none() -> None:
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY)
     chosen = f"{access.cookie}=chosen-by-eve"
-    assert access.person(asked(cookie=chosen)) is None
-    after = begun(access, asked(cookie=chosen))
+    assert access.person(request_of(cookie=chosen)) is None
+    after = begun(access, request_of(cookie=chosen))
     assert after != chosen, "a log-in begins a session of another name"
-    assert access.person(asked(cookie=chosen)) is None
-    again = begun(access, asked(cookie=after))
-    assert access.person(asked(cookie=after)) is None, "and ends the one that the browser had"
-    assert access.person(asked(cookie=again)) is not None
+    assert access.person(request_of(cookie=chosen)) is None
+    again = begun(access, request_of(cookie=after))
+    assert access.person(request_of(cookie=after)) is None, "and ends the one that the browser had"
+    assert access.person(request_of(cookie=again)) is not None
 
 
 def test_consoles_of_one_host_do_not_share_a_cookie() -> None:
     one, other = (ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY) for _ in range(2))
     assert one.cookie != other.cookie
-    assert other.person(asked(cookie=begun(one, asked()))) is None
+    assert other.person(request_of(cookie=begun(one, request_of()))) is None
 
 
 @pytest.mark.parametrize(
     ("request_", "is_secure"),
     [
-        (asked(), False),
-        (asked("https"), True),
-        (asked(origin="https://console.example.org"), True),
-        (asked(origin="http://console.example.org"), False),
+        (request_of(), False),
+        (request_of("https"), True),
+        (request_of(origin="https://console.example.org"), True),
+        (request_of(origin="http://console.example.org"), False),
     ],
 )
 def test_a_cookie_of_https_is_sent_over_https_alone(request_: Request, is_secure: bool) -> None:
@@ -119,13 +119,13 @@ def test_of_many_wrong_tokens_from_one_address_the_rest_are_not_looked_at() -> N
     access = ConsoleAccess(ConsoleConfig(people=PEOPLE), NOBODY, clock.s)
     right = f"Bearer {TOKENS[Role.ADMIN]}"
     for _ in range(MOST_FAILURES):
-        assert access.person(asked(authorization="Bearer guess")) is None
+        assert access.person(request_of(authorization="Bearer guess")) is None
     with pytest.raises(RequestRefused, match=r"10 wrong tokens .* 10\.0\.0\.1; try again in") as refused:
-        access.person(asked(authorization=right))
+        access.person(request_of(authorization=right))
     assert refused.value.status == 429
-    assert access.person(asked(address="10.0.0.2", authorization=right)) is not None, "others are not slowed"
+    assert access.person(request_of(address="10.0.0.2", authorization=right)) is not None, "others are not slowed"
     clock.forward(FAILURES_S)
-    assert access.person(asked(authorization=right)) is not None
+    assert access.person(request_of(authorization=right)) is not None
 
 
 def test_wrong_tokens_are_in_the_log_and_then_slowed(guarded: Guarded) -> None:

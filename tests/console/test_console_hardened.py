@@ -343,7 +343,7 @@ def test_what_nobody_foresaw_is_told_without_a_word_of_it(
     def broken(_value: Any) -> None:
         raise ZeroDivisionError("a secret of the program")
 
-    monkeypatch.setattr(app, "plain", broken)
+    monkeypatch.setattr(app, "to_json_value", broken)
     answer = shop.browser.get("/api/stuck")
     assert answer.status_code == 500
     assert "secret" not in answer.text

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 import inturn
 from inturn.console import Account, ConsoleConfig, Role, console
-from inturn.console.rates import QueueRates, lines
+from inturn.console.rates import QueueRates, svg_points
 from inturn.core.queue.messages import QueueSettings
 
 
@@ -30,15 +30,15 @@ def letters(shop: Shop) -> Shop:
     return shop
 
 
-def found(shop: Shop, **fields: str) -> dict[str, Any]:
+def dead_letter_counts(shop: Shop, **fields: str) -> dict[str, Any]:
     (queue,) = shop.browser.get("/api/dead", params=fields).json()["queues"]
     return {each["note"]: each["messages"] for each in queue["reasons"]}
 
 
 def test_they_are_summed_up_by_why(letters: Shop) -> None:
-    assert found(letters) == {"TimeoutError: no answer": 4, "ValueError: s4": 1}
-    assert found(letters, group="eu-*") == {"TimeoutError: no answer": 2}
-    assert found(letters, error="Value*", queue="failed") == {"ValueError: s4": 1}
+    assert dead_letter_counts(letters) == {"TimeoutError: no answer": 4, "ValueError: s4": 1}
+    assert dead_letter_counts(letters, group="eu-*") == {"TimeoutError: no answer": 2}
+    assert dead_letter_counts(letters, error="Value*", queue="failed") == {"ValueError: s4": 1}
     assert letters.browser.get("/api/dead", params={"queue": "letters"}).json()["queues"] == []
 
 
@@ -46,7 +46,7 @@ def test_the_chosen_ones_go_back_to_their_old_place(letters: Shop) -> None:
     form = {"database": letters.path, "queue": "failed", "group": "eu-*", "error": "Timeout*"}
     answer = letters.browser.post("/dead/redrive", data={"token": letters.token(), **form})
     assert answer.status_code == 200
-    assert found(letters) == {"TimeoutError: no answer": 2, "ValueError: s4": 1}
+    assert dead_letter_counts(letters) == {"TimeoutError: no answer": 2, "ValueError: s4": 1}
     with inturn.open(letters.path) as db:
         bodies = [each.body["secret"] for each in db.queue("letters").peek()]
     assert bodies == ["s1", "s3", "s5"], "ahead of what was sent after them"
@@ -65,7 +65,7 @@ def test_those_that_came_after_the_page_was_made_stay(letters: Shop, path: str) 
         late.reject("TimeoutError: later")
     form = {"database": letters.path, "queue": "failed", "last": last}
     assert letters.browser.post(path, data={"token": letters.token(), **form}).status_code == 200
-    assert found(letters) == {"TimeoutError: later": 1}
+    assert dead_letter_counts(letters) == {"TimeoutError: later": 1}
 
 
 def test_a_search_within_contents_finds_each_kind(letters: Shop) -> None:
@@ -115,4 +115,4 @@ def test_rates_are_what_came_and_went_between_two_looks() -> None:
     assert rates.add("other", "q", 4.0, last=1, messages=1) == []
     assert rates.add("db", "q", 6.0, last=5, messages=1) == [], "a queue that was made anew"
     assert len(rates.add("db", "q", 700.0, last=9, messages=1)) == 0, "older than ten minutes"
-    assert lines([one, other], 10, 12) == ["0.0,1.0 10.0,11.0", "0.0,3.0 10.0,11.0"]
+    assert svg_points([one, other], 10, 12) == ["0.0,1.0 10.0,11.0", "0.0,3.0 10.0,11.0"]

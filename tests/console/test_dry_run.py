@@ -70,7 +70,7 @@ def module(tmp_path: Path) -> str:
 
 def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: str = "other ledger") -> DryRunRequest:
     return DryRunRequest(
-        at=at,
+        store=at,
         definitions=[f"{module}:{each}" for each in names.split()],
         action=DecisionAction.REPLACE,
         names=[group],

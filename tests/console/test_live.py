@@ -11,7 +11,7 @@ from console_shop import Shop
 from console_started import Listener, started
 
 import inturn
-from inturn.console.live import StoreMark, StoreWatch
+from inturn.console.live import ChangeMarker, StoreWatch
 from inturn.core import limits
 from waiting import DEADLINE_S, until
 
@@ -61,15 +61,15 @@ def test_there_are_so_many_listeners_and_no_more(shop: Shop, monkeypatch: pytest
 
 
 def test_nobody_looks_while_nobody_listens(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inturn.console.live.LOOK_S", 0.01)
+    monkeypatch.setattr("inturn.console.live.POLL_S", 0.01)
     looks: list[str] = []
-    now = StoreMark.now
+    now = ChangeMarker.current
 
-    def noted(self: StoreMark) -> str:
+    def noted(self: ChangeMarker) -> str:
         looks.append(found := now(self))
         return found
 
-    monkeypatch.setattr(StoreMark, "now", noted)
+    monkeypatch.setattr(ChangeMarker, "current", noted)
 
     async def listen() -> None:
         watch = StoreWatch([shop.path])
@@ -100,25 +100,25 @@ def test_nobody_looks_while_nobody_listens(shop: Shop, monkeypatch: pytest.Monke
 
 
 def test_a_mark_changes_with_the_store_and_is_empty_while_it_is_away(shop: Shop, tmp_path: Path) -> None:
-    mark = StoreMark(shop.store)
-    first = mark.now()
+    mark = ChangeMarker(shop.store)
+    first = mark.current()
     assert first
-    assert mark.now() == first
+    assert mark.current() == first
     shop.send(("new", 1, 1))
-    assert mark.now() not in ("", first)
+    assert mark.current() not in ("", first)
     Path(shop.path).rename(tmp_path / "away.db")
-    assert mark.now() == ""
-    assert StoreMark(str(tmp_path / "no-store")).now() == ""
+    assert mark.current() == ""
+    assert ChangeMarker(str(tmp_path / "no-store")).current() == ""
 
 
 @pytest.mark.postgres
 def test_a_mark_of_a_server_keeps_one_connection(postgres_url: str) -> None:
-    mark = StoreMark(postgres_url)
+    mark = ChangeMarker(postgres_url)
     with inturn.open(postgres_url) as db:
         db.queue("payments").send(1)
-        first = until(mark.now)
+        first = until(mark.current)
         db.queue("payments").send(2)
-        until(lambda: mark.now() != first)
+        until(lambda: mark.current() != first)
         with db.transaction() as tx:
             sql = "select count(*) from pg_stat_activity where query like '%n_tup_ins%' and pid <> pg_backend_pid()"
             assert tx.execute(sql).fetchone() == (1,)

@@ -20,9 +20,9 @@ from inturn.console.differences import FieldChange
 from inturn.console.forms import FormField
 from inturn.console.masks import HIDDEN, MaskRules
 from inturn.console.routes import PAGES
-from inturn.console.searching import FoundMessage
-from inturn.console.time_line import EventKind, TimeLineEvent
-from inturn.console.views import plain
+from inturn.console.search import FoundMessage
+from inturn.console.timeline_events import EventKind, TimeLineEvent
+from inturn.console.views import to_json_value
 from inturn.core.pipeline.inspection import GroupHistory
 from inturn.core.pipeline.results import FailingRow, Output, Rejected
 
@@ -126,8 +126,8 @@ def test_rows_that_quote_messages_are_masked_whoever_shows_them() -> None:
         ),
     ]
     for row in rows:
-        assert "4111" in json.dumps(plain(row))
-        assert "4111" not in json.dumps(plain(MaskRules(["card"]).applied({"rows": [row]}))), row
+        assert "4111" in json.dumps(to_json_value(row))
+        assert "4111" not in json.dumps(to_json_value(MaskRules(["card"]).apply({"rows": [row]}))), row
 
 
 def test_a_value_of_an_unknown_type_is_never_shown() -> None:
@@ -135,7 +135,7 @@ def test_a_value_of_an_unknown_type_is_never_shown() -> None:
         pass
 
     with pytest.raises(TypeError, match="a Leaky cannot be masked"):
-        MaskRules(["card"]).applied({"stores": [Leaky()]})
+        MaskRules(["card"]).apply({"stores": [Leaky()]})
 
 
 @pytest.mark.slow

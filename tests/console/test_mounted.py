@@ -132,7 +132,7 @@ def test_a_database_in_memory_has_no_address() -> None:
 
 def test_decisions_are_taken_with_pipelines_alone(shop: Shop) -> None:
     with pytest.raises(InputError, match="pipelines is empty"):
-        console(shop.path, takes=True)
+        console(shop.path, apply_decisions=True)
 
 
 @pytest.mark.thorough
@@ -140,7 +140,7 @@ def test_it_takes_decisions_if_it_is_told_to(shop: Shop, tmp_path: Path) -> None
     (tmp_path / "other_ledger.py").write_text(_HANDLERS)
     places = [f"{tmp_path}/other_ledger.py:{name}" for name in ("other", "ledger")]
     config = ConsoleConfig(actions_log=str(tmp_path / "log"))
-    app = console(shop.path, by="ann", pipelines=places, takes=True, config=config)
+    app = console(shop.path, by="ann", pipelines=places, apply_decisions=True, config=config)
     with TestClient(app, base_url=HOST) as browser:
         for name in ("eu-1", "eu-2"):
             ask = {"store": shop.store, "group": name, "action": "drop"}

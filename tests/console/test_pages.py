@@ -201,7 +201,7 @@ def test_a_list_is_of_its_store_and_action_and_kept_for_a_time(shop: Shop, monke
     shown = seen(shop, "preview", **fields)
     assert shop.decide(action="resume", seen=shown).status_code == 409
     assert shop.decide(action="drop", seen="unknown").status_code == 409
-    monkeypatch.setattr("inturn.console.shown._MOST_GROUPS", 3)
+    monkeypatch.setattr("inturn.console.previewed_groups._MOST_GROUPS", 3)
     last = seen(shop, "preview", **fields)
     answer = shop.decide(**fields, seen=shown)
     assert (answer.status_code, "no longer stored; open the list again" in answer.text) == (409, True)

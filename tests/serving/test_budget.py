@@ -11,15 +11,15 @@ def test_half_is_divided_and_the_oldest_of_the_large_makes_room() -> None:
     assert budget.share == 50
     for name, size in (("small", 50), ("first", 400), ("second", 400), ("third", 100)):
         budget.change(name, 0, size)
-        assert budget.to_make_room() is None
+        assert budget.next_to_drop() is None
     budget.change("first", 400, 500)
     budget.change("small", 50, 0)
     budget.change("third", 100, 101)
-    assert (budget.used, budget.to_make_room()) == (1_001, "first")
+    assert (budget.used, budget.next_to_drop()) == (1_001, "first")
     budget.change("first", 500, 0)
-    assert budget.to_make_room() is None
+    assert budget.next_to_drop() is None
     budget.change("first", 0, 600)
-    assert budget.to_make_room() == "second", "who begins anew is the newest"
+    assert budget.next_to_drop() == "second", "who begins anew is the newest"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2_000)), max_size=60))
@@ -29,7 +29,7 @@ def test_there_is_always_one_to_make_room_and_it_has_more_than_its_share(changes
     for holder, size in changes:
         budget.change(holder, held[holder], size)
         held[holder] = size
-        while (victim := budget.to_make_room()) is not None:
+        while (victim := budget.next_to_drop()) is not None:
             assert held[victim] > budget.share
             budget.change(victim, held[victim], 0)
             held[victim] = 0

@@ -11,7 +11,7 @@ from inturn.cli import consume, work
 from inturn.console import read_config
 from inturn.core.errors import InputError
 from inturn.ingest import config as ingest
-from inturn.serving.config_file import beside, convert, file_text
+from inturn.serving.config_file import convert, file_text, resolved
 from inturn.serving.settings import TelemetrySettings
 from inturn.sqs import config as server
 
@@ -379,7 +379,7 @@ def test_a_secret_that_is_not_utf_8_is_not_shown(tmp_path: Path) -> None:
     ],
 )
 def test_relative_files_are_beside_the_configuration(where: str, mark: str, found: str) -> None:
-    assert beside(Path("conf"), where, mark) == found
+    assert resolved(Path("conf"), where, mark) == found
 
 
 def test_a_value_of_very_many_lines_costs_no_search_for_its_line(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 from clocks import Clock
 from inturn.core import limits
 from inturn.core.errors import StoreError
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 
 
 @pytest.fixture
-def failures(clock: Clock) -> Failures:
-    return Failures(clock.s)
+def failures(clock: Clock) -> FailureLog:
+    return FailureLog(clock.s)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
@@ -23,7 +23,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
 
 
 def test_each_kind_is_told_once_a_minute_with_how_many_were_left_out(
-    caplog: pytest.LogCaptureFixture, failures: Failures, clock: Clock
+    caplog: pytest.LogCaptureFixture, failures: FailureLog, clock: Clock
 ) -> None:
     for number in range(5):
         failures.warning("refused", "a", f"a {number}", peer="p")
@@ -35,7 +35,7 @@ def test_each_kind_is_told_once_a_minute_with_how_many_were_left_out(
 
 
 def test_those_that_were_left_out_are_told_though_no_other_comes(
-    caplog: pytest.LogCaptureFixture, failures: Failures, clock: Clock
+    caplog: pytest.LogCaptureFixture, failures: FailureLog, clock: Clock
 ) -> None:
     for number in range(3):
         failures.warning("refused", "a", f"a {number}")
@@ -54,7 +54,7 @@ def test_those_that_were_left_out_are_told_though_no_other_comes(
 
 
 def test_what_a_store_cannot_do_is_a_sentence_and_a_bug_has_its_traceback(
-    caplog: pytest.LogCaptureFixture, failures: Failures
+    caplog: pytest.LogCaptureFixture, failures: FailureLog
 ) -> None:
     def bug(number: int) -> None:
         try:

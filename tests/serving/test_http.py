@@ -169,11 +169,11 @@ def test_an_answer_to_a_client_that_has_gone_is_dropped(loop: str, half: bool) -
             client.send(get())
             front.until(lambda: later.held)
             reply = later.held[0][1]
-            assert not front.call(lambda: reply.is_gone)
+            assert not front.call(lambda: reply.is_closed)
             if half:
                 client.socket.shutdown(socket.SHUT_WR)
-                front.until(lambda: reply.is_gone)
-        front.until(lambda: reply.is_gone)
+                front.until(lambda: reply.is_closed)
+        front.until(lambda: reply.is_closed)
         front.call(lambda: reply(OK))
         front.until(lambda: front.server.open_connections == 0)
         front.call(lambda: reply(OK))
@@ -182,7 +182,7 @@ def test_an_answer_to_a_client_that_has_gone_is_dropped(loop: str, half: bool) -
             front.until(lambda: len(later.held) == 2)
             front.call(lambda: later.held[1][1](OK))
             assert client.answer().status == 200
-            assert front.call(lambda: later.held[1][1].is_gone)
+            assert front.call(lambda: later.held[1][1].is_closed)
 
 
 # Turns.

@@ -87,7 +87,7 @@ def test_the_connection_that_has_been_idle_for_the_longest_makes_way(loop: str) 
                     assert fifth.ask(get()).status == 200
                     assert third.is_closed()
                     assert first.ask(get()).status == 200
-                assert front.call(lambda: (front.server.made_way, dict(front.server.refused))) == (2, {})
+                assert front.call(lambda: (front.server.evicted, dict(front.server.refused))) == (2, {})
         front.until(lambda: front.server.open_connections == 0)
         assert front.call(lambda: (front.server.idle, front.server.receiving)) == ({}, {})
 
@@ -196,7 +196,7 @@ def test_the_request_that_has_been_large_for_the_longest_makes_room(loop: str) -
             answer = first.answer()
             assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "1", "close")
             assert front.call(lambda: (front.server.pending_bytes, dict(front.server.refused))) == (
-                front.call(lambda: sum(each._held for each in front.server.connections)),
+                front.call(lambda: sum(each._reported_bytes for each in front.server.connections)),
                 {503: 1},
             )
             assert 540_000 <= front.call(lambda: front.server.pending_bytes) < 541_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from inturn.core import limits
-from inturn.serving.signals import StopSignals, stopped_by
+from inturn.serving.signals import StopSignals, stop_on_signals
 from waiting import DEADLINE_S
 
 
@@ -32,7 +32,7 @@ def test_a_signal_that_is_sent_twice_stops_in_order(usual: list[int], number: si
         stops.append(1)
         stopped.set()
 
-    with stopped_by(stop):
+    with stop_on_signals(stop):
         for _ in range(3):  # as timeout(1) does: to the process, and to its group
             signal.raise_signal(number)
         assert stopped.wait(DEADLINE_S)
@@ -46,7 +46,7 @@ def test_a_later_ctrl_c_has_its_usual_effect(
     usual: list[int], monkeypatch: pytest.MonkeyPatch, first: signal.Signals
 ) -> None:
     monkeypatch.setattr(limits, "SIGNAL_REPEAT_S", 0.0)
-    with stopped_by(lambda: None):
+    with stop_on_signals(lambda: None):
         signal.raise_signal(first)
         signal.raise_signal(signal.SIGTERM)
         assert usual == []
@@ -57,7 +57,7 @@ def test_a_later_ctrl_c_has_its_usual_effect(
 def test_a_command_ends_its_process_at_a_later_ctrl_c(usual: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SIGNAL_REPEAT_S", 0.0)
     usual_at: list[list[int]] = []
-    with stopped_by(lambda: None, force=lambda: usual_at.append([*usual])):
+    with stop_on_signals(lambda: None, force=lambda: usual_at.append([*usual])):
         signal.raise_signal(signal.SIGTERM)
         assert usual_at == []
         signal.raise_signal(signal.SIGINT)
@@ -67,8 +67,8 @@ def test_a_command_ends_its_process_at_a_later_ctrl_c(usual: list[int], monkeypa
 def test_a_sigint_within_a_second_of_the_first_signal_is_the_same_one() -> None:
     now_s = [100.0]
     known = StopSignals(lambda: now_s[0])
-    assert known.asks(signal.SIGINT) == "stop"
-    assert known.asks(signal.SIGINT) == "repeat"
+    assert known.request_of(signal.SIGINT) == "stop"
+    assert known.request_of(signal.SIGINT) == "repeat"
     now_s[0] += limits.SIGNAL_REPEAT_S
-    assert known.asks(signal.SIGTERM) == "repeat"
-    assert known.asks(signal.SIGINT) == "force"
+    assert known.request_of(signal.SIGTERM) == "repeat"
+    assert known.request_of(signal.SIGINT) == "force"

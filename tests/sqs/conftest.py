@@ -26,7 +26,7 @@ def shared_server() -> Iterator[SharedServer]:
 @pytest.fixture(scope="session")
 def clients(shared_server: SharedServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseClient]:
     return {
-        protocol: client_of(protocol, shared_server.place.base_url, tmp_path_factory.mktemp(protocol))
+        protocol: client_of(protocol, shared_server.naming.base_url, tmp_path_factory.mktemp(protocol))
         for protocol in ("json", "query")
     }
 

@@ -47,7 +47,7 @@ class SharedServer:
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.server = self.run(self._start())
-        self.place = SimpleNamespace(
+        self.naming = SimpleNamespace(
             home=Home(Scope(REGION, ACCOUNT)), joined=False, base_url=f"http://127.0.0.1:{self.server.port}"
         )
 
@@ -105,7 +105,7 @@ class Endpoint:
 
     def open(self) -> None:
         self.db: Database = inturn.open(self.path, durable=False, clock=self.clock)
-        self.app = App(self.db, self.shared_server.place, **self.options)
+        self.app = App(self.db, self.shared_server.naming, **self.options)
         self.shared_server.run(self.app.start())
         self.shared_server.app = self.app
 
@@ -130,7 +130,7 @@ class Endpoint:
         return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
 
     def url(self, name: str) -> str:
-        return f"{self.shared_server.place.base_url}/{ACCOUNT}/{name}"
+        return f"{self.shared_server.naming.base_url}/{ACCOUNT}/{name}"
 
     def receive(self, url: str, most: int = 10, **more: Any) -> list[dict[str, Any]]:
         answer = self.client.receive_message(

@@ -23,7 +23,7 @@ from inturn.sqs.context import Permit
 from inturn.sqs.metrics import RequestCounts
 from inturn.sqs.model import ACTIONS
 from inturn.sqs.naming import Home, RequestOrigin, Scope
-from inturn.sqs.wire import Call
+from inturn.sqs.wire import ApiCall
 from inturn.telemetry.measures import SECONDS
 
 HOME = Home(Scope("us-east-1", "000000000000"))
@@ -47,12 +47,12 @@ def test_who_may_not_is_told_and_nothing_is_done(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
     class Closed(OpenAccess):
-        def permit(self, who: None, request: Request, call: Call) -> Permit:
+        def authorize(self, signer: None, request: Request, call: ApiCall) -> Permit:
             seen.append((request.method, call.action))
             raise errors.access_denied("not you")
 
     with inturn.open(tmp_path / "q.db") as db:
-        app = App(db, PLACE, gate=Closed())
+        app = App(db, PLACE, access=Closed())
         for protocol in boto_halves.PROTOCOLS:
             response = ask(app, boto_halves.request(protocol, "CreateQueue", {"QueueName": "q"}))
             assert response.status == 403
@@ -66,10 +66,10 @@ def test_who_sent_a_message_is_kept_with_it(sqs: Endpoint) -> None:
     sqs.client.send_message(QueueUrl=url, MessageBody="nobody must say")
 
     class Known(OpenAccess):
-        def permit(self, who: None, request: Request, call: Call) -> Permit:
+        def authorize(self, signer: None, request: Request, call: ApiCall) -> Permit:
             return Permit(RequestOrigin("AKIDEXAMPLE"))
 
-    sqs.options = {"gate": Known()}
+    sqs.options = {"access": Known()}
     sqs.restart()
     sqs.client.send_message(QueueUrl=url, MessageBody="a key")
     senders = [message["Attributes"]["SenderId"] for message in sqs.receive(url, MessageAttributeNames=["All"])]
@@ -107,11 +107,11 @@ def test_a_request_that_takes_long_is_counted_in_the_last_class() -> None:
 @pytest.mark.parametrize("protocol", boto_halves.PROTOCOLS)
 def test_a_client_is_told_nothing_of_what_is_inside(tmp_path: Path, protocol: str) -> None:
     class Broken(OpenAccess):
-        def permit(self, who: None, request: Request, call: Call) -> Permit:
+        def authorize(self, signer: None, request: Request, call: ApiCall) -> Permit:
             raise RuntimeError("secret")
 
     with inturn.open(tmp_path / "q.db") as db:
-        response = ask(App(db, PLACE, gate=Broken()), boto_halves.request(protocol, "ListQueues", {}))
+        response = ask(App(db, PLACE, access=Broken()), boto_halves.request(protocol, "ListQueues", {}))
     assert response.status == 500
     assert b"secret" not in response.body
 

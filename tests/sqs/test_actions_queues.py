@@ -206,7 +206,7 @@ def test_a_name_is_as_good_as_a_url(sqs: Endpoint) -> None:
 
 @in_json
 def test_a_url_without_a_name(sqs: Endpoint) -> None:
-    url = f"{sqs.shared_server.place.base_url}/"
+    url = f"{sqs.shared_server.naming.base_url}/"
     told = sqs.refused(sqs.client.send_message, QueueUrl=url, MessageBody="x")
     assert told == ("InvalidAddress", f"The address {url} is not valid for this endpoint.")
     assert sqs.status(sqs.client.send_message, QueueUrl=url, MessageBody="x") == 404

@@ -25,7 +25,7 @@ def delete(sqs: Endpoint, url: str, *messages: dict[str, Any]) -> None:
         sqs.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
-def keep(sqs: Endpoint, url: str, message: dict[str, Any], seconds: int) -> None:
+def extend(sqs: Endpoint, url: str, message: dict[str, Any], seconds: int) -> None:
     sqs.client.change_message_visibility(
         QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=seconds
     )
@@ -46,9 +46,9 @@ def test_what_is_given_back_is_in_its_place(sqs: Endpoint) -> None:
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "a3")
     first, second = sqs.receive(url, 2)
-    keep(sqs, url, second, 0)
+    extend(sqs, url, second, 0)
     assert sqs.bodies(url) == []
-    keep(sqs, url, first, 0)
+    extend(sqs, url, first, 0)
     assert sqs.bodies(url) == ["a1", "a2", "a3"]
 
 
@@ -218,7 +218,7 @@ def test_an_attempt_is_void_once_a_visibility_was_changed(sqs: Endpoint) -> None
     url = sqs.queue("q.fifo")
     send(sqs, url, "a1", "a2", "b1")
     first, _ = sqs.receive(url, 2, ReceiveRequestAttemptId="once")
-    keep(sqs, url, first, 100)
+    extend(sqs, url, first, 100)
     assert sqs.bodies(url, 2, ReceiveRequestAttemptId="once") == ["b1"]
 
 

@@ -555,7 +555,7 @@ def test_a_full_queue_throttles_and_an_sdk_sends_again(sqs: Endpoint) -> None:
     client = boto3.client(
         "sqs",
         region_name="us-east-1",
-        endpoint_url=sqs.shared_server.place.base_url,
+        endpoint_url=sqs.shared_server.naming.base_url,
         aws_access_key_id="x",
         aws_secret_access_key="x",  # noqa: S106 - nobody looks at it
         config=options,

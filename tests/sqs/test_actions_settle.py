@@ -22,7 +22,7 @@ def delete(sqs: Endpoint, url: str, handle: str) -> None:
     sqs.client.delete_message(QueueUrl=url, ReceiptHandle=handle)
 
 
-def keep(sqs: Endpoint, url: str, handle: str, seconds: int) -> None:
+def extend(sqs: Endpoint, url: str, handle: str, seconds: int) -> None:
     sqs.client.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=seconds)
 
 
@@ -76,7 +76,7 @@ def test_a_standard_queue_takes_an_old_handle_and_leaves_the_message_to_who_has_
 
 def test_a_standard_queue_takes_the_handle_of_what_was_given_back(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
-    keep(sqs, url, handle, 0)
+    extend(sqs, url, handle, 0)
     delete(sqs, url, handle)
     assert sqs.bodies(url) == []
 
@@ -88,7 +88,7 @@ def test_a_handle_that_is_none(sqs: Endpoint, handle: str) -> None:
     told = sqs.refused(delete, sqs=sqs, url=url, handle=handle)
     text = f'The input receipt handle "{handle}" is not a valid receipt handle.'
     assert told == ("ReceiptHandleIsInvalid", text)
-    assert sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=1) == ("ReceiptHandleIsInvalid", text)
+    assert sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=1) == ("ReceiptHandleIsInvalid", text)
 
 
 @in_json
@@ -143,10 +143,10 @@ def test_a_batch_of_expired_handles(sqs: Endpoint, name: str) -> None:
 
 def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
-    keep(sqs, url, handle, 100)
+    extend(sqs, url, handle, 100)
     sqs.clock.forward(99)
     assert sqs.bodies(url) == []
-    keep(sqs, url, handle, 10)
+    extend(sqs, url, handle, 10)
     sqs.clock.forward(10)
     assert sqs.bodies(url) == ["b0"]
 
@@ -154,8 +154,8 @@ def test_a_message_is_kept_for_longer_or_shorter(sqs: Endpoint) -> None:
 def test_a_standard_message_that_nobody_has_is_kept_again(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     sqs.clock.forward(30)
-    keep(sqs, url, handle, 0)
-    keep(sqs, url, handle, 10)
+    extend(sqs, url, handle, 0)
+    extend(sqs, url, handle, 10)
     sqs.clock.forward(9)
     assert sqs.bodies(url) == []
     sqs.clock.forward(1)
@@ -167,26 +167,26 @@ def test_an_older_handle_changes_the_visibility_of_a_standard_message_that_anoth
     url, (old,) = received(sqs, "q")
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
-    keep(sqs, url, old, 100)
+    extend(sqs, url, old, 100)
     sqs.clock.forward(99)
     assert sqs.bodies(url) == []
-    keep(sqs, url, new["ReceiptHandle"], 50)
+    extend(sqs, url, new["ReceiptHandle"], 50)
     sqs.clock.forward(49)
     assert sqs.bodies(url) == [], "the receiver has it still"
-    keep(sqs, url, old, 0)
+    extend(sqs, url, old, 0)
     (again,) = sqs.receive(url)
     assert again["Attributes"]["ApproximateReceiveCount"] == "3"
     delete(sqs, url, again["ReceiptHandle"])
     reason = "Message does not exist or is not available for visibility timeout change."
     text = f"Value {old} for parameter ReceiptHandle is invalid. Reason: {reason}"
-    assert sqs.refused(keep, sqs=sqs, url=url, handle=old, seconds=1) == ("InvalidParameterValue", text)
+    assert sqs.refused(extend, sqs=sqs, url=url, handle=old, seconds=1) == ("InvalidParameterValue", text)
 
 
 def test_who_has_a_message_deletes_it_though_an_older_handle_changed_it(sqs: Endpoint) -> None:
     url, (old,) = received(sqs, "q")
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
-    keep(sqs, url, old, 100)
+    extend(sqs, url, old, 100)
     delete(sqs, url, new["ReceiptHandle"])
     assert count(sqs, url) == 0
 
@@ -196,7 +196,7 @@ def test_an_older_handle_changes_nothing_of_a_fifo_message_that_another_has(sqs:
     sqs.clock.forward(30)
     (new,) = sqs.receive(url)
     for seconds in (0, 100):
-        told = sqs.refused(keep, sqs=sqs, url=url, handle=old, seconds=seconds)
+        told = sqs.refused(extend, sqs=sqs, url=url, handle=old, seconds=seconds)
         assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
     sqs.clock.forward(29)
     delete(sqs, url, new["ReceiptHandle"])
@@ -224,8 +224,8 @@ def test_a_batch_of_changes_with_expired_handles(sqs: Endpoint) -> None:
 
 def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q.fifo")
-    keep(sqs, url, handle, 0)
-    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=10)
+    extend(sqs, url, handle, 0)
+    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
     assert told == (f"{BATCH}MessageNotInflight", "The specified message isn't in flight.")
 
 
@@ -233,7 +233,7 @@ def test_a_fifo_message_that_nobody_has(sqs: Endpoint) -> None:
 def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q")
     delete(sqs, url, handle)
-    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=10)
+    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=10)
     reason = "Message does not exist or is not available for visibility timeout change."
     text = f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {reason}"
     assert told == ("InvalidParameterValue", text)
@@ -243,7 +243,7 @@ def test_a_message_that_is_not_there(sqs: Endpoint) -> None:
 @in_json
 def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
     url, (handle,) = received(sqs, "q")
-    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=seconds)
+    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=seconds)
     text = (
         f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and <= 43200, if provided."
     )
@@ -253,13 +253,13 @@ def test_bounds_of_visibility(sqs: Endpoint, seconds: int) -> None:
 def test_twelve_hours_in_all(sqs: Endpoint) -> None:
     url, (handle,) = received(sqs, "q", VisibilityTimeout=HOURS_12)
     sqs.clock.forward(3600)
-    keep(sqs, url, handle, HOURS_12 - 3600)
-    told = sqs.refused(keep, sqs=sqs, url=url, handle=handle, seconds=HOURS_12 - 3599)
+    extend(sqs, url, handle, HOURS_12 - 3600)
+    told = sqs.refused(extend, sqs=sqs, url=url, handle=handle, seconds=HOURS_12 - 3599)
     reason = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
     text = f"Value {HOURS_12 - 3599} for parameter VisibilityTimeout is invalid. Reason: {reason}"
     assert told == ("InvalidParameterValue", text)
     sqs.clock.forward(HOURS_12 - 3601)
-    keep(sqs, url, handle, 0)
+    extend(sqs, url, handle, 0)
 
 
 def test_a_batch_of_changes(sqs: Endpoint) -> None:
@@ -288,11 +288,11 @@ def test_a_batch_of_changes(sqs: Endpoint) -> None:
 def test_a_head_that_is_given_back_waits_for_its_followers(sqs: Endpoint) -> None:
     """The service gives it out at once, though what is behind it in its group is being worked on."""
     url, (first, second, third) = received(sqs, "q.fifo", 3)
-    keep(sqs, url, first, 0)
+    extend(sqs, url, first, 0)
     assert sqs.bodies(url) == [], "the others are leased still"
     delete(sqs, url, second)
     assert sqs.bodies(url) == []
-    keep(sqs, url, third, 0)
+    extend(sqs, url, third, 0)
     assert sqs.bodies(url) == ["b0", "b2"]
 
 
@@ -346,7 +346,7 @@ def test_those_that_are_given_back_take_turns(sqs: Endpoint, name: str, way: str
         if way == "expired":
             sqs.clock.forward(30)
         else:
-            keep(sqs, url, message["ReceiptHandle"], 0)
+            extend(sqs, url, message["ReceiptHandle"], 0)
     assert seen == "abc" * 10
 
 
@@ -357,7 +357,7 @@ def test_there_is_no_retry_delay_unless_one_is_asked_for(sqs: Endpoint) -> None:
     assert sqs.attributes(url)["RetryDelaySeconds"] == "10"
     sqs.client.send_message(QueueUrl=url, MessageBody="b")
     (message,) = sqs.receive(url, 1)
-    keep(sqs, url, message["ReceiptHandle"], 0)
+    extend(sqs, url, message["ReceiptHandle"], 0)
     assert sqs.bodies(url) == ["b"], "a visibility of 0 is a time that was stated"
     sqs.clock.forward(30)
     assert sqs.bodies(url) == []

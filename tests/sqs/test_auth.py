@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from signing import KEY, NOW, Sent, signed
 
 from inturn.sqs import limits
-from inturn.sqs.auth import Key, Replays, Verifier
+from inturn.sqs.auth import Key, ReplayGuard, Verifier
 from inturn.sqs.auth.canonical import canonical_path, canonical_query, canonical_request, sha256_hex
 from inturn.sqs.auth.verifier import _signing_key
 from inturn.sqs.errors import SqsError
@@ -29,7 +29,7 @@ def refused(sent: Sent, verifier: Verifier = VERIFIER, now: float = NOW) -> SqsE
     return caught.value
 
 
-def told(sent: Sent, verifier: Verifier = VERIFIER, now: float = NOW) -> str:
+def refusal_text(sent: Sent, verifier: Verifier = VERIFIER, now: float = NOW) -> str:
     return str(refused(sent, verifier, now))
 
 
@@ -113,14 +113,14 @@ def test_a_date_header_instead_of_x_amz_date() -> None:
     sent = signed(headers=headers)
     assert b"x-amz-date" not in sent.headers
     assert sent.verified(VERIFIER) is KEY
-    assert told(sent, now=NOW + 901).startswith("SignatureDoesNotMatch: Signature expired: 20231114T221320Z")
-    assert "Date must be in ISO-8601 'basic format'. Got 'tomorrow'" in told(sent.header("date", b"tomorrow"))
+    assert refusal_text(sent, now=NOW + 901).startswith("SignatureDoesNotMatch: Signature expired: 20231114T221320Z")
+    assert "Date must be in ISO-8601 'basic format'. Got 'tomorrow'" in refusal_text(sent.header("date", b"tomorrow"))
 
 
 def test_header_values_are_trimmed() -> None:
     sent = signed(headers={"X-Amz-Target": "a b", "My-Header": "  one   two\tthree "})
     assert sent.header("my-header", b"one two three").verified(VERIFIER) is KEY
-    assert told(sent.header("my-header", b"one two  thre e")).endswith(NO_MATCH)
+    assert refusal_text(sent.header("my-header", b"one two  thre e")).endswith(NO_MATCH)
 
 
 def test_a_value_is_no_second_header() -> None:
@@ -130,7 +130,7 @@ def test_a_value_is_no_second_header() -> None:
     assert names == b"host;x-amz-date;x-amz-target"
     smuggled = sent.header("host", sent.headers[b"host"] + b"\nx-amz-date:" + sent.headers[b"x-amz-date"])
     authorization = sent.headers[b"authorization"].replace(b"host;x-amz-date;", b"host;")
-    assert "'x-amz-date' must be" in told(smuggled.header("authorization", authorization))
+    assert "'x-amz-date' must be" in refusal_text(smuggled.header("authorization", authorization))
 
 
 # --- what is not what was signed ---
@@ -157,7 +157,7 @@ def test_a_change_of_what_is_signed_is_refused(place: int, what: str) -> None:
         other = sent._replace(method="PUT")
     else:
         other = sent.header(what, changed(sent.headers[what.encode()], place))
-    assert told(other) == f"SignatureDoesNotMatch: {NO_MATCH}"
+    assert refusal_text(other) == f"SignatureDoesNotMatch: {NO_MATCH}"
     assert sent.verified(VERIFIER) is KEY
 
 
@@ -179,8 +179,8 @@ def test_a_change_of_a_presigned_url_is_refused(place: int) -> None:
 
 def test_a_presigned_request_s_body_is_signed() -> None:
     sent = signed(method="GET", headers={}, expires=900)
-    assert told(sent._replace(body=b"x")).endswith(NO_MATCH)
-    assert told(sent._replace(target=sent.target + b"&Action=DeleteQueue")).endswith(NO_MATCH)
+    assert refusal_text(sent._replace(body=b"x")).endswith(NO_MATCH)
+    assert refusal_text(sent._replace(target=sent.target + b"&Action=DeleteQueue")).endswith(NO_MATCH)
 
 
 @given(st.sampled_from(["host", "x-amz-date", "x-amz-target", "x-amz-content-sha256", "x-amz-security-token"]))
@@ -193,19 +193,19 @@ def test_headers_that_decide_must_be_signed(name: str) -> None:
     kept = b";".join(each for each in names.split(b";") if each != name.encode())
     other = sent.header("authorization", before + b"SignedHeaders=" + kept + comma + end)
     said = "Host' or ':authority" if name == "host" else name
-    assert told(other) == f"SignatureDoesNotMatch: '{said}' must be a 'SignedHeader' in the AWS Authorization."
+    assert refusal_text(other) == f"SignatureDoesNotMatch: '{said}' must be a 'SignedHeader' in the AWS Authorization."
 
 
 def test_an_action_cannot_be_added() -> None:
     sent = signed(headers={})
-    assert "'x-amz-target' must be" in told(sent.header("x-amz-target", b"AmazonSQS.DeleteQueue"))
-    assert told(sent.header("host", None)).endswith(NO_MATCH)
+    assert "'x-amz-target' must be" in refusal_text(sent.header("x-amz-target", b"AmazonSQS.DeleteQueue"))
+    assert refusal_text(sent.header("host", None)).endswith(NO_MATCH)
 
 
 def test_the_body_s_digest_is_the_body_s() -> None:
     for said in ("UNSIGNED-PAYLOAD", sha256(b"other").hexdigest()):
         headers = {"X-Amz-Content-Sha256": said, "X-Amz-Target": "AmazonSQS.SendMessage"}
-        assert told(signed(headers=headers)).endswith(NO_MATCH)
+        assert refusal_text(signed(headers=headers)).endswith(NO_MATCH)
 
 
 # --- whose, where, when ---
@@ -222,34 +222,36 @@ def test_keys() -> None:
 
 
 def test_scopes() -> None:
-    assert "scoped to correct service: 'sqs'." in told(signed(service="sns"))
+    assert "scoped to correct service: 'sqs'." in refusal_text(signed(service="sns"))
     assert signed(region="mars-1").verified(VERIFIER) is KEY
     here = Verifier([KEY], region="us-east-1")
     assert signed().verified(here) is KEY
-    assert told(signed(region="mars-1"), here) == (
+    assert refusal_text(signed(region="mars-1"), here) == (
         "SignatureDoesNotMatch: Credential should be scoped to a valid region."
     )
     for none in ("US", "a:b", "x" * 33, ""):
-        assert told(signed(region=none), VERIFIER).endswith("Credential should be scoped to a valid region.")
+        assert refusal_text(signed(region=none), VERIFIER).endswith("Credential should be scoped to a valid region.")
     sent = signed()
     authorization = sent.headers[b"authorization"]
     other = sent.header("authorization", authorization.replace(b"aws4_request", b"aws5_request"))
-    assert "valid terminator: 'aws4_request', not 'aws5_request'." in told(other)
+    assert "valid terminator: 'aws4_request', not 'aws5_request'." in refusal_text(other)
     other = sent.header("authorization", authorization.replace(b"/20231114/", b"/20231113/"))
-    assert "HTTP: '20231113' != '20231114', from '20231114T221320Z'." in told(other)
+    assert "HTTP: '20231113' != '20231114', from '20231114T221320Z'." in refusal_text(other)
     other = sent.header("authorization", authorization.replace(b"/sqs/", b"/"))
-    assert told(other).startswith("IncompleteSignature: Credential must have exactly 5 slash-delimited elements")
+    assert refusal_text(other).startswith(
+        "IncompleteSignature: Credential must have exactly 5 slash-delimited elements"
+    )
 
 
 def test_clocks() -> None:
     sent = signed()
     for skew in (-900, 0, 900):
         assert sent.verified(VERIFIER, NOW + skew) is KEY
-    assert told(sent, now=NOW + 901) == (
+    assert refusal_text(sent, now=NOW + 901) == (
         "SignatureDoesNotMatch: Signature expired: 20231114T221320Z is now earlier than 20231114T221321Z "
         "(20231114T222821Z - 15 min.)"
     )
-    assert told(sent, now=NOW - 901) == (
+    assert refusal_text(sent, now=NOW - 901) == (
         "SignatureDoesNotMatch: Signature not yet current: 20231114T221320Z is still later than 20231114T221319Z "
         "(20231114T215819Z + 15 min.)"
     )
@@ -258,12 +260,14 @@ def test_clocks() -> None:
 def test_a_presigned_url_ends_when_it_says() -> None:
     sent = signed(method="GET", headers={}, expires=3600)
     assert sent.verified(VERIFIER, NOW + 3600) is KEY
-    assert "is now earlier than 20231114T221321Z (20231114T231321Z - 60 min.)" in told(sent, now=NOW + 3601)
-    assert "Signature not yet current" in told(sent, now=NOW - 901)
+    assert "is now earlier than 20231114T221321Z (20231114T231321Z - 60 min.)" in refusal_text(sent, now=NOW + 3601)
+    assert "Signature not yet current" in refusal_text(sent, now=NOW - 901)
     week = signed(method="GET", headers={}, expires=604_800)
     assert week.verified(VERIFIER, NOW + 604_800) is KEY
     for expires in (604_801, -1):
-        assert "IncompleteSignature: X-Amz-Expires must be" in told(signed(method="GET", headers={}, expires=expires))
+        assert "IncompleteSignature: X-Amz-Expires must be" in refusal_text(
+            signed(method="GET", headers={}, expires=expires)
+        )
 
 
 # --- what is no signature ---
@@ -305,18 +309,18 @@ def test_a_signature_without_a_date() -> None:
     error = refused(sent.header("x-amz-date", None).header("authorization", authorization))
     assert "requires existence of either a 'X-Amz-Date' or a 'Date' header." in error.message
     unsigned = sent.header("x-amz-date", None).header("authorization", authorization).header("date", b"x")
-    assert "'Date' must be a 'SignedHeader'" in told(unsigned)
+    assert "'Date' must be a 'SignedHeader'" in refusal_text(unsigned)
     for date in (b"", b"20231114", b"20231314T221320Z", b"2023-11-14T22:13:20Z", "20231114T22132\u0660Z".encode()):
-        assert "Date must be in ISO-8601 'basic format'." in told(sent.header("x-amz-date", date))
+        assert "Date must be in ISO-8601 'basic format'." in refusal_text(sent.header("x-amz-date", date))
 
 
 def test_a_presigned_url_without_all_its_parts() -> None:
     sent = signed(method="GET", headers={}, expires=900)
     for name in (b"X-Amz-Algorithm", b"X-Amz-Credential", b"X-Amz-Date", b"X-Amz-SignedHeaders", b"X-Amz-Signature"):
         other = sent._replace(target=sent.target.replace(name, b"Not"))
-        assert f"AWS query-string parameters must include '{name.decode()}'." in told(other)
+        assert f"AWS query-string parameters must include '{name.decode()}'." in refusal_text(other)
     other = sent._replace(target=sent.target.replace(b"AWS4-HMAC-SHA256", b"AWS4-X"))
-    assert "Unsupported AWS 'algorithm': 'AWS4-X'." in told(other)
+    assert "Unsupported AWS 'algorithm': 'AWS4-X'." in refusal_text(other)
 
 
 PIECES = st.lists(
@@ -355,7 +359,7 @@ def test_what_is_kept_at_hand_cannot_be_poisoned() -> None:
     sent = signed()
     head, _, signature = sent.headers[b"authorization"].rpartition(b"Signature=")
     twisted = head + b"Signature=" + signature + b", Credential=AKIDOTHER/20231114/us-east-1/sqs/aws4_request"
-    assert told(sent.header("authorization", twisted), verifier).endswith(NO_MATCH)
+    assert refusal_text(sent.header("authorization", twisted), verifier).endswith(NO_MATCH)
     assert sent.verified(verifier) is KEY
 
 
@@ -400,13 +404,13 @@ def test_a_head_that_nobody_has_signed_is_refused_without_its_body() -> None:
 
 
 def test_a_look_at_the_head_uses_nothing_up_and_lets_no_other_body_in() -> None:
-    strict = Verifier([KEY], replays=Replays())
+    strict = Verifier([KEY], replays=ReplayGuard())
     sent = hashed()
     assert admitted(sent, strict) == admitted(sent, strict) == ""
-    assert told(sent._replace(body=b"x"), strict).endswith(NO_MATCH)
+    assert refusal_text(sent._replace(body=b"x"), strict).endswith(NO_MATCH)
     assert sent.verified(strict) is KEY
     assert admitted(sent, strict) == "", "whether it came before is asked when it is whole"
-    assert "Signature already used" in told(sent, strict)
+    assert "Signature already used" in refusal_text(sent, strict)
 
 
 # --- the same again ---
@@ -414,22 +418,24 @@ def test_a_look_at_the_head_uses_nothing_up_and_lets_no_other_body_in() -> None:
 
 def test_a_replay_is_accepted_unless_it_is_to_be_refused() -> None:
     sent = signed()
-    strict = Verifier([KEY], replays=Replays())
+    strict = Verifier([KEY], replays=ReplayGuard())
     for _ in range(2):
         assert sent.verified(VERIFIER) is KEY
-    assert told(sent._replace(body=b"x"), strict).endswith(NO_MATCH)
+    assert refusal_text(sent._replace(body=b"x"), strict).endswith(NO_MATCH)
     assert sent.verified(strict) is KEY
-    assert "Signature already used" in told(sent, strict, NOW + 900)
-    assert "Signature already used" in told(sent.header("authorization", sent.headers[b"authorization"] + b""), strict)
-    assert "Signature expired" in told(sent, strict, NOW + 901)
+    assert "Signature already used" in refusal_text(sent, strict, NOW + 900)
+    assert "Signature already used" in refusal_text(
+        sent.header("authorization", sent.headers[b"authorization"] + b""), strict
+    )
+    assert "Signature expired" in refusal_text(sent, strict, NOW + 901)
     assert signed(at=NOW + 1).verified(strict) is KEY
 
 
 def test_a_presigned_url_is_used_once_where_replays_are_refused() -> None:
-    strict = Verifier([KEY], replays=Replays())
+    strict = Verifier([KEY], replays=ReplayGuard())
     sent = signed(method="GET", headers={}, expires=604_800)
     assert sent.verified(strict) is KEY
-    assert "Signature already used" in told(sent, strict, NOW + 604_000)
+    assert "Signature already used" in refusal_text(sent, strict, NOW + 604_000)
 
 
 def digest(number: int) -> bytes:
@@ -438,7 +444,7 @@ def digest(number: int) -> bytes:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(0, 2)), max_size=60), st.integers(1, 6))
 def test_nothing_is_accepted_twice_and_the_memory_is_bounded(steps: list[tuple[int, int, int]], most: int) -> None:
-    replays = Replays(most)
+    replays = ReplayGuard(most)
     accepted: set[tuple[int, int]] = set()
     now = 0
     for signature, until, passed in steps:
@@ -452,7 +458,7 @@ def test_nothing_is_accepted_twice_and_the_memory_is_bounded(steps: list[tuple[i
 
 
 def test_a_full_memory_refuses_the_oldest_and_goes_on_with_the_new() -> None:
-    replays = Replays(3)
+    replays = ReplayGuard(3)
     assert all(replays.is_new(digest(number), 100 + number, 0) for number in range(10))
     assert not replays.is_new(digest(5), 105, 0)
     assert not replays.is_new(digest(99), 105, 0)

@@ -129,12 +129,12 @@ def test_everything(tmp_path: Path) -> None:
     assert config.scope_of(config.queues[0]) == ("eu-central-1", "111122223333")
     assert config.scope_of(config.queues[1]) == ("eu-central-1", "123456789012")
     assert config.queues[1].tags == {"team": "shop"}
-    assert config.queues[1].as_told() == {
+    assert config.queues[1].api_attributes() == {
         "FifoQueue": "true",
         "VisibilityTimeout": "60",
         "RedrivePolicy": '{"deadLetterTargetArn":"arn:dead.fifo","maxReceiveCount":3}',
     }
-    assert config.queues[0].as_told() == {"FifoQueue": "true"}
+    assert config.queues[0].api_attributes() == {"FifoQueue": "true"}
     assert "plain" not in repr(config)
     assert "from" not in repr(config)
 

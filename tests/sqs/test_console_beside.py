@@ -37,7 +37,7 @@ def with_console(table: ConsoleTable | None) -> Config:
     return Config(server=ServerConfig(port=0), console=table)
 
 
-def asked(db: Database, config: Config, *paths: str, **headers: str) -> list[Any]:
+def console_answers(db: Database, config: Config, *paths: str, **headers: str) -> list[Any]:
     """Return the console's answers while the endpoint runs, and that of the endpoint to a client of its own."""
 
     async def ask() -> list[Any]:
@@ -65,7 +65,7 @@ def test_it_is_off_by_default(db: Database) -> None:
 
 
 def test_it_shows_the_database_of_the_endpoint(db: Database) -> None:
-    page, document, queues = asked(db, with_console(ConsoleTable(port=0)), "/queues", "/api/queues")
+    page, document, queues = console_answers(db, with_console(ConsoleTable(port=0)), "/queues", "/api/queues")
     assert "payments" in page.text
     assert [each["queue"] for each in document.json()["databases"][0]["queues"]] == ["payments"]
     assert queues.status_code == 200
@@ -76,9 +76,9 @@ def test_its_roles_are_those_of_its_file(db: Database, tmp_path: Path) -> None:
     (tmp_path / "console.toml").write_text(PEOPLE)
     (tmp_path / "inturn.toml").write_text('[server]\nport = 0\n[console]\nport = 0\nconfig = "console.toml"\n')
     config = load(tmp_path / "inturn.toml")
-    (nobody, _) = asked(db, config, "/api/queues")
+    (nobody, _) = console_answers(db, config, "/api/queues")
     assert nobody.status_code == 401
-    viewed, actions, _ = asked(db, config, "/api/queues", "/api/actions", authorization=f"Bearer {TOKEN}")
+    viewed, actions, _ = console_answers(db, config, "/api/queues", "/api/actions", authorization=f"Bearer {TOKEN}")
     assert (viewed.status_code, actions.status_code) == (200, 403)
 
 
@@ -91,14 +91,14 @@ def test_its_roles_are_those_of_its_file(db: Database, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_served_stops_the_start(db: Database, table: ConsoleTable, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        asked(db, with_console(table))
+        console_answers(db, with_console(table))
 
 
 def test_a_port_that_is_in_use_stops_the_start(db: Database) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} on 127.0.0.1 is in use"):
-            asked(db, with_console(ConsoleTable(port=port)))
+            console_answers(db, with_console(ConsoleTable(port=port)))
 
 
 def test_an_unknown_setting_is_told(tmp_path: Path) -> None:

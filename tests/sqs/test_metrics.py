@@ -89,11 +89,11 @@ def test_parked_groups_are_counted(db: Database) -> None:
         assert (figures(db)["q"].parked, figures(db)["other"].parked) == (3, 1)
     queue.resume("b")
     assert figures(db)["q"].parked == 2
-    found = samples(asyncio.run(made(db).page()))
+    found = samples(asyncio.run(metrics_of(db).page()))
     assert found["inturn_queue_parked_groups", (db.name, "q")] == 2
 
 
-def made(db: Database, *asked: tuple[str, str, float]) -> Metrics:
+def metrics_of(db: Database, *asked: tuple[str, str, float]) -> Metrics:
     counts = RequestCounts()
     for action, code, took_s in asked:
         counts.add(action, code, took_s)
@@ -106,7 +106,7 @@ def test_the_page_has_the_pipelines_of_the_database(db: Database) -> None:
     order = inturn.Gapless("revision")
     pipeline = inturn.Pipeline(name="ledger", group="account", order=order, state=int, handler=lambda s, m: (s, []))
     inturn.work(pipeline, queue, until="empty")
-    found = samples(asyncio.run(made(db).page()))
+    found = samples(asyncio.run(metrics_of(db).page()))
     assert found["inturn_pipeline_messages_total", (db.name, "ledger", "held")] == 1
     assert found["inturn_pipeline_groups", (db.name, "ledger", "waiting")] == 1
 
@@ -115,7 +115,7 @@ def test_the_page(db: Database) -> None:
     queue = db.queue('odd "name"\\ of a queue', QueueSettings(delay_s=1))
     queue.send("x")
     asked = [("SendMessage", "", 0.0004), ("SendMessage", "", 400.0), ("SendMessage", "AccessDenied", 0.4)]
-    found = samples(asyncio.run(made(db, *asked, ("", "InvalidAction", 0)).page()))
+    found = samples(asyncio.run(metrics_of(db, *asked, ("", "InvalidAction", 0)).page()))
     name = (db.name, queue.name)
     assert found["inturn_queue_messages", name] == found["inturn_queue_delayed_messages", name] == 1
     assert found["inturn_queue_in_flight_messages", name] == found["inturn_queue_blocked_groups", name] == 0
@@ -134,7 +134,7 @@ def test_the_page(db: Database) -> None:
 
 def test_the_page_has_the_workers_of_the_process(db: Database) -> None:
     queue = db.queue("handled")
-    metrics = made(db)
+    metrics = metrics_of(db)
     queue.send("x", group="a")
     inturn.consume(queue, lambda message: None, until="empty")
     found = samples(asyncio.run(metrics.page()))
@@ -142,7 +142,7 @@ def test_the_page_has_the_workers_of_the_process(db: Database) -> None:
 
 
 def test_what_transactions_do_is_counted(db: Database) -> None:
-    metrics = made(db)
+    metrics = metrics_of(db)
 
     def do(*commands: Command[Any]) -> list[Outcome]:
         outcomes = execute(db.store, commands, db.writer.clock)
@@ -174,12 +174,12 @@ def test_what_transactions_do_is_counted(db: Database) -> None:
     assert found["inturn_server_commit_commands_bucket", (db.name, "2")] == 4
     db.queue("a").delete()
     assert (sent, a) in samples(asyncio.run(metrics.page())), "for a second"
-    metrics._figures = _TimedCache(metrics._look, 0)
+    metrics._figures = _TimedCache(metrics._read_figures, 0)
     assert (sent, a) not in samples(asyncio.run(metrics.page()))
 
 
 def test_received_messages_are_counted_each_time(db: Database) -> None:
-    metrics = made(db)
+    metrics = metrics_of(db)
     queue = db.queue("q")
     queue.send_many([draft("x")] * 3)
     for _ in range(2):  # the second finds nothing
@@ -199,7 +199,7 @@ def test_what_the_http_server_counts(db: Database) -> None:
             self.open_connections = 3
             self.pending_bytes = 4096
 
-    metrics = made(db)
+    metrics = metrics_of(db)
     front: Any = Front()
     metrics.front = front
     found = samples(asyncio.run(metrics.page()))
@@ -213,15 +213,15 @@ def test_many_who_ask_share_one_look(db: Database) -> None:
     looks = 0
 
     async def ask() -> list[bytes]:
-        metrics = made(db)
-        ask = metrics._figures._ask
+        metrics = metrics_of(db)
+        ask = metrics._figures._read
 
         def counted() -> object:
             nonlocal looks
             looks += 1
             return ask()
 
-        metrics._figures._ask = counted
+        metrics._figures._read = counted
         return await asyncio.gather(*(metrics.page() for _ in range(20)))
 
     pages = asyncio.run(ask())
@@ -238,7 +238,7 @@ def test_buckets_are_cumulative() -> None:
 
 def test_well(db: Database) -> None:
     db.queue("q").send("x")
-    assert asyncio.run(made(db).health()) == (True, {"status": "ok", "queues": 1, "messages": 1})
+    assert asyncio.run(metrics_of(db).health()) == (True, {"status": "ok", "queues": 1, "messages": 1})
 
 
 UNWELL = (False, {"status": "unavailable", "error": "the store cannot be written; see the log"})
@@ -246,7 +246,7 @@ UNWELL = (False, {"status": "unavailable", "error": "the store cannot be written
 
 def test_a_closed_store_is_not_well(tmp_path: Path) -> None:
     db = inturn.open(tmp_path / "shop.db")
-    metrics = made(db)
+    metrics = metrics_of(db)
     db.close()
     assert asyncio.run(metrics.health()) == UNWELL
     with pytest.raises(StoreError):
@@ -260,10 +260,10 @@ def test_a_disk_that_takes_no_more_is_not_well(tmp_path: Path) -> None:
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (Path(f"{path}-wal").stat().st_size, before[1]))
         try:
-            assert asyncio.run(made(db).health()) == UNWELL
+            assert asyncio.run(metrics_of(db).health()) == UNWELL
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert asyncio.run(made(db).health())[0]
+        assert asyncio.run(metrics_of(db).health())[0]
 
 
 def test_a_store_that_somebody_else_holds_is_not_well(
@@ -273,7 +273,7 @@ def test_a_store_that_somebody_else_holds_is_not_well(
     file.queue("q")
     with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
         other.execute("begin immediate")
-        assert asyncio.run(made(file).health()) == UNWELL
+        assert asyncio.run(metrics_of(file).health()) == UNWELL
         other.execute("rollback")
     monkeypatch.setattr(limits, "HEALTH_S", 60)
-    assert asyncio.run(made(file).health())[0]
+    assert asyncio.run(metrics_of(file).health())[0]

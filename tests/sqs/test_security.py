@@ -345,7 +345,7 @@ def test_slow_clients_are_dropped_and_the_others_served(start: Callable[..., Pro
     assert process.stop()
 
 
-def asked(port: int, target: str) -> int:
+def status_of(port: int, target: str) -> int:
     """The status of a page, asked over a connection of its own."""
     with Client(port) as probe:
         return probe.ask(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()).status
@@ -364,7 +364,7 @@ def test_connections_that_are_too_many_do_not_keep_others_from_being_served(star
         with pytest.raises(ClientError) as caught:
             refused_one.list_queues()
         assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
-        assert (asked(process.port, "/health"), asked(process.port, "/ready")) == (200, 200)
+        assert (status_of(process.port, "/health"), status_of(process.port, "/ready")) == (200, 200)
         waiting.pop().__exit__()
         process.works()
     assert process.stop()
@@ -379,7 +379,7 @@ def ask_for_messages(process: Process, stack: ExitStack, count: int) -> list[Cli
     for each in made:
         each.send(post(form).replace(b"Host: a", b"Host: localhost"))
     deadline = time.monotonic() + 30
-    while asked(process.port, "/") != 503:  # as long as there is room, there is no such page
+    while status_of(process.port, "/") != 503:  # as long as there is room, there is no such page
         assert time.monotonic() < deadline
     return made
 
@@ -413,7 +413,7 @@ def test_unfinished_requests_of_nobody_do_not_fill_the_memory(start: Callable[..
         process.works()
         url = process.client.create_queue(QueueName="q")["QueueUrl"]
         assert process.client.send_message(QueueUrl=url, MessageBody="x" * 1_000_000)["MessageId"]
-        assert asked(process.port, "/health") == 200
+        assert status_of(process.port, "/health") == 200
     lines = process.stop()
     assert 0 < sum(b"refused" in line or b"the oldest is dropped" in line for line in lines) <= 4
 

@@ -236,7 +236,7 @@ def test_a_store_that_is_gone(db: Database) -> None:
 
 
 def test_who_may_read_the_metrics(db: Database) -> None:
-    def asked(metrics: Any, peer: str) -> int:
+    def metrics_status(metrics: Any, peer: str) -> int:
         answers: list[Response] = []
 
         async def main() -> None:
@@ -248,9 +248,14 @@ def test_who_may_read_the_metrics(db: Database) -> None:
         asyncio.run(main())
         return answers[0].status
 
-    assert asked("local", "127.0.0.1:5") == asked("local", "[::1]:5") == asked("all", "10.0.0.1:5") == 200
-    assert asked("local", "10.0.0.1:5") == asked("local", "[2001:db8::1]:5") == 403
-    assert asked("off", "127.0.0.1:5") != 200
+    assert (
+        metrics_status("local", "127.0.0.1:5")
+        == metrics_status("local", "[::1]:5")
+        == metrics_status("all", "10.0.0.1:5")
+        == 200
+    )
+    assert metrics_status("local", "10.0.0.1:5") == metrics_status("local", "[2001:db8::1]:5") == 403
+    assert metrics_status("off", "127.0.0.1:5") != 200
 
 
 @pytest.mark.parametrize(
@@ -573,20 +578,22 @@ def test_metrics_tell_what_went_through(start: Callable[..., Process]) -> None:
     assert process.stop(signal.SIGTERM)[0] == 0
 
 
-def told(*arguments: str) -> str:
+def error_output(*arguments: str) -> str:
     result = CliRunner().invoke(app, ["serve", *arguments])
     assert result.exit_code == 1, result.output
     return " ".join(result.stderr.split())
 
 
 def test_what_is_refused_at_the_start() -> None:
-    assert "Add [[keys]] with an id and a secret" in told("--db", "a.db", "--host", "0.0.0.0")  # noqa: S104
-    assert "port is 70000; expected a port from 0 to 65535" in told("--db", "a.db", "--port", "70000")
-    assert "--tls-cert is set and --tls-key is not; set both" in told("--db", "a.db", "--tls-cert", "c.pem")
-    assert "nowhere.toml: No such file" in told("--db", "a.db", "--config", "nowhere.toml")
-    assert "directory 'no' does not exist" in told("--db", "no/a.db")
+    assert "Add [[keys]] with an id and a secret" in error_output("--db", "a.db", "--host", "0.0.0.0")  # noqa: S104
+    assert "port is 70000; expected a port from 0 to 65535" in error_output("--db", "a.db", "--port", "70000")
+    assert "--tls-cert is set and --tls-key is not; set both" in error_output("--db", "a.db", "--tls-cert", "c.pem")
+    assert "nowhere.toml: No such file" in error_output("--db", "a.db", "--config", "nowhere.toml")
+    assert "directory 'no' does not exist" in error_output("--db", "no/a.db")
     Path("inturn.toml").write_text("[server]\nprot = 1")
-    assert "inturn.toml: line 2, [server]: unknown setting 'prot'" in told("--db", "a.db", "--config", "inturn.toml")
+    assert "inturn.toml: line 2, [server]: unknown setting 'prot'" in error_output(
+        "--db", "a.db", "--config", "inturn.toml"
+    )
     assert not Path("a.db").exists()
 
 
@@ -599,4 +606,4 @@ def test_the_extra_is_named_if_it_is_not_there(name: str, monkeypatch: pytest.Mo
     ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-    assert f"inturn serve needs {name}; install it with: pip install 'inturn[server]'" in told("--db", "a.db")
+    assert f"inturn serve needs {name}; install it with: pip install 'inturn[server]'" in error_output("--db", "a.db")

@@ -45,7 +45,7 @@ def test_an_answer_is_read_as_it_was_made(protocol: str, action: str, data: st.D
     shape = service("json").operation_model(action).output_shape
     tree = {} if shape is None else data.draw(trees(shape, st.text(XML, max_size=20)))
     answer: Shape = msgspec.convert(tree, type=ACTIONS[action].answer)
-    call = wire.Call(Protocol(protocol), action, answer)
+    call = wire.ApiCall(Protocol(protocol), action, answer)
     told = read(protocol, action, wire.answered(call, answer, ID))
     about = told.pop("ResponseMetadata")
     assert lean(told) == lean(tree)

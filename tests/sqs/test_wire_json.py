@@ -9,7 +9,7 @@ from inturn.serving.http.http1 import Request
 from inturn.sqs import errors, wire
 from inturn.sqs.errors import SqsError
 from inturn.sqs.model import Empty, SendMessage
-from inturn.sqs.wire import Call, Protocol
+from inturn.sqs.wire import ApiCall, Protocol
 
 DEEP = 100_000
 
@@ -111,7 +111,7 @@ def test_another_services_target_is_refused() -> None:
 
 
 def test_an_answer_without_fields_is_an_empty_object() -> None:
-    call = Call(Protocol.JSON, "PurgeQueue", SendMessage("q", "b"))
+    call = ApiCall(Protocol.JSON, "PurgeQueue", SendMessage("q", "b"))
     response = wire.answered(call, Empty(), "r")
     assert (response.status, response.body, response.content_type) == (200, b"{}", "application/x-amz-json-1.0")
     assert response.headers == ((b"x-amzn-RequestId", b"r"),)

@@ -20,7 +20,7 @@ from inturn.sqs.model import (
     MessageAttributeValue,
     ReceiveMessageAnswer,
 )
-from inturn.sqs.wire import Call, Protocol
+from inturn.sqs.wire import ApiCall, Protocol
 
 ACTION = {
     "AttributeName": "GetQueueAttributes",
@@ -39,7 +39,7 @@ ACTION = {
 }
 
 
-def parsed(form: str, *, target: str = "/", method: str = "POST") -> Call:
+def parsed(form: str, *, target: str = "/", method: str = "POST") -> ApiCall:
     return wire.parse(Request(method, target.encode(), {}, form.encode(), "127.0.0.1:1"))
 
 
@@ -156,7 +156,7 @@ def test_the_queue_may_be_named_by_the_path_alone() -> None:
 
 def test_a_form_may_come_in_the_query_string() -> None:
     call = parsed("", method="GET", target="/0/q?Action=SendMessage&MessageBody=a%0Ab&Version=2012-11-05")
-    assert call == Call(Protocol.QUERY, "SendMessage", call.params)
+    assert call == ApiCall(Protocol.QUERY, "SendMessage", call.params)
     assert plain(call.params) == {"QueueUrl": "/0/q", "MessageBody": "a\nb"}
     assert (
         parsed("MessageBody=b", target="/0/q?Action=SendMessage").params
@@ -277,7 +277,7 @@ def test_the_same_said_twice_is_said_once() -> None:
 def test_an_answer_is_the_document_that_the_service_sends() -> None:
     value = MessageAttributeValue("Binary", binary_value=b"\0\1")
     message = ApiMessage("m", "h", "d", '<a b="c">&\r\n\0\ud800</a>', {"SenderId": "s"}, None, {"k": value})
-    call = Call(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
+    call = ApiCall(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
     response = wire.answered(call, ReceiveMessageAnswer([message, message]), "r&")
     once = (
         "<Message><MessageId>m</MessageId><ReceiptHandle>h</ReceiptHandle><MD5OfBody>d</MD5OfBody>"
@@ -307,7 +307,7 @@ def test_an_error_is_the_document_that_the_service_sends() -> None:
 
 
 def test_an_element_without_content_closes_itself() -> None:
-    call = Call(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
+    call = ApiCall(Protocol.QUERY, "ReceiveMessage", ReceiveMessageAnswer())
     assert b"<ReceiveMessageResult/><ResponseMetadata>" in wire.answered(call, ReceiveMessageAnswer(), "r").body
     message = ApiMessage("m", "h", "d", "", {"": ""})
     told = wire.answered(call, ReceiveMessageAnswer([message]), "r").body
@@ -337,7 +337,7 @@ def test_a_form_is_answered_in_json_if_that_is_accepted(accept: str, protocol: P
 
 
 def in_json(action: str, answer: Any) -> Any:
-    response = wire.answered(Call(Protocol.QUERY_JSON, action, answer), answer, "r")
+    response = wire.answered(ApiCall(Protocol.QUERY_JSON, action, answer), answer, "r")
     assert (response.status, response.content_type) == (200, "application/json")
     told = json.loads(response.body)
     assert told[f"{action}Response"].pop("ResponseMetadata") == {"RequestId": "r"}

@@ -37,9 +37,9 @@ def shown(read: Iterable[Family]) -> list[Row]:
 
 def test_each_metric_is_documented_with_its_type_and_labels(tmp_path: Path) -> None:
     every, own = documented()
-    assert sorted(shown(families.every({}, []))) == sorted(every)
+    assert sorted(shown(families.all_families({}, []))) == sorted(every)
     with inturn.open(tmp_path / "shop.db") as db:
-        assert sorted(shown(Metrics(db, RequestCounts()).own())) == sorted(own)
+        assert sorted(shown(Metrics(db, RequestCounts()).endpoint_families())) == sorted(own)
 
 
 def test_each_metric_has_one_name_and_one_meaning() -> None:

@@ -439,7 +439,7 @@ def test_metrics_of_the_conventions(shop: Shop, meter: InMemoryMetricReader) -> 
     assert found["inturn.worker.deliver.duration"][0].count == 2
     assert {"messaging.client.operation.duration", "messaging.process.duration"} <= found.keys()
     own = {name for name in found if name.startswith("inturn.")}
-    assert own <= {each.name for each in families.every({}, [])}, "one name for Prometheus and OpenTelemetry"
+    assert own <= {each.name for each in families.all_families({}, [])}, "one name for Prometheus and OpenTelemetry"
 
 
 def test_messages_are_counted_by_operation(shop: Shop, meter: InMemoryMetricReader) -> None:

@@ -15,7 +15,7 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError, NoSuchDatabase
 from inturn.serving.listening import check_tls_pair, tls_context
 from inturn.serving.logs import configure
-from inturn.serving.signals import end_process, stopped_by
+from inturn.serving.signals import end_process, stop_on_signals
 
 
 def console(
@@ -38,8 +38,8 @@ def console(
     check_tls_pair(tls_cert, tls_key)
     with needed("inturn console needs", "console"):
         from inturn.console import ConsoleConfig, read_config
-        from inturn.console.places import database_of
         from inturn.console.server import console_server
+        from inturn.console.store_addresses import database_of
     for each in stores:
         _check_exists(each)
     if take and not pipeline:
@@ -53,14 +53,14 @@ def console(
         port=port,
         tls=tls_context(tls_cert, tls_key),
         pipelines=pipeline or (),
-        takes=take,
+        apply_decisions=take,
     )
     paths, names = [database_of(each) for each in stores], [shown(each) for each in stores]
     stopped = Event()
     with (
         monitored(settings, filter(None, paths), lambda: {"ready": True, "stores": names}),
         server,
-        stopped_by(stopped.set, force=end_process),
+        stop_on_signals(stopped.set, force=end_process),
     ):
         say(f"Serving the console of {line(', '.join(names))} at {server.url}")
         server.wait(stopped)

@@ -30,7 +30,7 @@ from inturn.core.rate import Rate
 from inturn.core.words import counted
 from inturn.definitions import load_function
 from inturn.serving import config_file
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _NAMES = ("handler", "database", "queue")
 
 
-class ConsumedQueue(Table, frozen=True):
+class ConsumedQueue(ConfigTable, frozen=True):
     """A ``[[consumers]]`` of a configuration; the arguments of :func:`inturn.consume`.
 
     Attributes:
@@ -183,9 +183,9 @@ def read(path: Path) -> ConsumeConfig:
     consumers = tuple(
         msgspec.structs.replace(
             each,
-            handler=beside(folder, each.handler, ":"),
-            transaction=each.transaction and beside(folder, each.transaction, ":"),
-            queue=beside(folder, each.queue, "#"),
+            handler=resolved(folder, each.handler, ":"),
+            transaction=each.transaction and resolved(folder, each.transaction, ":"),
+            queue=resolved(folder, each.queue, "#"),
         )
         for each in config.consumers
     )

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import field
 
 from inturn.core import limits
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 
 
-class DeliveryTable(Table, frozen=True, kw_only=True, tag_field="kind"):
+class DeliveryTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
     """A ``[pipelines.deliver]``: ``kind`` names a function of :mod:`inturn.deliver`, the other keys its arguments."""
 
     def function(self) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ class TableDelivery(DeliveryTable, tag="table", frozen=True, kw_only=True):
 
     def beside(self, folder: Path) -> DeliveryTable:
         """Return the table with a relative file resolved against the folder."""
-        return msgspec.structs.replace(self, database=beside(folder, self.database))
+        return msgspec.structs.replace(self, database=resolved(folder, self.database))
 
 
 AnyDelivery: TypeAlias = HttpDelivery | KafkaDelivery | RabbitmqDelivery | SqsDelivery | TableDelivery

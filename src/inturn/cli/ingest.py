@@ -56,7 +56,7 @@ def run(
     """Read records of sources into queues as messages, until SIGTERM or Ctrl-C."""
     from inturn.ingest.config import read
     from inturn.serving.logs import configure
-    from inturn.serving.signals import end_process, stopped_by
+    from inturn.serving.signals import end_process, stop_on_signals
 
     chosen = adapted(read(config), telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)
@@ -75,7 +75,7 @@ def run(
         stack.callback(gc.unfreeze)
         pool = stack.enter_context(ThreadPoolExecutor(len(running)))
         stack.callback(stop)
-        with stopped_by(stop, force=end_process):
+        with stop_on_signals(stop, force=end_process):
             futures = [pool.submit(each.run, until="caught up" if until_caught_up else "stopped") for each in running]
             # A source that fails (its log and health report it) does not end the others. Python runs signal handlers
             # in the main thread, so this one wakes regularly.

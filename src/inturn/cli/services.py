@@ -108,7 +108,7 @@ def adapted(config: Config, options: TelemetryOptions) -> Config:
 
 def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
     """Work in this process or in several, until stopped or until all queues are empty."""
-    from inturn.serving.signals import end_process, stopped_by
+    from inturn.serving.signals import end_process, stop_on_signals
 
     configure(config.log_level, json_lines=config.log_json)
     with ExitStack() as stack:
@@ -133,7 +133,7 @@ def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
             stopped.set()
             service.stop_soon()
 
-        with stopped_by(stop, force=end_process):
+        with stop_on_signals(stop, force=end_process):
             go()
         return Finished(service.status()["workers"], stopped.is_set())
 
@@ -240,18 +240,18 @@ def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[N
 
 def _one_of_several(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
     """Run one of several processes; the parent handles Ctrl-C, forwards stops, and reports the databases' figures."""
-    from inturn.serving.signals import stopped_by
+    from inturn.serving.signals import stop_on_signals
     from inturn.worker.service import told
 
     config, until_empty = argument
     configure(config.log_level, json_lines=config.log_json)
     if config.health is not None:
-        measures.begin()
+        measures.enable()
     with ExitStack() as stack:
         if config.telemetry:
             stack.enter_context(_instrumented(()))
         service = stack.enter_context(config.service())
-        stack.enter_context(stopped_by(service.stop_soon, signal.SIGTERM))
+        stack.enter_context(stop_on_signals(service.stop_soon, signal.SIGTERM))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         uplink.watch(partial(told, service), service.stop_soon)
         try:

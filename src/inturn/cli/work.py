@@ -27,7 +27,7 @@ from inturn.core.errors import InputError
 from inturn.core.override import override
 from inturn.definitions import load, load_deliver
 from inturn.serving import config_file
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -40,7 +40,7 @@ _COUNTED = ("received", "released", "applied", "duplicate", "stale", "held", "re
 _ALWAYS_TOLD = frozenset(("received", "applied", "duplicate", "rejected"))
 
 
-class WorkedPipeline(Table, frozen=True):
+class WorkedPipeline(ConfigTable, frozen=True):
     """A ``[[pipelines]]`` of a configuration.
 
     Attributes:
@@ -132,16 +132,16 @@ def read(path: Path) -> WorkConfig:
     def delivery(deliver: str | AnyDelivery | None) -> Any:
         if isinstance(deliver, DeliveryTable):
             return deliver.beside(folder)
-        return deliver and beside(folder, deliver, "#" if _names_queue(deliver) else ":")
+        return deliver and resolved(folder, deliver, "#" if _names_queue(deliver) else ":")
 
     return msgspec.structs.replace(
         config,
         pipelines=tuple(
             msgspec.structs.replace(
                 each,
-                pipeline=beside(folder, each.pipeline, ":"),
+                pipeline=resolved(folder, each.pipeline, ":"),
                 deliver=delivery(each.deliver),
-                queue=beside(folder, each.queue, "#"),
+                queue=resolved(folder, each.queue, "#"),
             )
             for each in config.pipelines
         ),

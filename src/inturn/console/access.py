@@ -64,7 +64,7 @@ class ConsoleAccess:
         return self._anyone is None
 
     @property
-    def takes_tokens(self) -> bool:
+    def accepts_tokens(self) -> bool:
         """Return whether a person can log in with a token."""
         return bool(self._people)
 
@@ -79,7 +79,7 @@ class ConsoleAccess:
             found, until = self._sessions.get(self._session(request), (None, 0.0))
         if found is not None and self._clock() < until:
             return found
-        return None if self._proxy is None else _told(self._proxy, request)
+        return None if self._proxy is None else _proxy_person(self._proxy, request)
 
     def with_token(self, token: str, address: str) -> Person | None:
         """Return the person with a token; None: it is not valid, which is counted for the address.
@@ -88,22 +88,22 @@ class ConsoleAccess:
             RequestRefused: if the address sent too many wrong tokens; the token was not checked.
         """
         self._failures.check(address)
-        found = self._owner(token)
+        found = self._person_of_token(token)
         if found is None:
             self._failures.add(address)
         return found
 
     def form_token(self, request: Request) -> str:
         """Return the token that forms must contain; it is bound to the session or the person."""
-        person = self._anyone or (None if self._proxy is None else _told(self._proxy, request))
-        whose = f"{self._session(request)}\n{person.name if person else ''}"
-        return hmac.new(self._key, whose.encode("utf-8", "replace"), "sha256").hexdigest()
+        person = self._anyone or (None if self._proxy is None else _proxy_person(self._proxy, request))
+        owner = f"{self._session(request)}\n{person.name if person else ''}"
+        return hmac.new(self._key, owner.encode("utf-8", "replace"), "sha256").hexdigest()
 
-    def _owner(self, token: str) -> Person | None:
-        given = _digest(token)
+    def _person_of_token(self, token: str) -> Person | None:
+        token_digest = _digest(token)
         found = None
         for digest, person in self._people.items():  # compare all, so that the duration reveals nothing
-            if hmac.compare_digest(digest, given):
+            if hmac.compare_digest(digest, token_digest):
                 found = person
         return found
 
@@ -115,7 +115,7 @@ class ConsoleAccess:
         name, now = secrets.token_urlsafe(32), self._clock()
         with self._mutex:
             self._sessions.pop(self._session(request), None)
-            self._sessions = {each: kept for each, kept in self._sessions.items() if kept[1] > now}
+            self._sessions = {each: session for each, session in self._sessions.items() if session[1] > now}
             while len(self._sessions) >= _MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
             self._sessions[name] = (person, now + SESSION_S)
@@ -180,23 +180,23 @@ class FailedLogIns:
             self._counts[address] = (count + 1, now + FAILURES_S)
 
 
-def _told(proxy: TrustedProxy, request: Request) -> Person | None:
+def _proxy_person(proxy: TrustedProxy, request: Request) -> Person | None:
     """Return the person that the proxy names; None if the request has another address, or names no person."""
     if request.client is None or request.client.host not in proxy.addresses:
         return None
-    name = _only(request, proxy.user_header)
+    name = _single_header(request, proxy.user_header)
     if not name:
         return None
     if proxy.role_header is None:
         return Person(name, proxy.role)
-    told = _only(request, proxy.role_header)
+    role = _single_header(request, proxy.role_header)
     try:
-        return Person(name, Role(told) if told else proxy.role)
+        return Person(name, Role(role) if role else proxy.role)
     except ValueError:
         return None
 
 
-def _only(request: Request, header: str) -> str:
+def _single_header(request: Request, header: str) -> str:
     """Return the value of a header that occurs once: of two, one may be from the browser."""
     values = request.headers.getlist(header)
     return values[0].strip() if len(values) == 1 else ""

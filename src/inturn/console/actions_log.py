@@ -40,17 +40,17 @@ class ActionsLog:
         Raises:
             StoreError: if the log cannot be written. The text says whether the action was carried out.
         """
-        asked = {key: value for key, value in fields.items() if key not in _LEFT_OUT and value}
-        line = {"by": person.name, "role": person.role, "action": name, "asked": asked}
-        self._write({**line, "event": "begins"})
-        told: dict[str, Any] = {}
+        parameters = {key: value for key, value in fields.items() if key not in _LEFT_OUT and value}
+        entry = {"by": person.name, "role": person.role, "action": name, "asked": parameters}
+        self._write({**entry, "event": "begins"})
+        outcome: dict[str, Any] = {}
         try:
-            yield told
+            yield outcome
         except Exception as error:
             text = str(error) if isinstance(error, InturnError | OSError) else repr(error)
-            self._write({**line, "event": "failed", "error": text}, "the action had failed")
+            self._write({**entry, "event": "failed", "error": text}, "the action had failed")
             raise
-        self._write({**line, "event": "done", "became": told}, CARRIED_OUT)
+        self._write({**entry, "event": "done", "became": outcome}, CARRIED_OUT)
 
     def note(self, name: str, by: str, event: str) -> None:
         """Write one line about an event that is not an action on a store, such as a refused log-in."""
@@ -76,9 +76,9 @@ class ActionsLog:
                 break
         return found
 
-    def _write(self, line: Mapping[str, Any], so: str = "nothing was changed") -> None:
-        told = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **line}
-        data = (json.dumps(told, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
+    def _write(self, entry: Mapping[str, Any], consequence: str = "nothing was changed") -> None:
+        record = {"at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **entry}
+        data = (json.dumps(record, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
         try:
             with self._mutex:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,9 @@ class ActionsLog:
                 finally:
                     os.close(file)
         except OSError as error:
-            raise StoreError(f"the action log {self.path} cannot be written ({error.strerror}); {so}") from error
+            raise StoreError(
+                f"the action log {self.path} cannot be written ({error.strerror}); {consequence}"
+            ) from error
 
 
 def _append(file: int, data: bytes) -> None:

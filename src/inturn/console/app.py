@@ -23,22 +23,22 @@ from inturn.console import openapi
 from inturn.console.access import FAILURES_S, ConsoleAccess, address_of
 from inturn.console.actions_log import ActionsLog
 from inturn.console.config import ConsoleConfig
+from inturn.console.decision_applier import DecisionApplier
 from inturn.console.fields import RequestFields
 from inturn.console.forms import MessageForms
 from inturn.console.guard import RequestGuard
 from inturn.console.live import StoreWatch
 from inturn.console.masks import MaskRules, masked_error
 from inturn.console.pages import FOLDER, ConsolePages
-from inturn.console.places import place
+from inturn.console.previewed_groups import PreviewedGroups
 from inturn.console.rates import QueueRates
 from inturn.console.refusal import RequestRefused, status_of
 from inturn.console.reports import ReportFiles
 from inturn.console.request_body import check_origin, form_fields, json_fields, query_fields
 from inturn.console.roles import Person, Role
 from inturn.console.routes import ACTIONS, DECIDE, PAGES, TRY, ActionRoute, PageRoute
-from inturn.console.shown import ShownLists
-from inturn.console.taking import DecisionTaker
-from inturn.console.views import plain
+from inturn.console.store_addresses import store_address
+from inturn.console.views import to_json_value
 from inturn.core import limits
 from inturn.core.errors import InputError, InturnError
 from inturn.database import Database
@@ -53,7 +53,7 @@ def console(
     by: str = "",
     pipelines: Sequence[str] = (),
     config: ConsoleConfig | None = None,
-    takes: bool = False,
+    apply_decisions: bool = False,
 ) -> Starlette:
     """Return the console of some stores: an ASGI application, to be served or mounted.
 
@@ -70,20 +70,22 @@ def console(
         pipelines: definitions, ``ledger.py:ledger`` or ``package.module:name``, whose handlers dry runs use; each dry
             run is a separate process.
         config: the users, the fields that viewers do not see, and the action log.
-        takes: whether decisions are applied at once with the handlers of ``pipelines``, in a separate process;
-            otherwise a worker, or the next step on Spark, applies them.
+        apply_decisions: whether decisions are applied at once with the handlers of ``pipelines``, in a separate
+            process; otherwise a worker, or the next step on Spark, applies them.
 
     Raises:
-        InputError: if no store is named, the configuration is not valid, or ``takes`` is set without pipelines.
+        InputError: if no store is named, the configuration is not valid, or ``apply_decisions`` is set without
+            pipelines.
     """
     if not stores:
         raise InputError("no store is given; name at least one store, such as shop.db")
-    if takes and not pipelines:
+    if apply_decisions and not pipelines:
         raise InputError(
-            "pipelines is empty, but takes needs their handlers; name pipelines, or let a worker apply decisions"
+            "pipelines is empty, but apply_decisions needs their handlers; name pipelines, or let a worker apply "
+            "decisions"
         )
-    names, taker = [_address(each) for each in stores], DecisionTaker(pipelines) if takes else None
-    return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), taker).app
+    names, applier = [_address(each) for each in stores], DecisionApplier(pipelines) if apply_decisions else None
+    return _Console(names, hosts, by, pipelines, config or ConsoleConfig(), applier).app
 
 
 def _address(store: str | Path | Database) -> str:
@@ -92,10 +94,10 @@ def _address(store: str | Path | Database) -> str:
     Raises:
         InputError: if it is in memory.
     """
-    at = store.target if isinstance(store, Database) else str(store)
-    if at == ":memory:":
+    address = store.target if isinstance(store, Database) else str(store)
+    if address == ":memory:":
         raise InputError("the console cannot open a database in memory; use a database in a file or on PostgreSQL")
-    return at
+    return address
 
 
 class _Console:
@@ -108,11 +110,11 @@ class _Console:
         by: str,
         pipelines: Sequence[str],
         config: ConsoleConfig,
-        taker: DecisionTaker | None,
+        applier: DecisionApplier | None,
     ) -> None:
-        self._taker = taker
+        self._applier = applier
         self._stores, self._definitions = tuple(stores), tuple(pipelines)
-        self._forms, self._rates, self._shown = MessageForms(), QueueRates(), ShownLists()
+        self._forms, self._rates, self._previewed = MessageForms(), QueueRates(), PreviewedGroups()
         self._forms.prepare(self._definitions)
         self._access = ConsoleAccess(config, Person(by, Role.ADMIN, is_known=False))
         self._masks, self._log = MaskRules(config.mask), ActionsLog(config.log_file())
@@ -124,16 +126,20 @@ class _Console:
         sees_reports = Role.OPERATOR if config.mask else Role.VIEWER  # masks do not apply to reports
         routes: list[BaseRoute] = []
         for page in PAGES:
-            routes.append(Route(page.path, self._guarded(page.role, self._page(page)), name=page.name))
-            routes.append(Route(f"/api/{page.name}", self._guarded(page.role, self._document(page), is_api=True)))
+            routes.append(Route(page.path, self._guarded(page.role, self._page_answer(page)), name=page.name))
+            routes.append(
+                Route(f"/api/{page.name}", self._guarded(page.role, self._document_answer(page), is_api=True))
+            )
         for action in ACTIONS:
             name = action.path.strip("/").replace("/", "_")
-            routes.append(Route(action.path, self._posted(action, self._form(action)), methods=["POST"], name=name))
-            call = self._posted(action, self._call(action), is_api=True)
+            routes.append(
+                Route(action.path, self._posted(action, self._form_answer(action)), methods=["POST"], name=name)
+            )
+            call = self._posted(action, self._api_answer(action), is_api=True)
             routes.append(Route(f"/api{action.path}", call, methods=["POST"]))
         routes += [
-            Route("/try", self._posted(TRY, self._tried(is_api=False)), methods=["POST"], name="try"),
-            Route("/api/try", self._posted(TRY, self._tried(is_api=True), is_api=True), methods=["POST"]),
+            Route("/try", self._posted(TRY, self._try_answer(is_api=False)), methods=["POST"], name="try"),
+            Route("/api/try", self._posted(TRY, self._try_answer(is_api=True), is_api=True), methods=["POST"]),
             Route("/actions", self._guarded(Role.ADMIN, self._actions), name="actions"),
             Route("/api/actions", self._guarded(Role.ADMIN, self._actions_document, is_api=True)),
             Route("/reports/{report}", self._guarded(sees_reports, self._report), name="reports"),
@@ -146,7 +152,7 @@ class _Console:
         self.app = Starlette(
             routes=routes,
             middleware=[Middleware(RequestGuard, hosts=list(hosts) or config.hosts)],
-            exception_handlers={HTTPException: self._absent},
+            exception_handlers={HTTPException: self._no_route},
         )
         self.app.state.end_streams = self._watch.end
 
@@ -219,8 +225,8 @@ class _Console:
         Raises:
             RequestRefused: if it does not.
         """
-        given = form.pop("token", "").encode("utf-8", "replace")
-        if not secrets.compare_digest(given, self._access.form_token(request).encode()):
+        token = form.pop("token", "").encode("utf-8", "replace")
+        if not secrets.compare_digest(token, self._access.form_token(request).encode()):
             raise RequestRefused("the page is from an earlier session, or a restarted console; reload it", 403)
 
     def _refused(self, request: Request, error: Exception, *, is_api: bool) -> Response:
@@ -232,43 +238,45 @@ class _Console:
         if is_api:
             headers |= {"www-authenticate": "Bearer"} if status == 401 else {}
             return JSONResponse({"error": str(error)}, status, headers)
-        if status == 401 and self._access.takes_tokens:
+        if status == 401 and self._access.accepts_tokens:
             return self._pages.log_in(request, 401)
         answer = self._pages.fault(request, error, status)
         answer.headers.update(headers)
         return answer
 
-    async def _absent(self, request: Request, error: Exception) -> Response:
+    async def _no_route(self, request: Request, error: Exception) -> Response:
         """Answer a request for which there is no route, or none with its method."""
         assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for this type
-        told = f"{request.method} {request.url.path}: {error.detail.lower()}"
-        return JSONResponse({"error": told}, error.status_code, error.headers)
+        text = f"{request.method} {request.url.path}: {error.detail.lower()}"
+        return JSONResponse({"error": text}, error.status_code, error.headers)
 
     def _is_masked(self, person: Person) -> bool:
         return bool(self._masks) and person.role is Role.VIEWER
 
     # --- pages and documents ---
 
-    def _asked(self, request: Request, fields: Mapping[str, str]) -> RequestFields:
+    def _request_fields(self, request: Request, fields: Mapping[str, str]) -> RequestFields:
         person: Person = request.state.person
         if self._is_masked(person) and fields.get("error"):
             raise RequestRefused("viewers cannot filter by error: errors may quote masked fields", 403)
-        return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates, self._shown)
+        return RequestFields(self._stores, fields, person, self._definitions, self._forms, self._rates, self._previewed)
 
-    def _found(self, request: Request, page: PageRoute, fields: Mapping[str, str]) -> Any:
-        found = page.view(self._asked(request, fields))
-        return self._masks.applied(found) if self._is_masked(request.state.person) else found
+    def _page_values(self, request: Request, page: PageRoute, fields: Mapping[str, str]) -> Any:
+        found = page.view(self._request_fields(request, fields))
+        return self._masks.apply(found) if self._is_masked(request.state.person) else found
 
-    def _page(self, page: PageRoute) -> Answer:
+    def _page_answer(self, page: PageRoute) -> Answer:
         def answer(request: Request) -> Response:
-            found = self._found(request, page, dict(request.query_params.multi_items()))
+            found = self._page_values(request, page, dict(request.query_params.multi_items()))
             reports = [] if self._is_masked(request.state.person) else self._reports.names
             return self._pages.page(request, f"{page.name}.html.j2", reports=reports, **found)
 
         return answer
 
-    def _document(self, page: PageRoute) -> Answer:
-        return lambda request: JSONResponse(plain(self._found(request, page, query_fields(request, page.fields))))
+    def _document_answer(self, page: PageRoute) -> Answer:
+        return lambda request: JSONResponse(
+            to_json_value(self._page_values(request, page, query_fields(request, page.fields)))
+        )
 
     def _actions(self, request: Request) -> Response:
         return self._pages.page(request, "actions.html.j2", actions=self._log.latest(), path=str(self._log.path))
@@ -284,34 +292,34 @@ class _Console:
 
     # --- actions ---
 
-    def _done(self, request: Request, action: ActionRoute) -> dict[str, str]:
+    def _run_action(self, request: Request, action: ActionRoute) -> dict[str, str]:
         """Do an action, between two lines of the log."""
         fields: dict[str, str] = request.state.fields
         person: Person = request.state.person
         named = person if person.is_known else person._replace(name=fields.get("by") or person.name)
-        with self._log.action(named, action.path, fields) as told:
-            done = action.act(self._asked(request, fields))
-            told.update(done)
-        if self._taker is not None and action is DECIDE:
-            self._taker.take(place(self._stores, done["store"]).at)
+        with self._log.action(named, action.path, fields) as outcome:
+            done = action.act(self._request_fields(request, fields))
+            outcome.update(done)
+        if self._applier is not None and action is DECIDE:
+            self._applier.apply(store_address(self._stores, done["store"]).address)
         return done
 
-    def _form(self, action: ActionRoute) -> Answer:
+    def _form_answer(self, action: ActionRoute) -> Answer:
         def answer(request: Request) -> Response:
-            done = self._done(request, action)
+            done = self._run_action(request, action)
             return RedirectResponse(self._pages.link(request, action.page, **done), 303)
 
         return answer
 
-    def _call(self, action: ActionRoute) -> Answer:
-        return lambda request: JSONResponse(self._done(request, action))
+    def _api_answer(self, action: ActionRoute) -> Answer:
+        return lambda request: JSONResponse(self._run_action(request, action))
 
-    def _tried(self, *, is_api: bool) -> Answer:
+    def _try_answer(self, *, is_api: bool) -> Answer:
         def answer(request: Request) -> Response:
             fields: dict[str, str] = request.state.fields
             with self._log.action(request.state.person, "/try", fields):
-                found = TRY.view(self._asked(request, fields))
-            return JSONResponse(plain(found)) if is_api else self._pages.page(request, "try.html.j2", **found)
+                found = TRY.view(self._request_fields(request, fields))
+            return JSONResponse(to_json_value(found)) if is_api else self._pages.page(request, "try.html.j2", **found)
 
         return answer
 
@@ -363,8 +371,8 @@ class _Console:
         except (InturnError, OSError) as error:
             return self._refused(request, error, is_api=True)
         if self._watch.is_full:
-            told = f"{limits.CONSOLE_LISTENERS} pages already get live updates (the maximum); reload this page instead"
-            return JSONResponse({"error": told}, 503)
+            text = f"{limits.CONSOLE_LISTENERS} pages already get live updates (the maximum); reload this page instead"
+            return JSONResponse({"error": text}, 503)
         return StreamingResponse(self._events(request), media_type="text/event-stream")
 
     async def _events(self, request: Request) -> AsyncIterator[str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from inturn.console.roles import Role
 from inturn.core.errors import InputError
 from inturn.serving import config_file
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 from inturn.serving.secrets import check_secret, with_secret
 from inturn.serving.settings import TelemetrySettings
 
@@ -18,7 +18,7 @@ _TOKEN_LETTERS: Final = 20
 _DEFAULT_LOG: Final = Path("~/.local/state/inturn/console-actions.jsonl")
 
 
-class Account(Table, frozen=True, kw_only=True):
+class Account(ConfigTable, frozen=True, kw_only=True):
     """``[[people]]``: a person with a token.
 
     Attributes:
@@ -45,7 +45,7 @@ class Account(Table, frozen=True, kw_only=True):
             )
 
 
-class TrustedProxy(Table, frozen=True, kw_only=True):
+class TrustedProxy(ConfigTable, frozen=True, kw_only=True):
     """``[proxy]``: a reverse proxy that logs people in and names them in headers.
 
     Attributes:
@@ -104,6 +104,6 @@ def read_config(path: Path) -> ConsoleConfig:
     return replace(
         config,
         people=people,
-        actions_log=config.actions_log and beside(folder, config.actions_log),
-        reports=tuple(beside(folder, each) for each in config.reports),
+        actions_log=config.actions_log and resolved(folder, config.actions_log),
+        reports=tuple(resolved(folder, each) for each in config.reports),
     )

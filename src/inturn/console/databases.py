@@ -5,21 +5,21 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from inturn.console.fields import RequestFields
-from inturn.console.places import is_database, opened
+from inturn.console.store_addresses import is_database, open_existing
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.database import Database
 
 
-class DatabasePlace(NamedTuple):
+class DatabaseAddress(NamedTuple):
     """A database.
 
     Attributes:
-        at: its address.
+        address: its address.
         title: the address without a password.
     """
 
-    at: str
+    address: str
     title: str
 
     @contextmanager
@@ -29,24 +29,24 @@ class DatabasePlace(NamedTuple):
         Raises:
             StoreError: if it does not exist.
         """
-        with opened(self.at) as db:
+        with open_existing(self.address) as db:
             yield db
 
 
-def databases(stores: Sequence[str]) -> list[DatabasePlace]:
+def databases(stores: Sequence[str]) -> list[DatabaseAddress]:
     """Return the databases that are shown as a whole: ``shop.db``, and not ``shop.db#ledger``."""
-    return [DatabasePlace(each, shown(each)) for each in stores if is_database(each)]
+    return [DatabaseAddress(each, shown(each)) for each in stores if is_database(each)]
 
 
-def database(fields: RequestFields) -> DatabasePlace:
+def database(fields: RequestFields) -> DatabaseAddress:
     """Return the database that a request names.
 
     Raises:
         InputError: if this console does not show it.
     """
-    title, there = fields.need("database"), databases(fields.stores)
-    for each in there:
+    title, shown_databases = fields.need("database"), databases(fields.stores)
+    for each in shown_databases:
         if each.title == title:
             return each
-    names = ", ".join(each.title for each in there) or "none"
+    names = ", ".join(each.title for each in shown_databases) or "none"
     raise InputError(f"no database {title!r} in this console; its databases: {names}")

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from inturn.console.databases import database, databases
 from inturn.console.fields import RequestFields
-from inturn.console.places import UnreadStore
 from inturn.console.queues import message_row
+from inturn.console.store_addresses import UnreadStore
 from inturn.core import limits
 from inturn.core.errors import InturnError
 from inturn.core.queue.messages import StoredMessage
@@ -26,12 +26,12 @@ def dead_letters(fields: RequestFields) -> dict[str, Any]:
     """Return the matching dead letters of all databases: their number by reason, and the first ones."""
     found: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
-    for place in databases(fields.stores):
+    for address in databases(fields.stores):
         try:
-            with place.open() as db:
-                found += [{"database": place.title, **each} for each in _of_database(db, fields)]
+            with address.open() as db:
+                found += [{"database": address.title, **each} for each in _of_database(db, fields)]
         except (InturnError, OSError) as error:
-            unread.append(UnreadStore(place.title, str(error)))
+            unread.append(UnreadStore(address.title, str(error)))
     return {"queues": found, "unread": unread, "chosen": {name: fields.get(name) for name in _FILTERS}}
 
 
@@ -45,8 +45,8 @@ def redrive(fields: RequestFields) -> dict[str, str]:
         queue = db.queue(fields.need("queue"), create=False)
         while part := queue.redrive(limits.READ_MESSAGES, where=chosen):
             moved += part
-    kept = {name: value for name in _FILTERS[1:] if (value := fields.get(name))}
-    return {"done": f"{moved:,} of the dead letters were moved back to their original queues and positions", **kept}
+    filters = {name: value for name in _FILTERS[1:] if (value := fields.get(name))}
+    return {"done": f"{moved:,} of the dead letters were moved back to their original queues and positions", **filters}
 
 
 def matching(fields: RequestFields) -> Callable[[StoredMessage | Peeked], bool]:
@@ -58,12 +58,12 @@ def matching(fields: RequestFields) -> Callable[[StoredMessage | Peeked], bool]:
             return False
         if group is not None and (message.group is None or not fnmatchcase(message.group, group)):
             return False
-        return error is None or fnmatchcase(why(message), error)
+        return error is None or fnmatchcase(dead_letter_reason(message), error)
 
     return is_chosen
 
 
-def why(message: StoredMessage | Peeked) -> str:
+def dead_letter_reason(message: StoredMessage | Peeked) -> str:
     """Return the reason why a message is a dead letter, on one line."""
     return visible((message.note or "received too often").strip().rpartition("\n")[2])
 
@@ -75,8 +75,8 @@ def _of_database(db: Database, fields: RequestFields) -> list[dict[str, Any]]:
         target = db.queue(name, create=False).info().settings.dead_letter
         if target is not None:
             targets.setdefault(target, []).append(name)
-    wanted = fields.get("queue")
-    chosen = [name for name in names if name in targets and wanted in {None, name}]
+    queue = fields.get("queue")
+    chosen = [name for name in names if name in targets and queue in {None, name}]
     return [_of_queue(db, name, targets[name], fields) for name in chosen]
 
 
@@ -89,7 +89,7 @@ def _of_queue(db: Database, name: str, feeds: list[str], fields: RequestFields) 
     while looked_at < LOOKED_AT and (part := queue.peek(limits.READ_MESSAGES, after=after)):
         looked_at, after = looked_at + len(part), part[-1].sequence_number
         for each in filter(is_chosen, part):
-            reasons[each.came_from, why(each)] += 1
+            reasons[each.came_from, dead_letter_reason(each)] += 1
             if len(shown) < SHOWN:
                 shown.append(each)
     return {

@@ -11,12 +11,12 @@ import msgspec
 
 from inturn.console.differences import FieldChange
 from inturn.console.forms import FormField
-from inturn.console.places import UnreadStore
 from inturn.console.queues import QueuedMessage, QueueGroup
 from inturn.console.rates import QueueRate
-from inturn.console.searching import FoundMessage
+from inturn.console.search import FoundMessage
+from inturn.console.store_addresses import UnreadStore
 from inturn.console.stuck import StuckGroups
-from inturn.console.time_line import TimeLineEvent
+from inturn.console.timeline_events import TimeLineEvent
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupHistory, GroupStatus
 

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from inturn.console.dry_run_process import DryRunAnswer, DryRunRequest
-from inturn.console.isolated_process import WALL_S, ProcessEnded, answer_of
+from inturn.console.isolated_process import WALL_S, ProcessEnded, run_isolated
 
 MOST: Final = 1000
 """Maximum number of groups in a dry run; further groups are left out."""
@@ -17,7 +17,7 @@ def dry_run(request: DryRunRequest, timeout_s: float = WALL_S) -> DryRunAnswer:
     A handler that takes too long, or ends the process, gives an answer with an error.
     """
     try:
-        out = answer_of("inturn.console.dry_run_process", msgspec.json.encode(request), "dry run", timeout_s)
+        out = run_isolated("inturn.console.dry_run_process", msgspec.json.encode(request), "dry run", timeout_s)
     except ProcessEnded as error:
         return DryRunAnswer(error=str(error))
     return msgspec.json.decode(out, type=DryRunAnswer)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from inturn.console.isolation import isolate, limit_resources
-from inturn.console.places import StorePlace
+from inturn.console.store_addresses import StoreAddress
 from inturn.core.errors import InturnError, StoreMismatch
 from inturn.core.pipeline.deciding import Decider, Seen
 from inturn.core.pipeline.decision import DecisionAction
@@ -27,7 +27,7 @@ class DryRunRequest(msgspec.Struct, frozen=True):
     """A request to run decisions dry.
 
     Attributes:
-        at: the address of the store.
+        store: the address of the store.
         definitions: the pipelines, as given on the command line.
         action: the decision.
         names: the groups; none: the groups that ``selection`` selects.
@@ -38,7 +38,7 @@ class DryRunRequest(msgspec.Struct, frozen=True):
         most: maximum number of groups to run.
     """
 
-    at: str
+    store: str
     definitions: list[str]
     action: DecisionAction
     names: list[str]
@@ -68,21 +68,21 @@ class DryRunAnswer(msgspec.Struct, frozen=True):
 def answer(request: DryRunRequest) -> DryRunAnswer:
     """Run decisions dry; isolates this process."""
     try:
-        with StorePlace(request.at, request.at).open() as look:
+        with StoreAddress(request.store, request.store).open() as decider:
             seen, content = Seen.marked(request.marks), request.content
-            draft = look.draft(
+            draft = decider.draft(
                 request.action, *request.names, content=content, seen=seen, by="dry run", **request.selection
             )
             isolate()
             total = len(draft.decisions) + len(draft.void)
             part = DecisionDraft(draft.action, draft.decisions[: request.most], draft.void)
-            summary = _run([load(each) for each in request.definitions], look, part, request.sample)
+            summary = _run([load(each) for each in request.definitions], decider, part, request.sample)
     except InturnError as error:
         return DryRunAnswer(error=str(error))
     return DryRunAnswer(total, dict(summary.outcomes), [each.to_dict() for each in summary.sample])
 
 
-def _run(pipelines: list[Pipeline], look: Decider, draft: DecisionDraft, sample: int) -> DryRunSummary:
+def _run(pipelines: list[Pipeline], decider: Decider, draft: DecisionDraft, sample: int) -> DryRunSummary:
     """Run a draft with the definition that matches the store.
 
     Raises:
@@ -92,10 +92,10 @@ def _run(pipelines: list[Pipeline], look: Decider, draft: DecisionDraft, sample:
     for each in others:
         with suppress(StoreMismatch):
             summary = DryRunSummary(sample)
-            summary.add(run(each, look, draft))
+            summary.add(run(each, decider, draft))
             return summary
     summary = DryRunSummary(sample)
-    summary.add(run(last, look, draft))
+    summary.add(run(last, decider, draft))
     return summary
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from inturn.console.forms import MessageForms
-from inturn.console.places import StorePlace, place
+from inturn.console.previewed_groups import PreviewedGroups
 from inturn.console.rates import QueueRates
 from inturn.console.roles import Person
-from inturn.console.shown import ShownLists
+from inturn.console.store_addresses import StoreAddress, store_address
 from inturn.core.errors import InputError
 
 N = TypeVar("N", int, None)
@@ -26,7 +26,7 @@ class RequestFields:
         definitions: the pipelines that dry runs can use.
         forms: the message types of these pipelines.
         rates: the rates of queues measured by earlier requests.
-        shown: the lists of groups shown by earlier requests.
+        previewed: the lists of groups shown by earlier requests.
     """
 
     stores: tuple[str, ...]
@@ -35,7 +35,7 @@ class RequestFields:
     definitions: tuple[str, ...] = ()
     forms: MessageForms = field(default_factory=MessageForms)
     rates: QueueRates = field(default_factory=QueueRates)
-    shown: ShownLists = field(default_factory=ShownLists)
+    previewed: PreviewedGroups = field(default_factory=PreviewedGroups)
 
     def get(self, name: str) -> str | None:
         """Return a field; None if it is absent or empty."""
@@ -64,10 +64,10 @@ class RequestFields:
             raise InputError(f"{name} is {text!r}; expected a whole number of at most 64 bits")
         return int(text)
 
-    def place(self) -> StorePlace:
+    def store_address(self) -> StoreAddress:
         """Return the named store.
 
         Raises:
             InputError: if this console does not show it.
         """
-        return place(self.stores, self.need("store"))
+        return store_address(self.stores, self.need("store"))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from inturn.console.isolated_process import ProcessEnded, answer_of
+from inturn.console.isolated_process import ProcessEnded, run_isolated
 from inturn.console.json_texts import json_value
 from inturn.console.message_types import FieldType, MessageTypes
 from inturn.core.errors import InputError
@@ -80,7 +80,7 @@ class MessageForms:
             if key != self._key or (time.monotonic() > self._until and None in (each for _, each in key)):
                 self._key, self._until = key, time.monotonic() + _KEPT_S
                 try:
-                    out = answer_of(
+                    out = run_isolated(
                         "inturn.console.message_types", msgspec.json.encode(definitions), "description of messages"
                     )
                     self._types = msgspec.json.decode(out, type=MessageTypes)
@@ -147,10 +147,10 @@ def edited(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _value(name: str, kind: str, text: str) -> Any:
-    what, expected = f"the field {quoted(name)} is {quoted(text)}, which", _expected(kind)
-    value = json_value(what, text, expected)
+    field, expected = f"the field {quoted(name)} is {quoted(text)}, which", _expected(kind)
+    value = json_value(field, text, expected)
     if type(value) not in _FITS.get(kind, (type(value),)):
-        raise InputError(f"{what} is not {expected}; nothing was changed")
+        raise InputError(f"{field} is not {expected}; nothing was changed")
     return value
 
 

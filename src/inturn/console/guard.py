@@ -74,12 +74,12 @@ class RequestGuard:
             await PlainTextResponse("internal error; see the console's log", 500)(scope, receive, sent)
 
     def _is_own(self, headers: Headers) -> bool:
-        told = headers.getlist("host")
-        if len(told) != 1:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1:
             return False
-        name, sign, port = told[0].lower().rpartition(":")
+        name, sign, port = hosts[0].lower().rpartition(":")
         if not sign or "]" in port:  # [::1] without a port
-            name, port = told[0].lower(), "0"
+            name, port = hosts[0].lower(), "0"
         if not (port.isascii() and port.isdigit()):
             return False
         return any(each in {"*", name} or (each[:1] == "*" and name.endswith(each[1:])) for each in self._hosts)

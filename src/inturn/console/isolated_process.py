@@ -12,20 +12,20 @@ from inturn.core.errors import InputError
 
 WALL_S: Final = 10.0
 _ANSWER: Final = 16 * 2**20
-_TOLD: Final = 2000
+_STDERR_CHARS: Final = 2000
 
 
 class ProcessEnded(InputError):
     """A process that ended without an answer."""
 
 
-def answer_of(module: str, request: bytes, what: str, timeout_s: float = WALL_S) -> bytes:
+def run_isolated(module: str, request: bytes, task: str, timeout_s: float = WALL_S) -> bytes:
     """Run a module of this package with a request on its standard input, and return what it writes.
 
     Args:
         module: name of the module.
         request: the request.
-        what: name of the process in errors.
+        task: name of the process in errors.
         timeout_s: the process is killed after this time, in seconds.
 
     Raises:
@@ -40,14 +40,14 @@ def answer_of(module: str, request: bytes, what: str, timeout_s: float = WALL_S)
         start_new_session=True,
     )
     try:
-        out, told = process.communicate(request, timeout=timeout_s)
+        out, stderr = process.communicate(request, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _kill(process)
-        raise ProcessEnded(f"the {what} took longer than {timeout_s:g} s and was killed") from None
+        raise ProcessEnded(f"the {task} took longer than {timeout_s:g} s and was killed") from None
     if process.returncode != 0 or not out or len(out) > _ANSWER:
-        why = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
-        last = told.decode("utf-8", "replace").strip()[-_TOLD:].rsplit("\n", 1)[-1]
-        raise ProcessEnded(f"the process of the {what} ended with {why}: {last or 'no error output'}")
+        ending = f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
+        last = stderr.decode("utf-8", "replace").strip()[-_STDERR_CHARS:].rsplit("\n", 1)[-1]
+        raise ProcessEnded(f"the process of the {task} ended with {ending}: {last or 'no error output'}")
     return out
 
 

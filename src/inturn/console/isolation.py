@@ -18,7 +18,18 @@ CPU_S: Final = 10
 _MEMORY: Final = 8 * 2**30
 _FILE: Final = 64 * 2**20
 _TRIES: Final = 50
-_KEPT: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "TEMP", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SYSTEMROOT")
+_PASSED_VARIABLES: Final = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "TEMP",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "SYSTEMROOT",
+)
 _OF_STORES: Final = ("PG", "AWS_", "GOOGLE_", "GCLOUD_")
 _OTHERS: Final = re.compile(r"/proc/(\d+)(?:/|$)")
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
@@ -35,9 +46,13 @@ _FORBIDDEN: Final = {
 }
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of such a process: the variables that Python and opening the store need."""
-    return {name: value for name, value in given.items() if name in _KEPT or name.startswith(("LC_", *_OF_STORES))}
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _PASSED_VARIABLES or name.startswith(("LC_", *_OF_STORES))
+    }
 
 
 def limit_resources() -> None:
@@ -45,14 +60,14 @@ def limit_resources() -> None:
     with suppress(ImportError):
         import resource
 
-        for what, most in (
+        for kind, most in (
             (resource.RLIMIT_CPU, CPU_S),
             (resource.RLIMIT_AS, _MEMORY),
             (resource.RLIMIT_FSIZE, _FILE),
             (resource.RLIMIT_CORE, 0),
         ):
             with suppress(ValueError, OSError):
-                resource.setrlimit(what, (most, most))
+                resource.setrlimit(kind, (most, most))
 
 
 def isolate() -> None:

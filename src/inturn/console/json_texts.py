@@ -8,11 +8,11 @@ from inturn.core.errors import InputError
 from inturn.core.texts import unholdable
 
 
-def json_value(what: str, text: str, expected: str = "JSON") -> Any:
+def json_value(name: str, text: str, expected: str = "JSON") -> Any:
     """Return the value of a JSON text.
 
     Args:
-        what: name of the text in the error.
+        name: name of the text in the error.
         text: the text.
         expected: the expected kind of value, for the error.
 
@@ -24,9 +24,9 @@ def json_value(what: str, text: str, expected: str = "JSON") -> Any:
         found = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         path = unholdable(found)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not {expected}: {error}; nothing was changed") from error
+        raise InputError(f"{name} is not {expected}: {error}; nothing was changed") from error
     if path is not None:
-        raise InputError(f"{what} has an unpaired surrogate at {path or 'its root'}, which UTF-8 cannot encode")
+        raise InputError(f"{name} has an unpaired surrogate at {path or 'its root'}, which UTF-8 cannot encode")
     return found
 
 

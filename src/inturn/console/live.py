@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.concurrency import run_in_threadpool
 
-from inturn.console.places import is_database, is_pipeline
+from inturn.console.store_addresses import is_database, is_pipeline
 from inturn.core import limits
 from inturn.core.errors import InturnError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inturn.spark.tables.manifest import SparkStore
     from inturn.store.postgres.reader import PostgresPipelineReader
 
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 """Polling interval of the stores while a page is open, in seconds; also the minimum time between two events."""
 _KEEP_ALIVE_S: Final = 15.0
 
@@ -36,13 +36,13 @@ class StoreWatch:
 
     def __init__(self, stores: Sequence[str]) -> None:
         self.listeners = 0
-        self._marks = [StoreMark(each) for each in stores]
-        self._seen: tuple[str, ...] = ()
+        self._marks = [ChangeMarker(each) for each in stores]
+        self._last_marks: tuple[str, ...] = ()
         self._changes = 0
         self._changed = asyncio.Condition()
-        self._has_looked = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self._is_over = False
+        self._has_polled = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     @property
     def is_full(self) -> bool:
@@ -51,29 +51,29 @@ class StoreWatch:
 
     async def end(self) -> None:
         """End all streams, for a server that stops: it would otherwise wait for them, and then cut them."""
-        self._is_over = True
-        self._has_looked.set()
-        await self._tell()
+        self._is_stopped = True
+        self._has_polled.set()
+        await self._notify()
 
     async def events(self) -> AsyncIterator[str]:
         """Yield an event when a store has changed, and a comment as keep-alive for proxies."""
         self.listeners += 1
         try:
-            if self._looking is None and not self._is_over:
-                self._looking = asyncio.create_task(self._look())
-            await self._has_looked.wait()  # a page that receives the first line receives all later changes
+            if self._polling is None and not self._is_stopped:
+                self._polling = asyncio.create_task(self._poll())
+            await self._has_polled.wait()  # a page that receives the first line receives all later changes
             seen = self._changes
             yield "retry: 3000\n\n"
-            while not self._is_over:
+            while not self._is_stopped:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._change(seen), _KEEP_ALIVE_S)
-                if self._is_over:
+                if self._is_stopped:
                     return
                 if self._changes == seen:
                     yield ": nothing new\n\n"
                     continue
-                seen, there = self._changes, sum(map(bool, self._seen))
-                yield f"event: {'changed' if there == len(self._seen) else 'away'}\ndata: {there}\n\n"
+                seen, available = self._changes, sum(map(bool, self._last_marks))
+                yield f"event: {'changed' if available == len(self._last_marks) else 'away'}\ndata: {available}\n\n"
         finally:
             self.listeners -= 1
 
@@ -81,44 +81,44 @@ class StoreWatch:
         async with self._changed:
             await self._changed.wait_for(lambda: self._changes != seen)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changes += 1
             self._changed.notify_all()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Poll the stores as long as a page listens."""
-        self._seen = await self._now()
-        self._has_looked.set()
+        self._last_marks = await self._current_marks()
+        self._has_polled.set()
         while self.listeners:
-            await asyncio.sleep(LOOK_S)
-            now = await self._now()
-            if now != self._seen:
-                self._seen = now
-                await self._tell()
-        self._has_looked.clear()
-        self._looking = None  # no await since the check of the listeners: the next listener starts a new task
+            await asyncio.sleep(POLL_S)
+            now = await self._current_marks()
+            if now != self._last_marks:
+                self._last_marks = now
+                await self._notify()
+        self._has_polled.clear()
+        self._polling = None  # no await since the check of the listeners: the next listener starts a new task
         for each in self._marks:
             each.close()
 
-    async def _now(self) -> tuple[str, ...]:
-        return tuple(await asyncio.gather(*(run_in_threadpool(each.now) for each in self._marks)))
+    async def _current_marks(self) -> tuple[str, ...]:
+        return tuple(await asyncio.gather(*(run_in_threadpool(each.current) for each in self._marks)))
 
 
-class StoreMark:
+class ChangeMarker:
     """A text that changes whenever a store does.
 
     Args:
-        at: the store.
+        address: the store.
     """
 
-    def __init__(self, at: str) -> None:
-        self._at = at
-        self._path = at if is_database(at) else at.rpartition("#")[0] if is_pipeline(at) else ""
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._path = address if is_database(address) else address.rpartition("#")[0] if is_pipeline(address) else ""
         self._server: PostgresPipelineReader | None = None
         self._steps: SparkStore | None = None
 
-    def now(self) -> str:
+    def current(self) -> str:
         """Return the text; empty if the store is unavailable."""
         try:
             if not self._path:
@@ -147,7 +147,7 @@ class StoreMark:
         from inturn.spark.tables.manifest import SparkStore
 
         if self._steps is None:
-            self._steps = SparkStore(self._at)
+            self._steps = SparkStore(self._address)
         return self._steps.change_marker()
 
 

@@ -51,7 +51,7 @@ class MaskRules:
         """Return whether anything is hidden."""
         return bool(self._rules)
 
-    def applied(self, found: Any) -> Any:
+    def apply(self, found: Any) -> Any:
         """Return the result of a view with the fields hidden; types are not changed."""
         return self._within(found, None) if self._rules else found
 
@@ -60,7 +60,7 @@ class MaskRules:
         if isinstance(value, FormField):
             return dataclasses.replace(value, text=HIDDEN, choices=[])
         if isinstance(value, FieldChange):
-            old, new = (self._at(value.path, each) for each in (value.old, value.new))
+            old, new = (self._masked_at(value.path, each) for each in (value.old, value.new))
             return dataclasses.replace(value, old=old, new=new)
         if name == "outputs" and isinstance(value, int):
             return value  # their number
@@ -70,7 +70,7 @@ class MaskRules:
             return error_type(value)
         return _rebuilt(value, self._within)
 
-    def _at(self, place: str, value: Any) -> Any:
+    def _masked_at(self, place: str, value: Any) -> Any:
         """Mask the part of a message, state or output at a dotted path."""
         path = place.lower().split(".") if place else []
         is_below = any(self._is_hidden(path[:length]) for length in range(1, len(path)))

@@ -44,8 +44,8 @@ def document(*, has_log_in: bool = True) -> dict[str, Any]:
     tried = "Run a decision dry with the user's handler."
     paths["/api/try"] = {"post": _write(TRY, tried, references[OF_PAGES["try"]], errors)}
     for each in ACTIONS:
-        became = references[DecideDocument if each.page == "decided" else DoneDocument]
-        paths[f"/api{each.path}"] = {"post": _write(each, _first_line(each.act), became, errors)}
+        outcome_schema = references[DecideDocument if each.page == "decided" else DoneDocument]
+        paths[f"/api{each.path}"] = {"post": _write(each, _first_line(each.act), outcome_schema, errors)}
     return {
         "openapi": "3.1.0",
         "info": {"title": "inturn console", "version": "1"},

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from inturn.console.time_line import EventKind, TimeLineEvent
+from inturn.console.timeline_events import EventKind, TimeLineEvent
 from inturn.core.pipeline.decision import Decision
 from inturn.core.pipeline.inspection import GroupHistory
 from inturn.core.texts import last_line, shown, visible
@@ -109,14 +109,14 @@ def picture(
     now = visible(json.dumps(state, ensure_ascii=False, default=str), _STATE)
     every: list[tuple[str, list[_Mark]]] = [
         ("State", [(None, "state", now)]),
-        ("Decided", _decided(undecided, history)),
-        ("Results", _made(history, unit)),
+        ("Decided", _decision_marks(undecided, history)),
+        ("Results", _output_marks(history, unit)),
     ]
     for name, marks in every:
         if marks:
             pins = [
-                _pin(_turn_x(boxes, turn, stop), y + number * _LANE_H, kind, text)
-                for number, (turn, kind, text) in enumerate(marks)
+                _pin(_x_of_position(boxes, position, stop), y + number * _LANE_H, kind, text)
+                for number, (position, kind, text) in enumerate(marks)
             ]
             lanes.append(PictureLane(name, y, pins))
             y += len(marks) * _LANE_H
@@ -125,12 +125,12 @@ def picture(
     return TimeLinePicture(max(right, float(_FILLED), *ends) + _EDGE, y - 6, boxes, waits, lanes, stop)
 
 
-def _decided(undecided: Sequence[Decision], history: GroupHistory) -> list[_Mark]:
+def _decision_marks(undecided: Sequence[Decision], history: GroupHistory) -> list[_Mark]:
     """Return the marks of decisions: the pending ones, then the last applied ones."""
     marks: list[_Mark] = [(each.turn, "pending", f"{_by(each)}: not applied yet") for each in undecided[:_DECISIONS]]
     for each in history.decisions[: _DECISIONS - len(marks)]:
-        kind, became = ("void", "void, changed nothing") if each.void else ("done", "carried out")
-        marks.append((each.decision.turn, kind, f"{_by(each.decision)}: {became}"))
+        kind, outcome = ("void", "void, changed nothing") if each.void else ("done", "carried out")
+        marks.append((each.decision.turn, kind, f"{_by(each.decision)}: {outcome}"))
     return marks
 
 
@@ -138,7 +138,7 @@ def _by(decision: Decision) -> str:
     return f"{decision.action} by {shown(decision.by)}"
 
 
-def _made(history: GroupHistory, unit: str) -> list[_Mark]:
+def _output_marks(history: GroupHistory, unit: str) -> list[_Mark]:
     """Return the marks of outputs and of rejected messages."""
     marks: list[_Mark] = []
     last = history.outputs[0].revision if history.outputs else None
@@ -193,12 +193,12 @@ def _words(row: Sequence[PictureBox], to: PictureBox) -> str:
     return f"{verb} for {to.event.place}"
 
 
-def _turn_x(boxes: Sequence[PictureBox], turn: int | None, stop: float) -> float:
+def _x_of_position(boxes: Sequence[PictureBox], position: int | None, stop: float) -> float:
     """Return the x coordinate of a turn on the track; for an unknown turn, the group's position."""
     for each in boxes:
-        if turn is None or each.event.turns is None:
+        if position is None or each.event.turns is None:
             continue
         first, last = each.event.turns
-        if first <= turn <= last:
-            return each.x + each.width * (0.5 if first == last else 0.1 + 0.8 * (turn - first) / (last - first))
+        if first <= position <= last:
+            return each.x + each.width * (0.5 if first == last else 0.1 + 0.8 * (position - first) / (last - first))
     return stop

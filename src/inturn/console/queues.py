@@ -8,7 +8,7 @@ from typing import Any, Final
 from inturn.console.databases import database, databases
 from inturn.console.fields import RequestFields
 from inturn.console.json_texts import json_value
-from inturn.console.places import UnreadStore
+from inturn.console.store_addresses import UnreadStore
 from inturn.core import limits
 from inturn.core.errors import InputError, InturnError
 from inturn.core.queue.messages import GroupView
@@ -81,13 +81,13 @@ def queues(fields: RequestFields) -> dict[str, Any]:
     """Return the figures of the queues of all databases."""
     found: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
-    for place in databases(fields.stores):
+    for address in databases(fields.stores):
         try:
-            with place.open() as db:
+            with address.open() as db:
                 figures, names = db.figures(), db.queues()
                 infos = {name: db.queue(name, create=False).info() for name in names}
         except (InturnError, OSError) as error:
-            unread.append(UnreadStore(place.title, str(error)))
+            unread.append(UnreadStore(address.title, str(error)))
             continue
         known = {each.queue: each for each in figures.queues}
         at_s = time.monotonic()
@@ -95,12 +95,12 @@ def queues(fields: RequestFields) -> dict[str, Any]:
             known[name]._asdict()
             | {
                 "dead_letter": infos[name].settings.dead_letter,
-                "rates": fields.rates.add(place.title, name, at_s, infos[name].last, infos[name].depth),
+                "rates": fields.rates.add(address.title, name, at_s, infos[name].last, infos[name].depth),
             }
             for name in names
             if name in known
         ]
-        found.append({"title": place.title, "queues": rows})
+        found.append({"title": address.title, "queues": rows})
     return {"databases": found, "unread": unread}
 
 
@@ -110,9 +110,9 @@ def queue(fields: RequestFields) -> dict[str, Any]:
     Raises:
         InputError: if the queue does not exist.
     """
-    place, name = database(fields), fields.need("queue")
+    address, name = database(fields), fields.need("queue")
     after, group, log = fields.number("after", 0), fields.get("group"), fields.get("log") is not None
-    with place.open() as db:
+    with address.open() as db:
         found = db.queue(name, create=False)
         info, depth = found.info(), found.depth()
         groups = found.groups(*([group] if group else []), limit=SHOWN)
@@ -120,7 +120,7 @@ def queue(fields: RequestFields) -> dict[str, Any]:
         others = [each for each in db.queues() if each != name]
         feeds = [each for each in others if db.queue(each, create=False).info().settings.dead_letter == name]
     return {
-        "database": place.title,
+        "database": address.title,
         "queue": name,
         "depth": depth._asdict(),
         "last": info.last,
@@ -153,8 +153,8 @@ def redrive(fields: RequestFields) -> dict[str, str]:
     """Move messages of a dead-letter queue up to sequence number ``last`` back to their original positions."""
     last = fields.number("last", _GREATEST)
     with database(fields).open() as db:
-        at, moved = _queue(db, fields), 0
-        while part := at.redrive(
+        source, moved = _queue(db, fields), 0
+        while part := source.redrive(
             limits.READ_MESSAGES, to=fields.get("to"), where=lambda each: each.sequence_number <= last
         ):
             moved += part

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 _POINTS: Final = 90
-_EVERY_S: Final = 1.0
-_FOR_S: Final = 600.0
+_MIN_INTERVAL_S: Final = 1.0
+_WINDOW_S: Final = 600.0
 _MOST_QUEUES: Final = 1000
 
 
@@ -30,7 +30,7 @@ class QueueRate:
     messages: int
 
 
-class _QueueLook(NamedTuple):
+class _QueueReading(NamedTuple):
     at_s: float
     last: int
     messages: int
@@ -41,7 +41,7 @@ class QueueRates:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._seen: dict[tuple[str, str], deque[_QueueLook]] = {}
+        self._readings: dict[tuple[str, str], deque[_QueueReading]] = {}
 
     def add(self, database: str, queue: str, at_s: float, last: int, messages: int) -> list[QueueRate]:
         """Add a reading, and return the rates between the readings so far, oldest first.
@@ -54,28 +54,30 @@ class QueueRates:
             messages: number of messages in it.
         """
         with self._mutex:
-            if len(self._seen) >= _MOST_QUEUES:
-                self._seen.clear()
-            seen = self._seen.setdefault((database, queue), deque(maxlen=_POINTS))
-            while seen and (seen[0].at_s < at_s - _FOR_S or seen[-1].last > last):  # the queue was created again
+            if len(self._readings) >= _MOST_QUEUES:
+                self._readings.clear()
+            seen = self._readings.setdefault((database, queue), deque(maxlen=_POINTS))
+            while seen and (seen[0].at_s < at_s - _WINDOW_S or seen[-1].last > last):  # the queue was created again
                 seen.popleft()
-            if not seen or at_s - seen[-1].at_s >= _EVERY_S:
-                seen.append(_QueueLook(at_s, last, messages))
+            if not seen or at_s - seen[-1].at_s >= _MIN_INTERVAL_S:
+                seen.append(_QueueReading(at_s, last, messages))
             every = list(seen)
         return [_rate(one, other) for one, other in pairwise(every)]
 
 
-def _rate(one: _QueueLook, other: _QueueLook) -> QueueRate:
+def _rate(one: _QueueReading, other: _QueueReading) -> QueueRate:
     span, sent = other.at_s - one.at_s, other.last - one.last
     done = max(0, sent - (other.messages - one.messages))  # messages moved back from other queues were not sent here
     return QueueRate(other.at_s, sent / span, done / span, other.messages)
 
 
-def lines(rates: Sequence[QueueRate], width: int, height: int) -> list[str]:
+def svg_points(rates: Sequence[QueueRate], width: int, height: int) -> list[str]:
     """Return the points of two SVG lines, sent and done; both have the same scale, from 0 to the greatest rate."""
     most = max((max(each.sent, each.done) for each in rates), default=0.0) or 1.0
     step = width / max(1, len(rates) - 1)
     return [
-        " ".join(f"{at * step:.1f},{height - 1 - (height - 2) * value / most:.1f}" for at, value in enumerate(values))
+        " ".join(
+            f"{index * step:.1f},{height - 1 - (height - 2) * value / most:.1f}" for index, value in enumerate(values)
+        )
         for values in ([each.sent for each in rates], [each.done for each in rates])
     ]

@@ -59,20 +59,20 @@ async def json_fields(request: Request, fields: Sequence[RouteField], timeout_s:
     if not isinstance(found, dict):
         raise InputError("the body is not a JSON object")
     known = {each.name: each for each in fields}
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in found.items():
         if name not in known:
             raise InputError(f"no field {checked_text('field', name)!r}; valid fields: {', '.join(known)}")
         if known[name].is_number:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise InputError(f"the field {name!r} is {value!r}; expected a whole number")
-            given[name] = str(value)
+            values[name] = str(value)
         else:
-            given[name] = checked_text(f"field {name!r}", value)
+            values[name] = checked_text(f"field {name!r}", value)
     for each in fields:
-        if each.is_needed and each.name not in given:
+        if each.is_needed and each.name not in values:
             raise InputError(f"the field {each.name!r} is missing")
-    return given
+    return values
 
 
 def query_fields(request: Request, fields: Sequence[RouteField]) -> dict[str, str]:
@@ -82,19 +82,19 @@ def query_fields(request: Request, fields: Sequence[RouteField]) -> dict[str, st
         InputError: if it lacks a field, or has a field twice, an unknown field or one of a wrong type.
     """
     known = {each.name: each for each in fields}
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:
             raise InputError(f"no field {name!r}; valid fields: {', '.join(known) or 'none'}")
-        if name in given:
+        if name in values:
             raise InputError(f"the field {name!r} occurs twice; give it once")
         if known[name].is_number and not value:
             raise InputError(f"the field {name!r} is empty; expected a whole number")
-        given[name] = value
+        values[name] = value
     for each in fields:
-        if each.is_needed and each.name not in given:
+        if each.is_needed and each.name not in values:
             raise InputError(f"the field {each.name!r} is missing")
-    return given
+    return values
 
 
 def check_origin(headers: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ The pages, the JSON API, its OpenAPI document and the tests of rights are all ge
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from inturn.console import dead_letters, queues, searching, sources, steps, views
+from inturn.console import dead_letters, queues, search, sources, steps, views
 from inturn.console.fields import RequestFields
 from inturn.console.roles import Role
 
@@ -143,7 +143,7 @@ PAGES: Final = (
     PageRoute("dead", dead_letters.dead_letters, (RouteField("queue", "Show only this queue."), *_DEAD)),
     PageRoute(
         "search",
-        searching.search,
+        search.search,
         (
             RouteField("q", "The name of a group or a shell pattern, an id, an effect id, or a text."),
             RouteField("within", "``contents`` also searches messages and outputs; not for viewers."),

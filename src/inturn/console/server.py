@@ -23,7 +23,7 @@ def console_server(
     port: int = PORT,
     tls: ssl.SSLContext | None = None,
     pipelines: Sequence[str] = (),
-    takes: bool = False,
+    apply_decisions: bool = False,
 ) -> AsgiServer:
     """Return a server of the console of some stores; clients can connect at once.
 
@@ -34,7 +34,7 @@ def console_server(
         port: the port; 0: any free one.
         tls: the context for HTTPS; None: plain HTTP.
         pipelines: as for :func:`inturn.console.console`.
-        takes: as for :func:`inturn.console.console`.
+        apply_decisions: as for :func:`inturn.console.console`.
 
     Raises:
         InputError: if a value is not valid, or the address cannot be listened on.
@@ -49,7 +49,7 @@ def console_server(
         by=_user_name(),
         pipelines=pipelines,
         config=config,
-        takes=takes,
+        apply_decisions=apply_decisions,
     )
     end_streams = app.state.end_streams
     return AsgiServer(app, host, port, tls=tls, name="inturn-console", end_streams=end_streams)

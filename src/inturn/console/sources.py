@@ -5,7 +5,7 @@ from typing import Any, Final
 from inturn.console.databases import database, databases
 from inturn.console.fields import RequestFields
 from inturn.console.json_texts import json_value
-from inturn.console.places import UnreadStore
+from inturn.console.store_addresses import UnreadStore
 from inturn.core.errors import InturnError
 from inturn.core.source_shares import SourcePartition
 from inturn.core.words import counted
@@ -19,19 +19,19 @@ def sources(fields: RequestFields) -> dict[str, Any]:
     """Return the partitions of all sources, and the first records that each source rejected."""
     found: list[dict[str, Any]] = []
     unread: list[UnreadStore] = []
-    for place in databases(fields.stores):
+    for address in databases(fields.stores):
         try:
-            with place.open() as db:
+            with address.open() as db:
                 now_ms = db.writer.clock()
                 for name in source_names(db):
                     control = SourceControl(db, name)
                     moved = control.moved_counts()
                     rows = [_row(each, moved.get(each.name, 0), now_ms) for each in control.partitions()]
-                    kept = control.rejected(_REJECTED)
-                    rejected = [_shown(each) for each in kept]
-                    found.append({"database": place.title, "source": name, "partitions": rows, "rejected": rejected})
+                    records = control.rejected(_REJECTED)
+                    rejected = [_shown(each) for each in records]
+                    found.append({"database": address.title, "source": name, "partitions": rows, "rejected": rejected})
         except (InturnError, OSError) as error:
-            unread.append(UnreadStore(place.title, str(error)))
+            unread.append(UnreadStore(address.title, str(error)))
     return {"sources": found, "unread": unread}
 
 
@@ -58,11 +58,11 @@ def seek(fields: RequestFields) -> dict[str, str]:
     return {"done": f"position of {counted(count, 'partition')} set to {text or 'the start'}"}
 
 
-def _changed(fields: RequestFields, how: str) -> dict[str, str]:
+def _changed(fields: RequestFields, change: str) -> dict[str, str]:
     with database(fields).open() as db:
         control = SourceControl(db, fields.need("source"))
-        count = (control.pause if how == "pause" else control.resume)(*_partitions(fields))
-    return {"done": f"{count} partitions: {how}"}
+        count = (control.pause if change == "pause" else control.resume)(*_partitions(fields))
+    return {"done": f"{count} partitions: {change}"}
 
 
 def _partitions(fields: RequestFields) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from inturn.console.databases import databases
 from inturn.console.fields import RequestFields
-from inturn.console.places import StorePlace, UnreadStore, found
+from inturn.console.store_addresses import StoreAddress, UnreadStore, store_addresses
 from inturn.core.errors import InturnError
 
 SHOWN: Final = 50
@@ -12,23 +12,23 @@ SHOWN: Final = 50
 
 def steps(fields: RequestFields) -> dict[str, Any]:
     """Return the latest steps of the stores on Spark, newest first."""
-    places, unread = found(fields.stores)
-    inside = tuple(f"{each.at}#" for each in databases(fields.stores))
+    addresses, unread = store_addresses(fields.stores)
+    inside = tuple(f"{each.address}#" for each in databases(fields.stores))
     stores: list[dict[str, Any]] = []
-    for place in places:
-        if place.at.startswith(inside) or "#" in place.at:
+    for address in addresses:
+        if address.address.startswith(inside) or "#" in address.address:
             continue
         try:
-            stores.append({"title": place.title, "steps": _steps(place)})
+            stores.append({"title": address.title, "steps": _steps(address)})
         except (InturnError, OSError) as error:
-            unread.append(UnreadStore(place.title, str(error)))
+            unread.append(UnreadStore(address.title, str(error)))
     return {"stores": stores, "unread": unread}
 
 
-def _steps(place: StorePlace) -> list[dict[str, Any]]:
+def _steps(address: StoreAddress) -> list[dict[str, Any]]:
     from inturn.spark.tables.manifest import SparkStore
 
-    store = SparkStore(place.at)
+    store = SparkStore(address.address)
     store.require_identity()
     found = [store.manifest(number) for number in reversed(store.found_steps()[-SHOWN:])]
     return [

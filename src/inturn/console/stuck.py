@@ -70,22 +70,22 @@ class StuckGroups:
         return sum(each.groups for each in self.reasons)
 
 
-def stuck(look: Inspector, title: str, *, group: Sequence[str] = (), error: str | None = None) -> StuckGroups:
+def stuck(inspector: Inspector, title: str, *, group: Sequence[str] = (), error: str | None = None) -> StuckGroups:
     """Sum up the stuck groups of a pipeline.
 
     Args:
-        look: the pipeline's store.
+        inspector: the pipeline's store.
         title: name of the store.
         group: shell patterns of which one must match a group's name; none: any name.
         error: shell pattern of the last line of its error.
     """
     selection = Selection((), tuple(group), error, is_all=True)
     is_any = not group and error is None
-    chosen = (each for each in look.briefs() if is_any or selection.matches(each.group, each.error or None))
+    chosen = (each for each in inspector.briefs() if is_any or selection.matches(each.group, each.error or None))
     reasons: dict[tuple[str, str], StuckReason] = {}
-    oldest, _ = look.longest_waits(_summed(chosen, reasons), SHOWN)
+    oldest, _ = inspector.longest_waits(_summed(chosen, reasons), SHOWN)
     order = sorted(reasons.values(), key=lambda each: (not each.needs_decision, -each.groups, each.error))
-    failing = [FailingOutput(each.group, last_line(each.error)) for each in look.failing()]
+    failing = [FailingOutput(each.group, last_line(each.error)) for each in inspector.failing()]
     return StuckGroups(title, order, list(oldest), failing)
 
 

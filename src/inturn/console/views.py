@@ -12,11 +12,11 @@ from inturn.console.dry_run_process import DryRunRequest
 from inturn.console.fields import RequestFields
 from inturn.console.forms import FormField, edited, form
 from inturn.console.json_texts import json_value
-from inturn.console.places import StorePlace, answered, found
 from inturn.console.refusal import RequestRefused
 from inturn.console.roles import Role
+from inturn.console.store_addresses import StoreAddress, query_all, store_addresses
 from inturn.console.stuck import StuckGroups, stuck
-from inturn.console.time_line import time_line
+from inturn.console.timeline_events import timeline_events
 from inturn.core.errors import GroupMoved, InputError
 from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
@@ -38,13 +38,13 @@ _OF_WAITING: Final = ["skip", "give-up"]
 
 def overview(fields: RequestFields) -> dict[str, Any]:
     """Return the stuck groups of all stores or of one, selected by ``group`` and ``error`` patterns."""
-    places, unread = ([fields.place()], []) if fields.get("store") else found(fields.stores)
+    addresses, unread = ([fields.store_address()], []) if fields.get("store") else store_addresses(fields.stores)
 
-    def summed(each: StorePlace) -> StuckGroups:
-        with each.open() as look:
-            return stuck(look, each.title, group=patterns(fields.get("group")), error=fields.get("error"))
+    def summed(each: StoreAddress) -> StuckGroups:
+        with each.open() as inspector:
+            return stuck(inspector, each.title, group=patterns(fields.get("group")), error=fields.get("error"))
 
-    stores, away = answered([(each.title, each) for each in places], summed)
+    stores, away = query_all([(each.title, each) for each in addresses], summed)
     chosen = {name: fields.get(name) for name in ("store", "group", "error")}
     return {"stores": stores, "unread": unread + away, "chosen": chosen}
 
@@ -55,27 +55,27 @@ def group(fields: RequestFields) -> dict[str, Any]:
     Raises:
         InputError: if the store has no such group.
     """
-    place, name = fields.place(), fields.need("group")
-    with place.open() as look:
-        status = look.group(name)
-        held = look.held(name)
+    address, name = fields.store_address(), fields.need("group")
+    with address.open() as inspector:
+        status = inspector.group(name)
+        held = inspector.held(name)
         actions = _OF_ONE.get(status.status, _OF_WAITING if held else [])
-        if look.gap(status, held) is None:
+        if inspector.gap(status, held) is None:
             actions = [each for each in actions if each != "skip"]
         return {
-            "store": place.title,
+            "store": address.title,
             "group": status,
-            "held": [{"place": look.place(each), "since": each.since, "content": each.content} for each in held],
-            "events": time_line(look, status, held),
-            "said": look.explain(name).split("\n", 1)[0].removesuffix(status.error or "").strip(),
-            "undecided": look.undecided(name),
-            "history": look.history(name, HISTORY),
-            "form": _form(fields, look.pipeline, held) if "replace" in actions else [],
+            "held": [{"place": inspector.place(each), "since": each.since, "content": each.content} for each in held],
+            "events": timeline_events(inspector, status, held),
+            "said": inspector.explain(name).split("\n", 1)[0].removesuffix(status.error or "").strip(),
+            "undecided": inspector.undecided(name),
+            "history": inspector.history(name, HISTORY),
+            "form": _form(fields, inspector.pipeline, held) if "replace" in actions else [],
             "can_try": bool(fields.definitions),
             "actions": actions,
-            "unit": look.unit,
+            "unit": inspector.unit,
             # A viewer, who may not see the whole message, must not get a digest of it either.
-            "seen": look.subject(status, held).mark if fields.person.may(Role.OPERATOR) else None,
+            "seen": inspector.subject(status, held).mark if fields.person.may(Role.OPERATOR) else None,
         }
 
 
@@ -92,13 +92,13 @@ def preview(fields: RequestFields) -> dict[str, Any]:
     Raises:
         InputError: if the action does not exist, or nothing is selected.
     """
-    place, action = fields.place(), DecisionAction.of(fields.need("action"))
+    address, action = fields.store_address(), DecisionAction.of(fields.need("action"))
     names, group = _names(fields), fields.fields.get("group")
-    with place.open() as look:
-        draft = look.draft(action, *names, **_selection(fields), by="")
-    seen = fields.shown.keep(place.title, action, draft.marks) if group is None else draft.marks.get(group, "")
+    with address.open() as decider:
+        draft = decider.draft(action, *names, **_selection(fields), by="")
+    seen = fields.previewed.save(address.title, action, draft.marks) if group is None else draft.marks.get(group, "")
     return {
-        "store": place.title,
+        "store": address.title,
         "action": action,
         "groups": [each.group for each in draft.decisions[:SAMPLE]],
         "count": len(draft.decisions),
@@ -117,11 +117,11 @@ def attempt(fields: RequestFields) -> dict[str, Any]:
     """
     if not fields.definitions:
         raise InputError("a dry run needs the handler; start the console with --pipeline module:name")
-    place, action = fields.place(), DecisionAction.of(fields.need("action"))
+    address, action = fields.store_address(), DecisionAction.of(fields.need("action"))
     content = _content(fields) if action is DecisionAction.REPLACE else None
-    chosen = _Chosen.of(fields, place, action)
+    chosen = _GroupSelection.from_request(fields, address, action)
     request = DryRunRequest(
-        at=place.at,
+        store=address.address,
         definitions=list(fields.definitions),
         action=action,
         names=chosen.names,
@@ -134,11 +134,11 @@ def attempt(fields: RequestFields) -> dict[str, Any]:
     answer = dry_run(request)
     old: Any = None
     if content is not None and chosen.names:
-        with place.open() as look:
-            head = look.heads(chosen.names).get(chosen.names[0])
+        with address.open() as decider:
+            head = decider.heads(chosen.names).get(chosen.names[0])
             old = None if head is None else head.content
     return {
-        "store": place.title,
+        "store": address.title,
         "action": action,
         "group": fields.fields.get("group"),
         "changes": [] if content is None or old is None else differences(old, {**old, **content}),
@@ -163,18 +163,18 @@ def decide(fields: RequestFields) -> dict[str, str]:
     by = fields.person.name if fields.person.is_known else fields.get("by") or fields.person.name
     if not by:
         raise InputError("the name of the user is missing; enter your name, which is stored with the decision")
-    place, action = fields.place(), DecisionAction.of(fields.need("action"))
+    address, action = fields.store_address(), DecisionAction.of(fields.need("action"))
     content, why = _content(fields) if action is DecisionAction.REPLACE else None, fields.get("why") or ""
-    chosen = _Chosen.of(fields, place, action)
-    with place.open() as look:
-        draft = look.draft(
+    chosen = _GroupSelection.from_request(fields, address, action)
+    with address.open() as decider:
+        draft = decider.draft(
             action, *chosen.names, content=content, seen=Seen.marked(chosen.marks), **chosen.selection, by=by, why=why
         )
         if not draft.decisions:
-            raise _refusal(draft)
-        report = look.record(draft)
+            raise _undecided_error(draft)
+        report = decider.record(draft)
     (group, name), *others = report.pending.items()
-    recorded = {"store": place.title, "action": action.value, "first": name, "count": str(1 + len(others))}
+    recorded = {"store": address.title, "action": action.value, "first": name, "count": str(1 + len(others))}
     recorded |= {"left": str(len(draft.moved))} if draft.moved else {}
     return recorded if others else recorded | {"group": group}
 
@@ -186,23 +186,23 @@ def decided(fields: RequestFields) -> dict[str, Any]:
         InputError: if the action does not exist, the name of the first decision is not valid, or the batch is larger
             than a report can be.
     """
-    place, first, count = fields.place(), fields.need("first"), fields.number("count", 1)
+    address, first, count = fields.store_address(), fields.need("first"), fields.number("count", 1)
     action = DecisionAction.of(fields.need("action"))
     if not 1 <= count <= BATCH:
         raise InputError(f"count is {count}; expected 1 to {BATCH:,} decisions")
-    with place.open() as look:
-        names = look.batch(first, count)
-        verdicts = look.verdicts(names)
-        voids = Counter(why for why in verdicts.values() if why)
+    with address.open() as decider:
+        names = decider.batch(first, count)
+        verdicts = decider.verdicts(names)
+        voids = Counter(reason for reason in verdicts.values() if reason)
         late = [name for name in names if verdicts.get(name)][:LISTED]
-        groups = look.groups_of(late) if late else {}
-        is_followed, takes = look.is_followed(), look.takes
+        groups = decider.groups_of(late) if late else {}
+        is_followed, takes = decider.is_followed(), decider.takes
     return {
-        "store": place.title,
+        "store": address.title,
         "action": action,
         "group": fields.get("group"),
         "count": count,
-        "done": sum(not why for why in verdicts.values()),
+        "done": sum(not reason for reason in verdicts.values()),
         "pending": len(names) - len(verdicts),
         "void": dict(voids.most_common(SAMPLE)),
         "void_groups": [{"group": groups[name], "why": verdicts[name]} for name in late if name in groups],
@@ -212,27 +212,29 @@ def decided(fields: RequestFields) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return the result of a view as JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {each.name: to_json_value(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return plain(value._asdict())
+        return to_json_value(value._asdict())
     if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): to_json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [to_json_value(each) for each in value]
     if isinstance(value, dt.datetime):
         return value.isoformat()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _refusal(draft: DecisionDraft) -> InputError:
+def _undecided_error(draft: DecisionDraft) -> InputError:
     """Return why nothing was decided."""
-    told = [why if group in why else f"{shown(group)}: {why}" for group, why in [*draft.void.items()][:SAMPLE]]
+    lines = [
+        reason if group in reason else f"{shown(group)}: {reason}" for group, reason in [*draft.void.items()][:SAMPLE]
+    ]
     more = f"; and {len(draft.void) - SAMPLE:,} more groups" if len(draft.void) > SAMPLE else ""
     kind = GroupMoved if draft.moved else InputError
-    return kind("; ".join(told) + more or "no matching group is left; see the stuck groups again")
+    return kind("; ".join(lines) + more or "no matching group is left; see the stuck groups again")
 
 
 def _names(fields: RequestFields) -> list[str]:
@@ -247,7 +249,7 @@ def _selection(fields: RequestFields) -> dict[str, Any]:
     return {"group": fields.get("like"), "error": fields.get("error"), "all": fields.get("all") == "1"}
 
 
-class _Chosen(NamedTuple):
+class _GroupSelection(NamedTuple):
     """The groups that a request selects: by name, by a list that was shown, or by patterns.
 
     Attributes:
@@ -261,7 +263,7 @@ class _Chosen(NamedTuple):
     selection: dict[str, Any]
 
     @classmethod
-    def of(cls, fields: RequestFields, place: StorePlace, action: DecisionAction) -> "_Chosen":
+    def from_request(cls, fields: RequestFields, address: StoreAddress, action: DecisionAction) -> "_GroupSelection":
         """Return the groups that a request selects.
 
         Raises:
@@ -270,7 +272,7 @@ class _Chosen(NamedTuple):
         seen, names = fields.get("seen"), _names(fields)
         if seen is None or names:
             return cls(names, {} if seen is None else dict.fromkeys(names, seen), _selection(fields))
-        marks = dict(fields.shown.marks(seen, place.title, action))
+        marks = dict(fields.previewed.marks(seen, address.title, action))
         if not marks:
             raise RequestRefused("the list on your page has no groups; open the list again and decide then", 409)
         return cls(list(marks), marks, {})

@@ -34,7 +34,7 @@ from inturn.core.texts import kept_error, traceback_of
 from inturn.faults import reach
 from inturn.queue.message import Message
 from inturn.queue.queue import Queue, check_queue
-from inturn.serving.signals import stopped_by
+from inturn.serving.signals import stop_on_signals
 from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.thread_pool import Pace, ThreadPool
 
@@ -103,7 +103,7 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
         group_rate_limit=group_rate_limit,
         grace_s=grace_s,
     )
-    with stopped_by(consumer.stop_soon):
+    with stop_on_signals(consumer.stop_soon):
         consumer.run(until_empty=until == "empty")
     return consumer.counts
 

@@ -15,7 +15,7 @@ body_of: Final = msgspec.json.encode
 """Return an output as JSON."""
 
 
-def text_at(output: Any, path: str, what: str) -> str:
+def text_at(output: Any, path: str, purpose: str) -> str:
     """Return a field of an output as text.
 
     Raises:
@@ -23,5 +23,5 @@ def text_at(output: Any, path: str, what: str) -> str:
     """
     value = value_at(output, path)
     if value is None:
-        raise DeliveryRefused(f"output {output!r:.200} has no field {path!r}, which is the {what}; emit that field")
+        raise DeliveryRefused(f"output {output!r:.200} has no field {path!r}, which is the {purpose}; emit that field")
     return value if isinstance(value, str) else group_text(value)

@@ -19,7 +19,7 @@ from inturn.core.errors import DeliveryError, DeliveryRefused, InputError
 from inturn.core.override import override
 from inturn.deliver.fields import body_of
 
-_AGAIN: Final = frozenset({408, 409, 425, 429})
+_TRANSIENT: Final = frozenset({408, 409, 425, 429})
 """Statuses below 500 that may change on retry; 409: the first request with this key is still running."""
 _DENIED: Final = frozenset({401, 403, 404})
 """Statuses that are temporary while the endpoint is being deployed or its key rotated."""
@@ -81,18 +81,18 @@ class http:  # noqa: N801 - it is called as a function is
         except urllib.error.HTTPError as error:
             with error:
                 text = error.read(limits.SHOWN_LENGTH).decode(errors="replace")
-            said = f"{shown(self._url)} answered {error.code} {error.reason}: {text}"
-            if self._may_pass(error.code, effect_id, denied_since_s):
+            message = f"{shown(self._url)} answered {error.code} {error.reason}: {text}"
+            if self._is_transient(error.code, effect_id, denied_since_s):
                 pause_s = _retry_after_s(error.headers.get("Retry-After", ""))
-                raise DeliveryError(said, retry_after_s=pause_s) from None
-            raise DeliveryRefused(said) from None
+                raise DeliveryError(message, retry_after_s=pause_s) from None
+            raise DeliveryRefused(message) from None
         except (OSError, HTTPException) as error:
             raise DeliveryError(f"{shown(self._url)} cannot be reached: {error!r}") from error
 
-    def _may_pass(self, status: int, effect_id: str, denied_since_s: float | None) -> bool:
+    def _is_transient(self, status: int, effect_id: str, denied_since_s: float | None) -> bool:
         """Return whether a retry may succeed."""
         if status not in _DENIED:
-            return status in _AGAIN or status >= 500
+            return status in _TRANSIENT or status >= 500
         now_s = time.monotonic()
         since_s = now_s if denied_since_s is None else denied_since_s
         if now_s - since_s >= self._denied_s:
@@ -130,10 +130,12 @@ def _retry_after_s(text: str) -> float:
     try:
         if text.isascii() and text.isdigit():
             return int(text)
-        at = parsedate_to_datetime(text)
+        retry_time = parsedate_to_datetime(text)
     except ValueError:
         return 0.0
-    return at.replace(tzinfo=at.tzinfo or dt.UTC).timestamp() - time.time()  # the form of asctime has no zone
+    return (
+        retry_time.replace(tzinfo=retry_time.tzinfo or dt.UTC).timestamp() - time.time()
+    )  # the form of asctime has no zone
 
 
 def _key(secret: str) -> bytes:

@@ -65,7 +65,7 @@ class kafka:  # noqa: N801 - it is called as a function is
     def __call__(self, output: Any, effect_id: str) -> None:
         """Deliver one output."""
         key = None if self._key is None else text_at(output, self._key, "key")
-        producer, answers = self._made(), list[Any]()
+        producer, answers = self._open_producer(), list[Any]()
         try:
             producer.produce(
                 self._topic,
@@ -86,7 +86,7 @@ class kafka:  # noqa: N801 - it is called as a function is
             kind = DeliveryRefused if fault.code() in self._final else DeliveryError
             raise kind(f"topic {self._topic!r}: {fault.str()} ({fault.name()})")
 
-    def _made(self) -> "Producer":
+    def _open_producer(self) -> "Producer":
         """Return the producer; it is created in the process that uses it."""
         with self._mutex:
             if self._producer is None:

@@ -68,26 +68,26 @@ class rabbitmq:  # noqa: N801 - it is called as a function is
             content_type="application/json",
             delivery_mode=self._library.DeliveryMode.PERSISTENT,
         )
-        what = f"exchange {self._name!r}, routing key {routing_key!r}"
+        target = f"exchange {self._name!r}, routing key {routing_key!r}"
         try:
-            exchange = await self._opened()
+            exchange = await self._open_exchange()
             await exchange.publish(message, routing_key, mandatory=True, timeout=limits.DELIVER_TIMEOUT_S)
         except exceptions.PublishError as error:
-            raise DeliveryRefused(f"{what}: no queue receives the message ({error}); bind one") from error
+            raise DeliveryRefused(f"{target}: no queue receives the message ({error}); bind one") from error
         except (
             exceptions.ChannelNotFoundEntity,
             exceptions.ChannelAccessRefused,
             exceptions.ChannelPreconditionFailed,
         ) as error:
             await self._disconnect()
-            raise DeliveryRefused(f"{what}: {error}") from error
+            raise DeliveryRefused(f"{target}: {error}") from error
         except exceptions.DeliveryError as error:  # a negative confirm, such as from a full queue
-            raise DeliveryError(f"{what}: the broker did not accept the message ({error})") from error
+            raise DeliveryError(f"{target}: the broker did not accept the message ({error})") from error
         except Exception as error:
             await self._disconnect()
-            raise DeliveryError(without_password(f"{what}: {error!r}", self._url)) from error
+            raise DeliveryError(without_password(f"{target}: {error!r}", self._url)) from error
 
-    async def _opened(self) -> "AbstractExchange":
+    async def _open_exchange(self) -> "AbstractExchange":
         """Return the exchange, on the open connection or on another one."""
         self._opening = self._opening or asyncio.Lock()
         async with self._opening:

@@ -51,13 +51,13 @@ class sqs:  # noqa: N801 - it is called as a function is
                 **more,
             )
         except ClientError as error:
-            raise (DeliveryError if _may_pass(error.response) else DeliveryRefused)(str(error)) from error
+            raise (DeliveryError if _is_transient(error.response) else DeliveryRefused)(str(error)) from error
         except BotoCoreError as error:
             raise DeliveryError(str(error)) from error
 
 
-def _may_pass(response: Any) -> bool:
+def _is_transient(response: Any) -> bool:
     """Return whether a retry may succeed."""
     code, status = response["Error"].get("Code", ""), response["ResponseMetadata"].get("HTTPStatusCode", 500)
-    passing = ("Throttl", "TooManyRequests", "ExpiredToken", "RequestExpired", "OverLimit")
-    return status >= 500 or status == 429 or any(each in code for each in passing)
+    transient = ("Throttl", "TooManyRequests", "ExpiredToken", "RequestExpired", "OverLimit")
+    return status >= 500 or status == 429 or any(each in code for each in transient)

@@ -16,7 +16,7 @@ from inturn.deliver.fields import body_of
 if TYPE_CHECKING:
     import psycopg
 
-_PASSING: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
+_TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
 """Classes of SQLSTATE for which a retry may succeed: connection, rollback, resources, locks, shutdown."""
 
 
@@ -69,8 +69,10 @@ class table:  # noqa: N801 - it is called as a function is
             with closing(sqlite3.connect(self.database, timeout=limits.DELIVER_TIMEOUT_S)) as connection, connection:
                 connection.execute(self.insert, row)
         except sqlite3.Error as error:
-            is_passing = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
-            raise (DeliveryError if is_passing else DeliveryRefused)(f"{self.database}: {error}") from error
+            is_transient = (
+                isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
+            )
+            raise (DeliveryError if is_transient else DeliveryRefused)(f"{self.database}: {error}") from error
 
     def _to_postgres(self, row: list[Any]) -> None:
         import psycopg
@@ -81,11 +83,11 @@ class table:  # noqa: N801 - it is called as a function is
                     self._connection = psycopg.connect(self.database, autocommit=True)
                 self._connection.execute(self.insert.encode(), row)
             except psycopg.Error as error:
-                said = without_password(str(error), self.database)
-                is_passing = error.sqlstate is None or error.sqlstate[:2] in _PASSING
-                if is_passing:
+                message = without_password(str(error), self.database)
+                is_transient = error.sqlstate is None or error.sqlstate[:2] in _TRANSIENT
+                if is_transient:
                     self.close()
-                raise (DeliveryError if is_passing else DeliveryRefused)(said) from error
+                raise (DeliveryError if is_transient else DeliveryRefused)(message) from error
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""

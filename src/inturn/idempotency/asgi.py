@@ -22,15 +22,15 @@ import msgspec
 from inturn.core import limits
 from inturn.core.errors import InturnError, KeyConflict, KeyRefused, LockLost, SetupError, StoreError
 from inturn.idempotency.fingerprint import fingerprint
-from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, noted
+from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, noting_release_errors
 from inturn.idempotency.responses import (
     REPLAYED,
+    CapturedResponse,
     Message,
     Send,
     StoredResponse,
-    TakenResponse,
+    is_cannot_be_stored,
     is_final,
-    only_ended,
     problem,
     send_response,
 )
@@ -46,7 +46,7 @@ IN_SCOPE: Final = "inturn.idempotency"
 
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"')  # a String of RFC 9651
 _BARE: Final = re.compile(r"[!#-+\--\[\]-~]+")  # as most clients send it: no space, quote, comma or backslash
-_COME_AGAIN_S: Final = 2  # a request mostly ends soon, though its lock is long
+_RETRY_AFTER_S: Final = 2  # a request mostly ends soon, though its lock is long
 _PAUSES_S: Final = (0.05, 1.0)  # between attempts of an accept: the first pause, and the longest
 
 
@@ -152,8 +152,8 @@ class IdempotencyMiddleware:
         if body is None:
             return  # the client is gone
         if len(body) > self._body_bytes:
-            said = f"The body of a request with an Idempotency-Key may have at most {self._body_bytes} bytes."
-            await send_response(send, problem(413, "The request is too long", said))
+            detail = f"The body of a request with an Idempotency-Key may have at most {self._body_bytes} bytes."
+            await send_response(send, problem(413, "The request is too long", detail))
             return
         await self._run_once(key, scope, body, receive, send)
 
@@ -162,8 +162,8 @@ class IdempotencyMiddleware:
             with contextlib.suppress(KeyMissing):  # a handler requires one
                 await self._app({**scope, IN_SCOPE: None}, receive, send)
                 return
-        said = "This operation requires an Idempotency-Key header."
-        await send_response(send, problem(400, "Idempotency-Key is missing", said))
+        detail = "This operation requires an Idempotency-Key header."
+        await send_response(send, problem(400, "Idempotency-Key is missing", detail))
 
     async def _run_once(self, key: str, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         stored_key = _stored_key(self._user(scope), scope["method"], scope.get("path", ""), key)
@@ -171,22 +171,24 @@ class IdempotencyMiddleware:
         try:
             attempt = await self._keys.try_lock.aio(stored_key, self._timeout_s, payload=payload)
         except KeyConflict:
-            said = "This Idempotency-Key was already used for another payload; use a new key for each request."
-            await send_response(send, problem(422, "Idempotency-Key is already used", said))
+            detail = "This Idempotency-Key was already used for another payload; use a new key for each request."
+            await send_response(send, problem(422, "Idempotency-Key is already used", detail))
             return
         except StoreError as error:
-            _warn(scope, "the Idempotency-Key could not be locked", _why(error))
-            said = "The request was not processed; repeat it later with the same Idempotency-Key."
-            wait = ("retry-after", str(_COME_AGAIN_S))
-            await send_response(send, problem(503, "The store of Idempotency-Keys is unavailable", said, wait))
+            _warn(scope, "the Idempotency-Key could not be locked", _cause(error))
+            detail = "The request was not processed; repeat it later with the same Idempotency-Key."
+            wait = ("retry-after", str(_RETRY_AFTER_S))
+            await send_response(send, problem(503, "The store of Idempotency-Keys is unavailable", detail, wait))
             return
         match attempt:
             case Locked():
                 await self._run(KeyedRequest(key, attempt), scope, body, receive, send)
             case InProgress(retry_after_s=seconds):
-                said = "A request with this Idempotency-Key is being processed; repeat it later."
-                wait = ("retry-after", str(math.ceil(min(seconds, _COME_AGAIN_S))))
-                await send_response(send, problem(409, "A request is outstanding for this Idempotency-Key", said, wait))
+                detail = "A request with this Idempotency-Key is being processed; repeat it later."
+                wait = ("retry-after", str(math.ceil(min(seconds, _RETRY_AFTER_S))))
+                await send_response(
+                    send, problem(409, "A request is outstanding for this Idempotency-Key", detail, wait)
+                )
             case Completed(json=text):
                 await send_response(send, msgspec.json.decode(text, type=StoredResponse), REPLAYED)
 
@@ -199,22 +201,22 @@ class IdempotencyMiddleware:
             try:
                 await self._keys.release.aio_to_the_end(request.lock)
             except (LockLost, StoreError) as error:
-                _warn(scope, "the Idempotency-Key was not released", _why(error))
+                _warn(scope, "the Idempotency-Key was not released", _cause(error))
 
-        taken = TakenResponse(self._store, finish, release, send)
+        captured = CapturedResponse(self._store, finish, release, send)
         extending = asyncio.create_task(self._extend(request.lock))
         own_scope = {**scope, IN_SCOPE: request, "extensions": {}}  # no extension that sends a body past the middleware
         try:
-            await self._app(own_scope, _replayed(body, receive), taken.take)
+            await self._app(own_scope, _replayed(body, receive), captured.on_message)
         except BaseException as error:
-            if not taken.is_finished:
-                with noted(error):
+            if not captured.is_finished:
+                with noting_release_errors(error):
                     await self._keys.release.aio_to_the_end(request.lock)
-            if not only_ended(error):
+            if not is_cannot_be_stored(error):
                 raise
         finally:
             extending.cancel()
-        if not taken.is_finished:  # the application sent no answer, such as when the client is gone
+        if not captured.is_finished:  # the application sent no answer, such as when the client is gone
             await release()
 
     async def _accept(self, lock: Locked, response: StoredResponse, scope: Scope) -> bool:
@@ -228,11 +230,11 @@ class IdempotencyMiddleware:
             try:
                 await self._keys.accept.aio_to_the_end(lock, response.result(), keep_s=self._keep_s)
             except LockLost as error:
-                _warn(scope, "the response was not stored", _why(error))
+                _warn(scope, "the response was not stored", _cause(error))
                 return True
             except StoreError as error:
                 if asyncio.get_running_loop().time() + pause_s > until_s:
-                    _warn(scope, "the response was not stored", _why(error))
+                    _warn(scope, "the response was not stored", _cause(error))
                     return False
             else:
                 return True
@@ -255,7 +257,7 @@ class IdempotencyMiddleware:
             except LockLost:
                 return  # the accept reports it
             except InturnError as error:  # such as a lost connection; the lock lasts a while longer
-                log.warning("the lock of an Idempotency-Key could not be extended; trying again: %s", _why(error))
+                log.warning("the lock of an Idempotency-Key could not be extended; trying again: %s", _cause(error))
                 pause_s = self._timeout_s / 20
 
 
@@ -285,15 +287,15 @@ def key_of(values: Iterable[bytes]) -> str | None:
 
 
 def _not_stored() -> StoredResponse:
-    said = "The request was processed, but its response was not stored; a later repetition would process it again."
-    return problem(500, "The response could not be stored", said)
+    detail = "The request was processed, but its response was not stored; a later repetition would process it again."
+    return problem(500, "The response could not be stored", detail)
 
 
-def _warn(scope: Scope, what: str, why: str) -> None:
-    log.warning("%s %s: %s: %s", scope["method"], scope.get("path"), what, why)
+def _warn(scope: Scope, event: str, cause: str) -> None:
+    log.warning("%s %s: %s: %s", scope["method"], scope.get("path"), event, cause)
 
 
-def _why(error: InturnError) -> str:
+def _cause(error: InturnError) -> str:
     """Return the kind and cause of an error without its text, which may name the caller and the key."""
     kind = type(error).__name__
     return kind if error.__cause__ is None else f"{kind}, {error.__cause__}"
@@ -306,7 +308,7 @@ def _stored_key(user: str, method: str, path: str, key: str) -> str:
 
 
 def _values(scope: Scope, name: bytes) -> list[bytes]:
-    return [value for given, value in scope.get("headers", ()) if given.lower() == name]
+    return [value for header, value in scope.get("headers", ()) if header.lower() == name]
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:

@@ -159,7 +159,9 @@ class IdempotencyKeys:
             InputError: if the result or the time is invalid.
         """
         keep_ms = None if keep_s is None else _milliseconds("keep_s", keep_s, limits.KEPT_S)
-        return self._settle(lock, AcceptKey(_token(lock), keep_ms, None if result is None else encoded(result)), tx)
+        return self._lock_command(
+            lock, AcceptKey(_token(lock), keep_ms, None if result is None else encoded(result)), tx
+        )
 
     @operation
     def release(self, lock: Locked, *, tx: Transaction | None = None) -> Command[None]:
@@ -168,7 +170,7 @@ class IdempotencyKeys:
         Raises:
             LockLost: if the lock has ended; nothing is changed then.
         """
-        return self._settle(lock, ReleaseKey(_token(lock)), tx)
+        return self._lock_command(lock, ReleaseKey(_token(lock)), tx)
 
     @operation
     def extend(self, lock: Locked, timeout_s: float, *, tx: Transaction | None = None) -> Command[None]:
@@ -179,9 +181,9 @@ class IdempotencyKeys:
             InputError: if the time is invalid.
         """
         timeout_ms = _milliseconds("timeout_s", timeout_s, limits.KEY_LOCK_MAX_S)
-        return self._settle(lock, ExtendKey(_token(lock), timeout_ms), tx)
+        return self._lock_command(lock, ExtendKey(_token(lock), timeout_ms), tx)
 
-    def _settle(self, lock: Locked, request: KeyRequest, tx: Transaction | None) -> Command[None]:
+    def _lock_command(self, lock: Locked, request: KeyRequest, tx: Transaction | None) -> Command[None]:
         return self._command(lock.key, request, lambda answer: _check_not_lost(lock, answer), tx)
 
     def _command(
@@ -219,7 +221,7 @@ def encoded(result: Any) -> str:
 
 
 @contextlib.contextmanager
-def noted(error: BaseException) -> Iterator[None]:
+def noting_release_errors(error: BaseException) -> Iterator[None]:
     """Add an error of the release to the error that is being raised, as a note."""
     try:
         yield
@@ -227,14 +229,14 @@ def noted(error: BaseException) -> Iterator[None]:
         error.add_note(f"the idempotency key was not released: {other}")
 
 
-def _milliseconds(what: str, seconds: float, most_s: int) -> int:
+def _milliseconds(name: str, seconds: float, most_s: int) -> int:
     """Return a lifetime in milliseconds, rounded up so that it is never 0.
 
     Raises:
         InputError: if it is not a number, or out of bounds.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= most_s:
-        raise InputError(f"{what} is {seconds!r}; expected a number of seconds greater than 0, at most {most_s}")
+        raise InputError(f"{name} is {seconds!r}; expected a number of seconds greater than 0, at most {most_s}")
     return math.ceil(seconds * 1000)
 
 
@@ -260,9 +262,11 @@ def _check_not_lost(lock: Locked, answer: KeyAnswer) -> None:
         return
     record = answer.record
     if record is None:
-        why = "it has expired, or was released"
+        reason = "it has expired, or was released"
     elif record.token == lock.fencing_token:
-        why = "it was already accepted"
+        reason = "it was already accepted"
     else:
-        why = "it has expired, and another caller " + ("has completed the work" if record.is_done else "holds it now")
-    raise LockLost(f"the lock of key {lock.key!r} was lost: {why}; nothing was changed")
+        reason = "it has expired, and another caller " + (
+            "has completed the work" if record.is_done else "holds it now"
+        )
+    raise LockLost(f"the lock of key {lock.key!r} was lost: {reason}; nothing was changed")

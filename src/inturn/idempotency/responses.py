@@ -18,7 +18,7 @@ REPLAYED: Final = (b"idempotent-replayed", b"true")
 """The header that is added to a stored response when it is sent again."""
 
 _STORED_BYTES: Final = limits.BODY_BYTES * 3 // 4 - 64 * 1024  # base64 turns 3 bytes into 4; the rest is for headers
-_PASSING: Final = frozenset({429, 502, 503, 504})
+_TRANSIENT: Final = frozenset({429, 502, 503, 504})
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
 def is_final(status: int) -> bool:
     """Return whether a response is stored by default: its status is none of 429, 502, 503 and 504."""
-    return status not in _PASSING
+    return status not in _TRANSIENT
 
 
 def problem(status: int, title: str, detail: str, *headers: tuple[str, str]) -> StoredResponse:
@@ -63,14 +63,14 @@ class CannotBeStored(Exception):
     """Ends an application whose response is streamed or too long."""
 
 
-def only_ended(error: BaseException) -> bool:
+def is_cannot_be_stored(error: BaseException) -> bool:
     """Return whether an error is only a :class:`CannotBeStored`; task groups wrap it."""
     if isinstance(error, BaseExceptionGroup):
         return error.split(CannotBeStored)[1] is None
     return isinstance(error, CannotBeStored)
 
 
-class TakenResponse:
+class CapturedResponse:
     """Takes the response of an application in place of the server.
 
     A response that is stored is finished once it is whole. Any other is passed on as it arrives, and the key is
@@ -99,7 +99,7 @@ class TakenResponse:
         self._is_stored = True
         self._parts: list[bytes] = []
 
-    async def take(self, message: Message) -> None:
+    async def on_message(self, message: Message) -> None:
         """Take one message of the application.
 
         Raises:
@@ -111,15 +111,15 @@ class TakenResponse:
             if not self._is_stored:
                 await self._send(message)
         elif message["type"] == "http.response.body" and not self.is_finished:
-            await (self._keep(message) if self._is_stored else self._pass_on(message))
+            await (self._buffer(message) if self._is_stored else self._forward(message))
 
-    async def _pass_on(self, message: Message) -> None:
+    async def _forward(self, message: Message) -> None:
         if not message.get("more_body", False):
             self.is_finished = True
             await self._release()  # before the client has all of it, and repeats the request
         await self._send(message)
 
-    async def _keep(self, message: Message) -> None:
+    async def _buffer(self, message: Message) -> None:
         self._parts.append(bytes(message.get("body", b"")))
         is_whole = not message.get("more_body", False)
         sent = [(bytes(name).lower(), bytes(value)) for name, value in self._start.get("headers", ())]
@@ -128,13 +128,13 @@ class TakenResponse:
                 "a response is streamed or longer than %d bytes, so it cannot be stored; exclude its route",
                 _STORED_BYTES,
             )
-            said = "The request was processed, but its response is streamed or too long to be stored."
-            await self._end(problem(500, "The response cannot be stored", said))
+            detail = "The request was processed, but its response is streamed or too long to be stored."
+            await self._finish_once(problem(500, "The response cannot be stored", detail))
             raise CannotBeStored
         if is_whole:
             headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in sent)
-            await self._end(StoredResponse(self._start["status"], headers, b"".join(self._parts)))
+            await self._finish_once(StoredResponse(self._start["status"], headers, b"".join(self._parts)))
 
-    async def _end(self, response: StoredResponse) -> None:
+    async def _finish_once(self, response: StoredResponse) -> None:
         self.is_finished = True  # from here on it may be stored, so the key is not released
         await self._finish(response)

@@ -16,7 +16,7 @@ from inturn.core import limits
 from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, KeyInProgress
 from inturn.core.values.construct import decoded
-from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, encoded, noted
+from inturn.idempotency.keys import Completed, IdempotencyKeys, InProgress, Locked, encoded, noting_release_errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def _arguments() -> None:
     """Stand for a payload of all arguments."""
 
 
-_KEPT: Final = object()  # no default result: the first result is kept
+_FIRST_RESULT: Final = object()  # no default result: the first result is kept
 
 
 @overload
@@ -60,7 +60,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
     *,
     key: Callable[..., str],
     store: IdempotencyKeys,
-    default_result: Any = _KEPT,
+    default_result: Any = _FIRST_RESULT,
     result_type: Any = None,
     payload: Callable[..., Any] | None = _arguments,
     timeout_s: float = limits.KEY_LOCK_S,
@@ -102,7 +102,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
         check_type("handler", handler, Callable, "a plain or an async function")
         if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InputError(f"{handler!r} is a generator, which has no result; expected a plain or an async function")
-        once = _Once(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)
+        once = _IdempotentHandler(handler, key, store, default_result, result_type, payload, timeout_s, keep_s, hold_on)
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
             @functools.wraps(handler)
@@ -121,7 +121,7 @@ def idempotent(  # noqa: PLR0913 - the verbs' own arguments, and each has a defa
 
 
 @dataclass
-class _Once:
+class _IdempotentHandler:
     """The common part of a handler's calls, in threads and tasks; the fields are arguments of `idempotent`."""
 
     handler: Callable[..., Any]
@@ -141,18 +141,18 @@ class _Once:
         """Call the handler in a thread."""
         attempt = self.store.try_lock(self.key(*args, **kwargs), self.timeout_s, payload=self._payload_of(args, kwargs))
         if not isinstance(attempt, Locked):
-            return self._told(attempt)
+            return self._duplicate_result(attempt)
         try:
             result = self.handler(*args, **kwargs)
             if isinstance(result, Awaitable):
                 _refuse(result)
         except BaseException as error:
             if not isinstance(error, self.hold_on):
-                with noted(error):
+                with noting_release_errors(error):
                     self.store.release(attempt)
             raise
-        kept, result, wrong = self._kept(result)
-        self.store.accept(attempt, kept, keep_s=self.keep_s)
+        stored, result, wrong = self._storable_result(result)
+        self.store.accept(attempt, stored, keep_s=self.keep_s)
         if wrong is not None:
             raise wrong
         return result
@@ -163,16 +163,16 @@ class _Once:
             self.key(*args, **kwargs), self.timeout_s, payload=self._payload_of(args, kwargs)
         )
         if not isinstance(attempt, Locked):
-            return self._told(attempt)
+            return self._duplicate_result(attempt)
         try:
             result = await self.handler(*args, **kwargs)
         except BaseException as error:
             if not isinstance(error, self.hold_on):
-                with noted(error):
+                with noting_release_errors(error):
                     await self.store.release.aio_to_the_end(attempt)
             raise
-        kept, result, wrong = self._kept(result)
-        await self.store.accept.aio_to_the_end(attempt, kept, keep_s=self.keep_s)
+        stored, result, wrong = self._storable_result(result)
+        await self.store.accept.aio_to_the_end(attempt, stored, keep_s=self.keep_s)
         if wrong is not None:
             raise wrong
         return result
@@ -185,19 +185,19 @@ class _Once:
         bound.apply_defaults()
         return bound.arguments
 
-    def _told(self, attempt: InProgress | Completed) -> Any:
+    def _duplicate_result(self, attempt: InProgress | Completed) -> Any:
         """Return the result for a duplicate."""
         if isinstance(attempt, Completed):
-            return self._decoded(attempt.json) if self.default_result is _KEPT else self.default_result
+            return self._decoded(attempt.json) if self.default_result is _FIRST_RESULT else self.default_result
         seconds = attempt.retry_after_s
         raise KeyInProgress(f"key {attempt.key!r} is in progress; retry in at most {seconds:g} s", seconds)
 
-    def _kept(self, result: Any) -> tuple[Any, Any, InputError | None]:
+    def _storable_result(self, result: Any) -> tuple[Any, Any, InputError | None]:
         """Return the result to be kept, the caller's result, and an error if it cannot be kept.
 
         The handler has run by then, so the error is raised only once the key is accepted.
         """
-        if self.default_result is not _KEPT:
+        if self.default_result is not _FIRST_RESULT:
             return None, result, None
         text = "null"
         try:

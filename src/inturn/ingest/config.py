@@ -23,14 +23,14 @@ from inturn.ingest.sources.outbox import OutboxSource
 from inturn.ingest.sources.rabbitmq import RabbitSource
 from inturn.ingest.sources.sqs import SqsSource
 from inturn.serving import config_file
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 from inturn.serving.settings import TelemetrySettings
 
 _OF_SERVER: Final = frozenset({"server", "webhooks", "queues", "keys"})
 """The tables by which a server's configuration is recognized."""
 
 
-class MappingTable(Table, frozen=True):
+class MappingTable(ConfigTable, frozen=True):
     """A ``[sources.mapping]``; the fields of :class:`MessageMapping`, or of :class:`DebeziumMapping`."""
 
     preset: Literal["debezium"] | None = None
@@ -63,7 +63,7 @@ class MappingTable(Table, frozen=True):
         return MessageMapping(**given)
 
 
-class SourceTable(Table, frozen=True, kw_only=True, tag_field="kind"):
+class SourceTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
     """A ``[[sources]]`` table: the settings of all kinds.
 
     Attributes:
@@ -139,7 +139,7 @@ class SourceTable(Table, frozen=True, kw_only=True, tag_field="kind"):
         return None
 
 
-class SchemaRegistryTable(Table, frozen=True, kw_only=True):
+class SchemaRegistryTable(ConfigTable, frozen=True, kw_only=True):
     """A ``[sources.schema_registry]``; the fields of :class:`SchemaRegistry`."""
 
     url: str
@@ -204,7 +204,7 @@ class OutboxSourceTable(SourceTable, tag="outbox", frozen=True, kw_only=True):
 
     def source(self, folder: Path) -> Source:
         """Return the source."""
-        return OutboxSource(beside(folder, self.database), self.table, delete=self.delete)
+        return OutboxSource(resolved(folder, self.database), self.table, delete=self.delete)
 
 
 class RabbitTable(SourceTable, tag="rabbitmq", frozen=True, kw_only=True):
@@ -271,7 +271,7 @@ def is_of_server(path: Path) -> bool:
     Errors in the file are reported when it is read.
     """
     try:
-        _, tables = config_file.parsed(path)
+        _, tables = config_file.parse_toml(path)
     except InputError:
         return False
     return "sources" not in tables and not _OF_SERVER.isdisjoint(tables)

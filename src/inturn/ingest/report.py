@@ -29,7 +29,7 @@ class IngestReport:
 
     def begins(self) -> None:
         """Note that the host has started; the source counts as read after the first round."""
-        self._measures = measures.begun(self._measures)
+        self._measures = measures.register(self._measures)
         self._measures.is_ready = lambda: self.is_ready
 
     def goes_on(self) -> None:

@@ -37,8 +37,8 @@ class Drawing:
 
     def shape(self, tag: str, content: str = "", /, **attributes: float | str) -> None:
         """Add an element; underscores in attribute names become hyphens, and empty attributes are left out."""
-        given = ((name.replace("_", "-"), value) for name, value in attributes.items() if value != "")
-        texts = (f'{name}="{html.escape(_rounded(value))}"' for name, value in given)
+        values = ((name.replace("_", "-"), value) for name, value in attributes.items() if value != "")
+        texts = (f'{name}="{html.escape(_rounded(value))}"' for name, value in values)
         into = self._texts if tag == "text" else self._shapes
         into.append(f"<{tag} {' '.join(texts)}>{content}</{tag}>")
 
@@ -57,9 +57,9 @@ class Drawing:
         self.box(start, end, colour, stroke=edge, stroke_width=0.8, stroke_dasharray="3 1.5")
         (left, right), (top, bottom) = (sorted(pair) for pair in zip(start, end, strict=True))
         width, height = right - left, bottom - top
-        for at in range(4, int(width + height), 5):
-            begin = (left + max(0, at - height), top + min(at, height))
-            self.line([begin, (left + min(at, width), top + max(0, at - width))], edge, 0.6)
+        for offset in range(4, int(width + height), 5):
+            begin = (left + max(0, offset - height), top + min(offset, height))
+            self.line([begin, (left + min(offset, width), top + max(0, offset - width))], edge, 0.6)
 
     def dot(self, place: Place, size: float, colour: str, edge: str = "", width: float = 1) -> None:
         """Draw a disc of a diameter."""
@@ -95,8 +95,8 @@ class Drawing:
         self._taken.append((left, left + width, place[1], size))
         after = ""
         if then is not None:
-            look = f'dx="{_rounded(size * 0.4)}" font-size="{then[1]}" fill="{then[2]}" font-weight="{then[3]}"'
-            after = f"<tspan {look}>{html.escape(then[0])}</tspan>"
+            style = f'dx="{_rounded(size * 0.4)}" font-size="{then[1]}" fill="{then[2]}" font-weight="{then[3]}"'
+            after = f"<tspan {style}>{html.escape(then[0])}</tspan>"
         self.shape(
             "text",
             html.escape(words) + after,
@@ -230,9 +230,9 @@ class Plot:
         for (_, y), _, _ in ordered:
             rows.append(max(y, rows[-1] + apart if rows else self.top))
         limit = self.bottom - 6
-        for at in reversed(range(len(rows))):
-            rows[at] = min(rows[at], limit)
-            limit = rows[at] - apart
+        for index in reversed(range(len(rows))):
+            rows[index] = min(rows[index], limit)
+            limit = rows[index] - apart
         for ((x, y), text, colour), row in zip(ordered, rows, strict=True):
             self.drawing.line([(x + 3, y), (x + BESIDE - 2, row)], colour, 0.6)
             self.drawing.text((x + BESIDE, row), text, size, colour, halo=halo)

@@ -56,18 +56,22 @@ def _clock(value_us: int, unit: str = "minutes") -> str:
     return time_of(value_us).replace(tzinfo=None).isoformat(" ", unit)
 
 
-def spaced(values: Iterable[Tick], at: Callable[[float], float], low: float, high: float, most: float) -> list[Tick]:
+def spaced(
+    values: Iterable[Tick], position_of: Callable[[float], float], low: float, high: float, most: float
+) -> list[Tick]:
     """Return ticks from low to high at their place on a scale, at least a part of 1 / ``most`` apart.
 
     Args:
         values: numbers with their names; a number that is too near to an earlier one is left out.
-        at: the place of a number.
+        position_of: the place of a number.
         low: the least number.
         high: the greatest number.
         most: about the number of ticks.
     """
     placed: list[Tick] = []
     for value, name in values:
-        if low <= value <= high and all(abs(at(value) - other) * most >= at(high) - at(low) for other, _ in placed):
-            placed.append((at(value), name))
+        if low <= value <= high and all(
+            abs(position_of(value) - other) * most >= position_of(high) - position_of(low) for other, _ in placed
+        ):
+            placed.append((position_of(value), name))
     return placed

@@ -58,7 +58,7 @@ def draft(
             "elsewhere and send its address"
         )
     if observer.active is not None:
-        more = observer.active.carried(more, limits.BODY_BYTES - size)
+        more = observer.active.with_trace(more, limits.BODY_BYTES - size)
     if delay_s is not None and not (_is_number(delay_s, int | float) and 0 <= delay_s <= limits.DELAY_S):
         raise InputError(f"delay_s is {delay_s!r}; expected a number of seconds from 0 to {limits.DELAY_S}")
     place: int | None = None
@@ -82,7 +82,7 @@ def traced(one: Draft) -> Draft:
     if observer.active is None:
         return one
     size = len(one.body if isinstance(one.body, bytes) else one.body.encode()) + len((one.attributes or "").encode())
-    return one._replace(attributes=observer.active.carried(one.attributes, limits.BODY_BYTES - size))
+    return one._replace(attributes=observer.active.with_trace(one.attributes, limits.BODY_BYTES - size))
 
 
 def drafts_of(drafts: Iterable[Draft]) -> list[Draft]:

@@ -54,14 +54,14 @@ class Bound(Generic[P, T_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
         """Run the operation; its effect is durable on return."""
-        if observer.active is not None and (call := observer.active.verb(self._command)) is not None:
+        if observer.active is not None and (call := observer.active.operation(self._command)) is not None:
             return self._observed(call, *args, **kwargs)
         command = self._command(*args, **kwargs)
         return self._writer.run(command) if command.tx is None else _joined(self._writer, command.tx).run(command)
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
         """Run the operation without blocking the event loop."""
-        if observer.active is not None and (call := observer.active.verb(self._command)) is not None:
+        if observer.active is not None and (call := observer.active.operation(self._command)) is not None:
             return self._aobserved(call, *args, **kwargs)
         command = self._command(*args, **kwargs)
         return self._writer.arun(command) if command.tx is None else _joined(self._writer, command.tx).arun(command)

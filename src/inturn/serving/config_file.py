@@ -24,7 +24,7 @@ _is_converting: Final = ContextVar("_is_converting", default=False)
 """Whether tables are made by msgspec, which adds the place of a table to a ValueError, and to no other error."""
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The base of all tables: frozen, without unknown settings."""
 
     def check(self) -> None:
@@ -82,7 +82,7 @@ def read(path: Path, kind: type[T]) -> ConfigFile[T]:
     Raises:
         InputError: if the file cannot be read, is not TOML, or has an unknown setting or a wrong value.
     """
-    text, data = parsed(path)
+    text, data = parse_toml(path)
     try:
         return ConfigFile(path, text, data, _converted(data, kind))
     except msgspec.ValidationError as error:
@@ -109,7 +109,7 @@ def _converted(data: Any, kind: type[T]) -> T:
         _is_converting.reset(before)
 
 
-def parsed(path: Path) -> tuple[str, dict[str, Any]]:
+def parse_toml(path: Path) -> tuple[str, dict[str, Any]]:
     """Return the text of a TOML file, and its tables.
 
     Raises:
@@ -119,10 +119,10 @@ def parsed(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        what, _, at = str(error).rpartition(" (at ")
-        number = re.match(r"line (\d+)", at)
+        problem, _, position = str(error).rpartition(" (at ")
+        number = re.match(r"line (\d+)", position)
         line = number[1] if number else _last_statement(text)  # at the end: of what has no end
-        raise InputError(f"{path}: line {line}: not valid TOML: {what}") from None
+        raise InputError(f"{path}: line {line}: not valid TOML: {problem}") from None
     except (RecursionError, ValueError):
         raise InputError(f"{path}: not valid TOML: a value is too long or is nested too deep") from None
 
@@ -143,7 +143,7 @@ def file_text(path: Path) -> str:
         raise InputError(f"{path}: line {line}: not valid UTF-8; save the file in this encoding") from None
 
 
-def beside(folder: Path, where: str, mark: str = "") -> str:
+def resolved(folder: Path, where: str, mark: str = "") -> str:
     """Return a location of a configuration, with a relative file resolved against its folder.
 
     Args:
@@ -158,7 +158,7 @@ def beside(folder: Path, where: str, mark: str = "") -> str:
 
 def _located(path: Path, text: str, data: dict[str, Any], error: SettingError) -> InputError:
     steps = error.table if error.name is None else (*error.table, error.name)
-    while steps and not _has(data, steps):
+    while steps and not _contains(data, steps):
         steps = steps[:-1]
     line = _line(text, steps) if steps else None
     where = [] if line is None else [f"line {line}"]
@@ -177,7 +177,7 @@ def _tables(table: Steps) -> list[str]:
     return [*found, f"[{'.'.join(names)}]"] if table and isinstance(table[-1], str) else found
 
 
-def _has(data: Any, steps: Steps) -> bool:
+def _contains(data: Any, steps: Steps) -> bool:
     for step in steps:
         if not (step in data if isinstance(data, dict) else isinstance(data, list) and step in range(len(data))):
             return False
@@ -193,7 +193,7 @@ def _line(text: str, steps: Steps) -> int | None:
     """
     lines = text.split("\n")
     try:
-        last = bisect_left(range(len(lines)), x=True, key=lambda count: _has(_beginning(lines, count)[1], steps))
+        last = bisect_left(range(len(lines)), x=True, key=lambda count: _contains(_beginning(lines, count)[1], steps))
         return _beginning(lines, last - 1)[0] + 1
     except _TooLong:
         return None

@@ -136,5 +136,5 @@ def check_tls_pair(cert: object, key: object) -> None:
         InputError: if only one of them is set.
     """
     if (cert is None) != (key is None):
-        given, absent = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
-        raise InputError(f"{given} is set and {absent} is not; set both, the certificate and its key, or neither")
+        present, absent = ("tls_key", "tls_cert") if cert is None else ("tls_cert", "tls_key")
+        raise InputError(f"{present} is set and {absent} is not; set both, the certificate and its key, or neither")

@@ -36,8 +36,8 @@ class TextLines(logging.Formatter):
             for name, value in _fields(record).items()
             if name != "event" and name not in stated  # the sentence states the event
         )
-        said = f"{_escaped(record.getMessage())}{''.join(more)}"
-        text = f"{_time(record)} {record.levelname.lower():7} {record.name}: {said}"
+        text = f"{_escaped(record.getMessage())}{''.join(more)}"
+        text = f"{_time(record)} {record.levelname.lower():7} {record.name}: {text}"
         if not record.exc_info:
             return text
         trace = self.formatException(record.exc_info).split("\n")

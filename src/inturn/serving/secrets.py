@@ -26,11 +26,11 @@ def check_secret(table: Any, name: str, *, needed: bool = True) -> None:
         InputError: if it is set several times, or is missing.
     """
     names = (name, f"{name}_env", f"{name}_file")
-    given = [each for each in names if getattr(table, each) not in (None, ())]
+    present = [each for each in names if getattr(table, each) not in (None, ())]
     one = f"one of {names[0]}, {names[1]} and {names[2]}"
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} are set; set only {one}")
-    if needed and not given:
+    if len(present) > 1:
+        raise InputError(f"{' and '.join(present)} are set; set only {one}")
+    if needed and not present:
         raise InputError(f"no {name} is set; set {one}")
 
 

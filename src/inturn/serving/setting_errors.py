@@ -46,22 +46,22 @@ def setting_error(text: str, kind: Any, data: Any) -> SettingError:
         data: the parsed file.
     """
     match = _AT.fullmatch(text)
-    what, path = (match[1], match[2] or "") if match else (text, "")
+    problem, path = (match[1], match[2] or "") if match else (text, "")
     places = list(_places(inspect.type_info(kind), data, path))
     steps, of, value = places[-1]
-    if named := _NAMED.fullmatch(what):
+    if named := _NAMED.fullmatch(problem):
         name = named[2]
         if named[1] == "contains unknown":
             return SettingError(_unknown(name, _fields(of, value)), steps, name)
-        wanted = expected(_fields(of, value)[name], name)
-        return SettingError(f"the setting {name!r} is missing; expected {wanted}", steps)
-    if not _OWN.match(what):
-        return SettingError(what, steps, setting_of(what))
+        rule = expected(_fields(of, value)[name], name)
+        return SettingError(f"the setting {name!r} is missing; expected {rule}", steps)
+    if not _OWN.match(problem):
+        return SettingError(problem, steps, setting_of(problem))
     steps, of, value = next(each for each in reversed(places) if isinstance(each[0][-1], str))
-    name, wanted = str(steps[-1]), expected(of, str(steps[-1]))
-    if wanted == "a table" or wanted.startswith("[["):  # a value that stands for a whole table may be a secret
-        return SettingError(f"{name} is {_kind(value)}; expected {wanted}", steps[:-1], name)
-    return SettingError(f"{name} is {_shown(value, steps)}; expected {wanted}", steps[:-1], name)
+    name, rule = str(steps[-1]), expected(of, str(steps[-1]))
+    if rule == "a table" or rule.startswith("[["):  # a value that stands for a whole table may be a secret
+        return SettingError(f"{name} is {_kind(value)}; expected {rule}", steps[:-1], name)
+    return SettingError(f"{name} is {_shown(value, steps)}; expected {rule}", steps[:-1], name)
 
 
 def setting_of(text: str) -> str | None:

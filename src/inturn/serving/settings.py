@@ -4,13 +4,13 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from msgspec import Meta
 
-from inturn.serving.config_file import Table
+from inturn.serving.config_file import ConfigTable
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LEVELS: Final[tuple[str, ...]] = get_args(LogLevel)
 
 
-class TelemetrySettings(Table, frozen=True, kw_only=True):
+class TelemetrySettings(ConfigTable, frozen=True, kw_only=True):
     """The settings, at the top of a command's TOML file; those of ``inturn serve`` are in ``[server]``.
 
     Attributes:

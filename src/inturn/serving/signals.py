@@ -31,7 +31,7 @@ class StopSignals:
         self._clock = clock
         self._first_s: float | None = None
 
-    def asks(self, number: int) -> StopRequest:
+    def request_of(self, number: int) -> StopRequest:
         """Return the request of a signal that has arrived now."""
         now_s = self._clock()
         if self._first_s is None:
@@ -42,7 +42,7 @@ class StopSignals:
 
 
 @contextmanager
-def stopped_by(
+def stop_on_signals(
     stop: Callable[[], None], *signals: signal.Signals, force: Callable[[], None] | None = None
 ) -> Iterator[None]:
     """Call ``stop`` at the first of some signals, by default SIGTERM and SIGINT; see :class:`StopSignals`.
@@ -57,34 +57,34 @@ def stopped_by(
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
     before: dict[int, Any] = {}
-    came = StopSignals()
+    signals_seen = StopSignals()
 
-    def hear(number: int, _frame: object) -> None:
-        asked = came.asks(number)
-        if asked == "stop":
-            heard.put(stop)
-        elif asked == "force":
+    def on_signal(number: int, _frame: object) -> None:
+        stop_request = signals_seen.request_of(number)
+        if stop_request == "stop":
+            calls.put(stop)
+        elif stop_request == "force":
             if force is not None:
                 force()
             signal.signal(number, before[number])
             signal.raise_signal(number)
 
-    def follow() -> None:
-        if (called := heard.get()) is not None:
-            called()
+    def run_call() -> None:
+        if (call := calls.get()) is not None:
+            call()
 
-    threading.Thread(target=follow, name="inturn-signals", daemon=True).start()
+    threading.Thread(target=run_call, name="inturn-signals", daemon=True).start()
     for each in signals or (signal.SIGTERM, signal.SIGINT):
         before[each] = signal.getsignal(each)
-        signal.signal(each, hear)
+        signal.signal(each, on_signal)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        heard.put(None)
+        calls.put(None)
 
 
 def end_process() -> None:

@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any, Protocol
 
 from inturn.database import Database
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Reply, Request, Response
 from inturn.sqs import errors, wire
 from inturn.sqs.actions import DONE_BY
 from inturn.sqs.actions.moves import Mover
-from inturn.sqs.context import Context, Permit, QueueNaming, asking, in_transaction
+from inturn.sqs.context import Context, Permit, QueueNaming, in_transaction, store_command
 from inturn.sqs.errors import SqsError
 from inturn.sqs.metrics import RequestCounts
 from inturn.sqs.naming import RequestOrigin, scope_of
-from inturn.sqs.wire import Call
+from inturn.sqs.wire import ApiCall
 from inturn.store.commands import Ask, Command, Receive
 from inturn.store.protocols import Store
 
@@ -33,11 +33,11 @@ class AccessCheck(Protocol):
         """Check the head of a request before its body arrives."""
         ...
 
-    def enter(self, request: Request) -> Any:
+    def authenticate(self, request: Request) -> Any:
         """Return the signer, before the request's parameters are read."""
         ...
 
-    def permit(self, who: Any, request: Request, call: Call) -> Permit:
+    def authorize(self, signer: Any, request: Request, call: ApiCall) -> Permit:
         """Check that the signer may perform the call; return the caller, and the checks that need a transaction."""
         ...
 
@@ -48,10 +48,10 @@ class OpenAccess:
     def admit(self, head: Request) -> None:
         """Accept every head."""
 
-    def enter(self, request: Request) -> None:
+    def authenticate(self, request: Request) -> None:
         """Accept requests without a signature."""
 
-    def permit(self, who: None, request: Request, call: Call) -> Permit:  # noqa: ARG002 - nothing is checked
+    def authorize(self, signer: None, request: Request, call: ApiCall) -> Permit:  # noqa: ARG002 - nothing is checked
         """Permit every action."""
         return Permit(RequestOrigin())
 
@@ -60,27 +60,27 @@ class App:
     """Answers API requests over a database.
 
     Attributes:
-        gate: authentication and authorisation, which by default permits everything; it may be replaced while requests
+        access: authentication and authorisation, which by default permits everything; it may be replaced while requests
             arrive.
-        show: shows the page that a GET or HEAD requests, and returns whether it requests a page; without a reply it
-            only returns that.
+        show_page: shows the page that a GET or HEAD requests, and returns whether it requests a page; without a reply
+            it only returns that.
     """
 
     def __init__(
         self,
         db: Database,
-        place: QueueNaming,
+        naming: QueueNaming,
         *,
-        gate: AccessCheck | None = None,
-        failures: Failures | None = None,
+        access: AccessCheck | None = None,
+        failures: FailureLog | None = None,
     ) -> None:
         self.counts = RequestCounts()
         self._db = db
-        self.gate: AccessCheck = gate or OpenAccess()
-        self.show: Callable[[Request, Reply | None], bool] = lambda _request, _reply: False
-        self._failures = failures or Failures()
+        self.access: AccessCheck = access or OpenAccess()
+        self.show_page: Callable[[Request, Reply | None], bool] = lambda _request, _reply: False
+        self._failures = failures or FailureLog()
         self._mover = Mover(db.writer, self._failures)
-        self._context = Context(db=db, place=place, on_move=self._mover.begin)
+        self._context = Context(db=db, naming=naming, on_move=self._mover.begin)
         self._ids = 0
         self._run = uuid.uuid4().hex[:20]
 
@@ -93,7 +93,7 @@ class App:
         await self._db.writer.arun(Ask("", lambda _store, _now_ms: None))
         await self._mover.resume()
 
-    async def look(self) -> None:
+    async def resume_moves(self) -> None:
         """Resume move tasks that another server has stopped running.
 
         Raises:
@@ -108,26 +108,26 @@ class App:
     def admit(self, head: Request) -> Response | None:
         """Check the head of a request before its body arrives; return the response if it is refused, else None."""
         began = time.perf_counter()
-        if head.method != "POST" and self.show(head, None):
+        if head.method != "POST" and self.show_page(head, None):
             return None
         try:
-            self.gate.admit(head)
+            self.access.admit(head)
         except Exception as error:  # noqa: BLE001 - the client receives an error without details
             return self._refusal("", wire.protocol_of(head), began, error)
         return None
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Answer a request; this and the reply are called in the event loop."""
-        if request.method != "POST" and self.show(request, reply):
+        if request.method != "POST" and self.show_page(request, reply):
             return
         began = time.perf_counter()
-        gate, action = self.gate, ""
+        access, action = self.access, ""
         try:
-            who = gate.enter(request)  # before the parameters are parsed
+            signer = access.authenticate(request)  # before the parameters are parsed
             call = wire.parse(request)
             action = call.action
-            caller, checks = gate.permit(who, request, call)
-            context = self._context.to(caller)
+            caller, checks = access.authorize(signer, request, call)
+            context = self._context.for_caller(caller)
             if b"x-amzn-trace-id" in request.headers:
                 context = replace(context, trace=request.headers[b"x-amzn-trace-id"].decode("latin-1"))
             command = self._command(context, call)
@@ -137,7 +137,7 @@ class App:
             reply(self._refusal(action, wire.protocol_of(request), began, error))
 
     @staticmethod
-    def _command(context: Context, call: Call) -> Command[Any]:
+    def _command(context: Context, call: ApiCall) -> Command[Any]:
         action = DONE_BY[call.action]
         try:
             return action(context, call.params)
@@ -147,9 +147,9 @@ class App:
     def _post(self, reply: Reply, command: Command[Any], done: Callable[[Any, BaseException | None], None]) -> None:
         abandon = self._db.writer.post(command, done)
         if isinstance(command, Receive):  # a disconnected client must not receive messages
-            reply.on_gone = abandon
+            reply.on_disconnect = abandon
 
-    def _done(self, reply: Reply, call: Call, began: float, answer: Any, error: BaseException | None) -> None:
+    def _done(self, reply: Reply, call: ApiCall, began: float, answer: Any, error: BaseException | None) -> None:
         if error is not None:
             reply(self._refusal(call.action, call.protocol, began, error))
             return
@@ -165,23 +165,25 @@ class App:
         reply(response)
 
     def _refusal(self, action: str, protocol: wire.Protocol, began: float, error: BaseException) -> Response:
-        told = errors.as_sqs_error(error)
-        if not told.sender_fault:
+        sqs_error = errors.as_sqs_error(error)
+        if not sqs_error.sender_fault:
             self._failures.failed(f"{action or 'a request'} failed", error)
-        if told.missing is not None:
-            self._note_missing(told.missing)
-        self.counts.add(action, told.query_code, time.perf_counter() - began)
-        return wire.refused(protocol, told, self._id())
+        if sqs_error.missing is not None:
+            self._note_missing(sqs_error.missing)
+        self.counts.add(action, sqs_error.query_code, time.perf_counter() - began)
+        return wire.refused(protocol, sqs_error, self._id())
 
     def _note_missing(self, queue: str) -> None:
         """Log a queue that was not found, if its name exists in another region or account; only for the log."""
         home = self._context.home
-        asked, name = scope_of(home, queue)
+        scope, name = scope_of(home, queue)
         found = [scope_of(home, each) for each in list(self._db.store.queues)]  # another thread may add queues
-        there = sorted(str(scope) for scope, each in found if each == name)
-        if there:
+        other_scopes = sorted(str(scope) for scope, each in found if each == name)
+        if other_scopes:
             text = "queue %(queue)r was requested in %(scope)s, but exists in %(others)s"
-            self._failures.warning("wrong_region", queue, text, queue=name, scope=str(asked), others=", ".join(there))
+            self._failures.warning(
+                "wrong_region", queue, text, queue=name, scope=str(scope), others=", ".join(other_scopes)
+            )
 
     def _id(self) -> str:
         """Return a request id as a UUID: a random part for this run, and a counter. It need not be hard to guess."""
@@ -192,4 +194,4 @@ class App:
 
 def _checking(checks: Sequence[Callable[[Store], None]], command: Command[Any]) -> Command[Any]:
     """Return a command that runs the checks and then the given command."""
-    return asking(lambda store, _now_ms: [check(store) for check in checks], lambda _none: command)
+    return store_command(lambda store, _now_ms: [check(store) for check in checks], lambda _none: command)

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.serving import config_file
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 from inturn.serving.http import limits as bounds
 from inturn.serving.listening import check_tls_pair, is_loopback
 from inturn.serving.secrets import check_secret, with_secret
@@ -42,7 +42,7 @@ from inturn.serving.settings import TelemetrySettings
 from inturn.sqs import limits
 from inturn.sqs.console_config import ConsoleTable, Host, Port
 from inturn.sqs.model import ACTIONS
-from inturn.sqs.naming import ACCOUNT, REGION, Scope, address
+from inturn.sqs.naming import ACCOUNT, REGION, Scope, parse_url
 from inturn.sqs.webhook_config import WebhookConfig
 
 Region: TypeAlias = Annotated[str, Meta(pattern=f"^{REGION}$", description='a region, such as "us-east-1"')]
@@ -91,14 +91,14 @@ class ServerConfig(TelemetrySettings, frozen=True, kw_only=True):
                 f"base_url is {shown(self.base_url)!r}; expected an http or https URL with a host and optionally a "
                 "path, such as https://queues.example.org"
             )
-        if self.base_url is not None and address(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
+        if self.base_url is not None and parse_url(f"{self.base_url.rstrip('/')}/{self.account}/").region is not None:
             raise InputError(
                 f"base_url is {shown(self.base_url)!r}, whose end would be read as a region, as in /queue/eu-west-1; "
                 "expected another path, or none"
             )
 
 
-class LimitsConfig(Table, frozen=True, kw_only=True):
+class LimitsConfig(ConfigTable, frozen=True, kw_only=True):
     """``[limits]``: bounds on the resources that clients use.
 
     Attributes:
@@ -116,7 +116,7 @@ class LimitsConfig(Table, frozen=True, kw_only=True):
     unread_s: Seconds = bounds.UNREAD_S
 
 
-class AccessKey(Table, frozen=True, kw_only=True):
+class AccessKey(ConfigTable, frozen=True, kw_only=True):
     """``[[keys]]``: an access key and its permissions. A loaded key always has its secret.
 
     Attributes:
@@ -153,7 +153,7 @@ class AccessKey(Table, frozen=True, kw_only=True):
         return f"AccessKey(id={self.id!r}, queues={self.queues!r}, actions={self.actions!r}, admin={self.admin!r})"
 
 
-class QueueConfig(Table, frozen=True, kw_only=True):
+class QueueConfig(ConfigTable, frozen=True, kw_only=True):
     """``[[queues]]``: a queue that is created at startup if it does not exist.
 
     Attributes:
@@ -178,7 +178,7 @@ class QueueConfig(Table, frozen=True, kw_only=True):
                     f"attribute {name} is {value!r}; expected a string, an integer, true, false or a table"
                 )
 
-    def as_told(self) -> dict[str, str]:
+    def api_attributes(self) -> dict[str, str]:
         """Return the attributes in the form of the API: strings, some of which are JSON."""
         return {
             name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -186,7 +186,7 @@ class QueueConfig(Table, frozen=True, kw_only=True):
         }
 
 
-class Config(Table, frozen=True, kw_only=True):
+class Config(ConfigTable, frozen=True, kw_only=True):
     """The whole configuration."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
@@ -206,12 +206,12 @@ class Config(Table, frozen=True, kw_only=True):
                 raise InputError(f"two [[{table}]] have the name {twice[0]!r}; remove one of them")
         server = self.server
         if server.check_region or server.regions == "joined":
-            why = "check_region = true" if server.check_region else 'regions = "joined"'
+            setting = "check_region = true" if server.check_region else 'regions = "joined"'
             for name, scope in queues:
                 if scope.region != server.region:
                     raise InputError(
-                        f"queue {name!r} is in region {scope.region!r}, which no request can reach with {why}; "
-                        f"remove the queue's region, or remove {why}"
+                        f"queue {name!r} is in region {scope.region!r}, which no request can reach with {setting}; "
+                        f"remove the queue's region, or remove {setting}"
                     )
 
     def scope_of(self, queue: QueueConfig) -> Scope:
@@ -219,14 +219,14 @@ class Config(Table, frozen=True, kw_only=True):
         return Scope(queue.region or self.server.region, queue.account or self.server.account)
 
 
-class Loaded(Config, frozen=True, kw_only=True):
+class LoadedConfig(Config, frozen=True, kw_only=True):
     """A configuration that was read from a file.
 
     Attributes:
-        said: the settings of ``[server]`` present in the file, even with their default values.
+        explicit_settings: the settings of ``[server]`` present in the file, even with their default values.
     """
 
-    said: frozenset[str] = frozenset()
+    explicit_settings: frozenset[str] = frozenset()
 
 
 _FILES: Final = ("tls_cert", "tls_key", "sealing_key_file")
@@ -245,7 +245,7 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
     """
     file, folder = config_file.read(Path(path), Config), Path(path).parent
     config = file.value
-    files = {name: beside(folder, value) for name in _FILES if (value := getattr(config.server, name))}
+    files = {name: resolved(folder, value) for name in _FILES if (value := getattr(config.server, name))}
     keys, webhooks = [], []
     for number, key in enumerate(config.keys):
         with file.errors_in("keys", number):
@@ -254,14 +254,14 @@ def load(path: str | Path, environ: Mapping[str, str] = os.environ) -> Config:
         with file.errors_in("webhooks", number):
             webhooks.append(with_secret(each, "secrets", folder, environ))
             webhooks[-1].webhook()  # for its checks
-    return Loaded(
+    return LoadedConfig(
         keys=tuple(keys),
         server=replace(config.server, **files),
         limits=config.limits,
         queues=config.queues,
         webhooks=tuple(webhooks),
-        console=config.console and config.console.beside(folder),
-        said=frozenset(file.data.get("server", {})),
+        console=config.console and config.console.resolved(folder),
+        explicit_settings=frozenset(file.data.get("server", {})),
     )
 
 
@@ -271,8 +271,8 @@ def with_options(config: Config, options: Mapping[str, Any]) -> Config:
     Raises:
         InputError: if a value is not valid.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    return replace(config, server=config_file.convert(msgspec.to_builtins(config.server) | given, ServerConfig))
+    changes = {name: value for name, value in options.items() if value is not None}
+    return replace(config, server=config_file.convert(msgspec.to_builtins(config.server) | changes, ServerConfig))
 
 
 def check_exposure(config: Config) -> None:

@@ -6,13 +6,13 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 from msgspec.structs import replace
 
-from inturn.serving.config_file import Table, beside
+from inturn.serving.config_file import ConfigTable, resolved
 
 Host: TypeAlias = Annotated[str, Meta(min_length=1, description='an address to listen on, such as "127.0.0.1"')]
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535, description="a port from 0 to 65535 (0: any free port)")]
 
 
-class ConsoleTable(Table, frozen=True, kw_only=True):
+class ConsoleTable(ConfigTable, frozen=True, kw_only=True):
     """``[console]``: the console of the endpoint's database, on a separate port; off unless this table exists.
 
     Attributes:
@@ -27,10 +27,10 @@ class ConsoleTable(Table, frozen=True, kw_only=True):
     config: str | None = None
     pipelines: tuple[str, ...] = ()
 
-    def beside(self, folder: Path) -> "ConsoleTable":
+    def resolved(self, folder: Path) -> "ConsoleTable":
         """Return the table with its relative files resolved against a folder."""
         return replace(
             self,
-            config=self.config and beside(folder, self.config),
-            pipelines=tuple(beside(folder, each, ":") for each in self.pipelines),
+            config=self.config and resolved(folder, self.config),
+            pipelines=tuple(resolved(folder, each, ":") for each in self.pipelines),
         )

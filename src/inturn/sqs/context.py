@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 FIFO: Final = ".fifo"
 """The suffix of a FIFO queue's name."""
-_NOBODY: Final = RequestOrigin()
+_ANONYMOUS: Final = RequestOrigin()
 
 
 class QueueNaming(Protocol):
@@ -55,15 +55,15 @@ class Context:
 
     Attributes:
         db: the database with the queues.
-        place: the naming of queues.
+        naming: the naming of queues.
         caller: the caller, with region and account.
         trace: the request's X-Amzn-Trace-Id; "" if it has none.
         on_move: called in the event loop with the source queue of a new move task.
     """
 
     db: Database
-    place: QueueNaming
-    caller: RequestOrigin = _NOBODY
+    naming: QueueNaming
+    caller: RequestOrigin = _ANONYMOUS
     trace: str = ""
     on_move: Callable[[str], None] = lambda _name: None
     _known: dict[RequestOrigin, "Context"] = field(default_factory=dict, repr=False)
@@ -71,7 +71,7 @@ class Context:
         default_factory=dict, repr=False
     )  # by caller and URL; all share it
 
-    def to(self, caller: RequestOrigin) -> "Context":
+    def for_caller(self, caller: RequestOrigin) -> "Context":
         """Return the context of another caller; called in the event loop."""
         known = self._known.get(caller)
         if known is None:
@@ -83,12 +83,12 @@ class Context:
     @property
     def home(self) -> Scope:
         """The server's own region and account."""
-        return self.place.home.scope
+        return self.naming.home.scope
 
     @property
     def scope(self) -> Scope:
         """The region and the account of the caller."""
-        home, caller = self.place.home.scope, self.caller
+        home, caller = self.naming.home.scope, self.caller
         return Scope(self._region(caller.region or home.region), caller.account or home.account)
 
     def queue(self, url: str) -> QueueInfo:
@@ -117,39 +117,39 @@ class Context:
         return found
 
     def _name(self, url: str) -> str:
-        region, account, name = naming.address(url)
+        region, account, name = naming.parse_url(url)
         if not name:
             raise errors.invalid_address(f"The address {url} is not valid for this endpoint.")
         if account is None:
-            return self.own(name)
+            return self.stored_name(name)
         return self._stored(region or self.home.region, account, name)
 
-    def own(self, name: str, account: str | None = None) -> str:
+    def stored_name(self, name: str, account: str | None = None) -> str:
         """Return the stored name of a queue in the caller's region, by default also in its account."""
         region, own = self.scope
         return self._stored(region, own if account is None else account, name)
 
     def _stored(self, region: str, account: str, name: str) -> str:
-        stored = naming.stored_name(self.place.home, Scope(self._region(region), account), name)
-        if stored is None or not self._reaches(region):
+        stored = naming.stored_name(self.naming.home, Scope(self._region(region), account), name)
+        if stored is None or not self._is_reachable(region):
             raise errors.queue_does_not_exist(f"{naming.prefix(self.scope)}{name}")
         return stored
 
     def _region(self, region: str) -> str:
         """Return the effective region: the home's, if regions are joined."""
-        return self.place.home.scope.region if self.place.joined else region
+        return self.naming.home.scope.region if self.naming.joined else region
 
-    def _reaches(self, region: str) -> bool:
+    def _is_reachable(self, region: str) -> bool:
         """Return whether the caller can reach a region: the one that the request is signed for; any if unsigned."""
-        return self.place.joined or self.caller.region in (region, None)
+        return self.naming.joined or self.caller.region in (region, None)
 
-    def bare(self, name: str) -> str:
+    def bare_name(self, name: str) -> str:
         """Return the name of a queue within its region and account."""
         return naming.scope_of(self.home, name)[1]
 
     def url(self, name: str) -> str:
         """Return the URL of a queue."""
-        return naming.url(self.place.base_url, self.home, name)
+        return naming.url(self.naming.base_url, self.home, name)
 
     def arn(self, name: str) -> str:
         """Return the ARN of a queue."""
@@ -157,13 +157,13 @@ class Context:
 
     def of_arn(self, arn: str) -> str | None:
         """Return the stored name of the queue that an ARN names; None if the caller's region can have no such queue."""
-        parsed = naming.parsed(arn)
+        parsed = naming.parse_arn(arn)
         if parsed is None:
             return None
         scope, name = parsed
-        if not self._reaches(scope.region) or scope.region != self._region(scope.region):
+        if not self._is_reachable(scope.region) or scope.region != self._region(scope.region):
             return None
-        return naming.stored_name(self.place.home, scope, name)
+        return naming.stored_name(self.naming.home, scope, name)
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
@@ -185,13 +185,15 @@ def is_fifo(queue: QueueInfo) -> bool:
     return queue.name.endswith(FIFO)
 
 
-def kept(settings: QueueSettings, name: str, default: T) -> T:
+def extra_setting(settings: QueueSettings, name: str, default: T) -> T:
     """Return a value that the endpoint keeps in a queue's ``extra`` settings."""
     value: T = settings.extra.get(name, default)
     return value
 
 
-def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lambda value: value) -> Command[Any]:
+def store_command(
+    function: Callable[[Store, int], T], answer: Callable[[T], Any] = lambda value: value
+) -> Command[Any]:
     """Return a command that may refuse with an :class:`SqsError`, as long as it has changed nothing.
 
     The refusal is passed as a value: if it were raised, all other commands of the transaction would run again. The
@@ -216,7 +218,7 @@ def asking(function: Callable[[Store, int], T], answer: Callable[[T], Any] = lam
 
 def in_transaction(action: Action, context: Context, params: Any) -> Command[Any]:
     """Return a command that runs an action again in a transaction, where the changes of all processes are visible."""
-    return asking(lambda _store, _now_ms: action(context, params))
+    return store_command(lambda _store, _now_ms: action(context, params))
 
 
 def queue_in(store: Store, name: str) -> QueueInfo:
@@ -228,12 +230,12 @@ def queue_in(store: Store, name: str) -> QueueInfo:
 
 
 def in_queue(context: Context, url: str, function: Callable[[Store, QueueInfo, int], T]) -> Command[T]:
-    """Return a command that is given the queue that a URL names, and may refuse as with :func:`asking`."""
+    """Return a command that is given the queue that a URL names, and may refuse as with :func:`store_command`."""
     name = context.name(url)
-    return asking(lambda store, now_ms: function(store, queue_in(store, name), now_ms))
+    return store_command(lambda store, now_ms: function(store, queue_in(store, name), now_ms))
 
 
-def keep(store: Store, queue: QueueInfo, *, purge: bool = False, **extra: Any) -> None:
+def save_extra(store: Store, queue: QueueInfo, *, purge: bool = False, **extra: Any) -> None:
     """Save a queue with values in its ``extra`` settings."""
     queue.settings = replace(queue.settings, extra={**queue.settings.extra, **extra})
     store.save(queue.name, queue, purge=purge)

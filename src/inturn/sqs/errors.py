@@ -64,7 +64,7 @@ class SqsError(Exception):
         return f"{self.query_code}: {self.message}"
 
 
-def _about(
+def _templated(
     code: str, text: str = "{}", *, query_code: str | None = None, status: int = 400, namespace: str = MODEL
 ) -> Callable[[object], SqsError]:
     """Return the maker of an error whose text is about one value; by default the value is the whole text."""
@@ -79,7 +79,7 @@ def _fixed(
     code: str, text: str, *, query_code: str | None = None, status: int = 400, namespace: str = MODEL
 ) -> Callable[[], SqsError]:
     """Return the maker of an error that has always the same text."""
-    make = _about(code, query_code=query_code, status=status, namespace=namespace)
+    make = _templated(code, query_code=query_code, status=status, namespace=namespace)
     return lambda: make(text)
 
 
@@ -87,21 +87,21 @@ def _fixed(
 
 _PREFIX: Final = "AWS.SimpleQueueService."
 
-batch_entry_ids_not_distinct = _about(
+batch_entry_ids_not_distinct = _templated(
     "BatchEntryIdsNotDistinct", "Id {} repeated.", query_code=f"{_PREFIX}BatchEntryIdsNotDistinct"
 )
-batch_request_too_long = _about(  # the messages of a batch are too large together; the value is their size in bytes
+batch_request_too_long = _templated(  # the messages of a batch are too large together; the value is their size in bytes
     "BatchRequestTooLong",
     f"Batch requests cannot be longer than {limits.BODY_BYTES} bytes. You have sent {{}} bytes.",
     query_code=f"{_PREFIX}BatchRequestTooLong",
 )
-empty_batch_request = _about(  # the value is the type of its entries, as in SendMessageBatchRequestEntry
+empty_batch_request = _templated(  # the value is the type of its entries, as in SendMessageBatchRequestEntry
     "EmptyBatchRequest",
     "There should be at least one {} in the request.",
     query_code=f"{_PREFIX}EmptyBatchRequest",
 )
-invalid_address = _about("InvalidAddress", status=404)
-invalid_attribute_name = _about("InvalidAttributeName", "Unknown Attribute {}.")
+invalid_address = _templated("InvalidAddress", status=404)
+invalid_attribute_name = _templated("InvalidAttributeName", "Unknown Attribute {}.")
 invalid_batch_entry_id = _fixed(
     "InvalidBatchEntryId",
     "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
@@ -116,36 +116,36 @@ invalid_message_contents = _fixed(  # a body with characters that XML cannot hol
 message_not_inflight = _fixed(
     "MessageNotInflight", "The specified message isn't in flight.", query_code=f"{_PREFIX}MessageNotInflight"
 )
-over_limit = _about("OverLimit", status=403)
-purge_queue_in_progress = _about(  # the value is the queue's name
+over_limit = _templated("OverLimit", status=403)
+purge_queue_in_progress = _templated(  # the value is the queue's name
     "PurgeQueueInProgress",
     "Only one PurgeQueue operation on {} is allowed every 60 seconds.",
     query_code=f"{_PREFIX}PurgeQueueInProgress",
     status=403,
 )
-queue_name_exists = _about("QueueNameExists", query_code="QueueAlreadyExists")
-receipt_handle_is_invalid = _about(  # malformed, or of another queue
+queue_name_exists = _templated("QueueNameExists", query_code="QueueAlreadyExists")
+receipt_handle_is_invalid = _templated(  # malformed, or of another queue
     "ReceiptHandleIsInvalid", 'The input receipt handle "{}" is not a valid receipt handle.', status=404
 )
 request_throttled = _fixed("RequestThrottled", "Request is throttled.", status=403)
-resource_not_found = _about(  # a queue or a task; the value is the parameter that named it, as in SourceArn
+resource_not_found = _templated(  # a queue or a task; the value is the parameter that named it, as in SourceArn
     "ResourceNotFoundException",
     "The resource that you specified for the {} parameter doesn't exist.",
     status=404,
 )
 no_such_task = _fixed("ResourceNotFoundException", "Task does not exist.", status=404)
-too_many_entries_in_batch_request = _about(
+too_many_entries_in_batch_request = _templated(
     "TooManyEntriesInBatchRequest",
     "Maximum number of entries per request are 10. You have sent {}.",
     query_code=f"{_PREFIX}TooManyEntriesInBatchRequest",
 )
-unsupported_operation = _about("UnsupportedOperation", query_code=f"{_PREFIX}UnsupportedOperation")
+unsupported_operation = _templated("UnsupportedOperation", query_code=f"{_PREFIX}UnsupportedOperation")
 
 
 def invalid_attribute_value(name: str, reason: str = "") -> SqsError:
     """Return the error for an invalid value of a queue attribute."""
     text = f"Invalid value for the parameter {name}."
-    return _about("InvalidAttributeValue")(f"{text} Reason: {reason}" if reason else text)
+    return _templated("InvalidAttributeValue")(f"{text} Reason: {reason}" if reason else text)
 
 
 def queue_does_not_exist(name: str | None = None) -> SqsError:
@@ -169,23 +169,27 @@ def other_attribute(name: str) -> SqsError:
 
 # Errors that services have in common
 
-missing_parameter = _about(
+missing_parameter = _templated(
     "MissingRequiredParameterException",
     "The request must contain the parameter {}.",
     query_code="MissingParameter",
     namespace=COMMON,
 )
-invalid_parameter_value = _about("InvalidParameterValueException", query_code="InvalidParameterValue", namespace=COMMON)
+invalid_parameter_value = _templated(
+    "InvalidParameterValueException", query_code="InvalidParameterValue", namespace=COMMON
+)
 unknown_operation = _fixed(  # no API call, as a browser's; the Query protocol omits the text
     "UnknownOperationException", "The request must contain the parameter Action.", status=404, namespace=COMMON
 )
-missing_action = _about(
+missing_action = _templated(
     "MissingActionException", "The request must contain {}.", query_code="MissingAction", namespace=COMMON
 )
-malformed_query_string = _about("MalformedQueryStringException", query_code="MalformedQueryString", namespace=COMMON)
-serialization = _about("SerializationException", namespace=COMMON)  # a malformed body, or a value of another type
-access_denied = _about("AccessDeniedException", query_code="AccessDenied", status=403, namespace=COMMON)
-incomplete_signature = _about(  # malformed, or without a part
+malformed_query_string = _templated(
+    "MalformedQueryStringException", query_code="MalformedQueryString", namespace=COMMON
+)
+serialization = _templated("SerializationException", namespace=COMMON)  # a malformed body, or a value of another type
+access_denied = _templated("AccessDeniedException", query_code="AccessDenied", status=403, namespace=COMMON)
+incomplete_signature = _templated(  # malformed, or without a part
     "IncompleteSignatureException", query_code="IncompleteSignature", namespace=COMMON
 )
 invalid_client_token_id = _fixed(  # an unknown access key
@@ -267,7 +271,7 @@ def redrive_allow_policy(value: str) -> SqsError:
 
 # Core's errors
 
-_TOLD: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] = (
+_ERROR_OF: Final[tuple[tuple[type[BaseException], Callable[[str], SqsError]], ...]] = (
     (core.NoSuchQueue, lambda _: queue_does_not_exist()),
     (core.QueueExists, queue_name_exists),
     (core.LeaseExpired, lambda _: invalid_parameter_value("The receipt handle has expired.")),
@@ -283,4 +287,4 @@ def as_sqs_error(error: BaseException) -> SqsError:
     """Return the error to send to a client for an exception; an unexpected exception becomes `internal_failure`."""
     if isinstance(error, SqsError):
         return error
-    return next((tell(str(error)) for kind, tell in _TOLD if isinstance(error, kind)), internal_failure())
+    return next((make(str(error)) for kind, make in _ERROR_OF if isinstance(error, kind)), internal_failure())

@@ -16,7 +16,7 @@ from inturn.core import limits as core_limits
 from inturn.core.errors import InturnError
 from inturn.core.queue.delivery import SettleAction, SettleResult
 from inturn.database import Database
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.sqs import limits
 from inturn.store.commands import Ask, Command, Decide, Outcome, Receive, Send, Settle
 from inturn.telemetry import families, measures
@@ -73,16 +73,16 @@ class _Traffic:
 class Metrics:
     """The counters, and the pages that show them; ``front`` is the HTTP server, once it runs."""
 
-    def __init__(self, db: Database, asked: RequestCounts, failures: Failures | None = None) -> None:
+    def __init__(self, db: Database, counts: RequestCounts, failures: FailureLog | None = None) -> None:
         self.front: HttpServer | None = None
         self._db = db
-        self._asked = asked
-        self._failures = failures or Failures()
+        self._counts = counts
+        self._failures = failures or FailureLog()
         self._commits = Histogram(SIZES)
         self._traffic: dict[str, _Traffic] = {}
-        self._figures: Callable[[], Awaitable[Figures]] = _TimedCache(self._look, core_limits.FIGURES_S)
+        self._figures: Callable[[], Awaitable[Figures]] = _TimedCache(self._read_figures, core_limits.FIGURES_S)
         self._health = _TimedCache(self._probe, core_limits.FIGURES_S)
-        measures.begin()
+        measures.enable()
 
     def watch(self, commands: Sequence[Command[Any]], outcomes: Sequence[Outcome]) -> None:
         """Count the results of one transaction of the writer; called by the thread or task that runs the transaction.
@@ -123,20 +123,20 @@ class Metrics:
             StoreError: if the store cannot be read.
         """
         figures = await self._figures()
-        there = {each.queue for each in figures.queues}
-        for gone in self._traffic.keys() - there:
-            del self._traffic[gone]
-        every = [*families.every({self._db.name: figures}, measures.workers()), *self.own()]
+        existing = {each.queue for each in figures.queues}
+        for removed in self._traffic.keys() - existing:
+            del self._traffic[removed]
+        every = [*families.all_families({self._db.name: figures}, measures.workers()), *self.endpoint_families()]
         return await asyncio.to_thread(page, every)  # takes long with many queues
 
-    def own(self) -> Iterator[Family]:
+    def endpoint_families(self) -> Iterator[Family]:
         """Yield the metrics that only an endpoint has."""
         db, front, traffic = self._db.name, self.front, dict(self._traffic)
         for name, text, field in _TRAFFIC:
             messages = {(db, queue): getattr(each, field) for queue, each in traffic.items()}
             yield Family(f"inturn.queue.{name}", "counter", text, ("database", "queue"), messages)
         durations = {
-            (db, action or "unknown", code): each.values for (action, code), each in self._asked.durations.items()
+            (db, action or "unknown", code): each.values for (action, code), each in self._counts.durations.items()
         }
         labels, text = ("database", "action", "error_type"), "Duration of answered requests."
         yield histogram("inturn.server.request.duration", text, labels, durations)
@@ -158,7 +158,7 @@ class Metrics:
             return False, {"status": "unavailable", "error": "the store cannot be written; see the log"}
         return True, {"status": "ok", "queues": queues, "messages": messages}
 
-    async def _look(self) -> Figures:
+    async def _read_figures(self) -> Figures:
         return await self._db.figures.aio()
 
     async def _probe(self) -> tuple[int, int]:
@@ -175,17 +175,17 @@ def _written(store: Any, now_ms: int) -> tuple[int, int]:
 class _TimedCache:
     """A cached result with a time to live; concurrent callers wait for the same request."""
 
-    def __init__(self, ask: Callable[[], Any], kept_s: float) -> None:
-        self._ask = ask
-        self._kept_s = kept_s
-        self._asked: asyncio.Task[Any] | None = None
+    def __init__(self, read: Callable[[], Any], ttl_s: float) -> None:
+        self._read = read
+        self._ttl_s = ttl_s
+        self._result: asyncio.Task[Any] | None = None
         self._until = 0.0
 
     async def __call__(self) -> Any:
-        if self._asked is None or (self._asked.done() and time.monotonic() >= self._until):
-            self._asked = asyncio.ensure_future(self._ask())
-            self._asked.add_done_callback(self._note)
-        return await asyncio.shield(self._asked)
+        if self._result is None or (self._result.done() and time.monotonic() >= self._until):
+            self._result = asyncio.ensure_future(self._read())
+            self._result.add_done_callback(self._note)
+        return await asyncio.shield(self._result)
 
     def _note(self, _task: "asyncio.Task[Any]") -> None:
-        self._until = time.monotonic() + self._kept_s
+        self._until = time.monotonic() + self._ttl_s

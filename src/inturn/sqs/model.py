@@ -62,7 +62,7 @@ class ApiMessage(Shape):
     message_attributes: dict[str, MessageAttributeValue] = {}
 
 
-class _OfQueue(Shape):
+class _QueueRequest(Shape):
     """Parameters that begin with a queue's URL."""
 
     queue_url: str
@@ -82,7 +82,7 @@ class CreateQueueAnswer(Shape):
     queue_url: str
 
 
-class DeleteQueue(_OfQueue):
+class DeleteQueue(_QueueRequest):
     """Delete a queue with its messages."""
 
 
@@ -112,7 +112,7 @@ class ListQueuesAnswer(Shape):
     next_token: str | None = None
 
 
-class ListDeadLetterSourceQueues(_OfQueue):
+class ListDeadLetterSourceQueues(_QueueRequest):
     """List the queues that have this dead-letter queue."""
 
     next_token: str | None = None
@@ -126,7 +126,7 @@ class ListDeadLetterSourceQueuesAnswer(Shape):
     next_token: str | None = None
 
 
-class GetQueueAttributes(_OfQueue):
+class GetQueueAttributes(_QueueRequest):
     """Read a queue's settings and message counts."""
 
     attribute_names: tuple[str, ...] = ()
@@ -138,29 +138,29 @@ class GetQueueAttributesAnswer(Shape):
     attributes: dict[str, str] = {}
 
 
-class SetQueueAttributes(_OfQueue):
+class SetQueueAttributes(_QueueRequest):
     """Change a queue's settings."""
 
     attributes: dict[str, str]
 
 
-class PurgeQueue(_OfQueue):
+class PurgeQueue(_QueueRequest):
     """Delete all messages of a queue."""
 
 
-class TagQueue(_OfQueue):
+class TagQueue(_QueueRequest):
     """Add tags to a queue, or change their values."""
 
     tags: dict[str, str]
 
 
-class UntagQueue(_OfQueue):
+class UntagQueue(_QueueRequest):
     """Remove tags from a queue."""
 
     tag_keys: tuple[str, ...]
 
 
-class ListQueueTags(_OfQueue):
+class ListQueueTags(_QueueRequest):
     """List a queue's tags."""
 
 
@@ -170,7 +170,7 @@ class ListQueueTagsAnswer(Shape):
     tags: dict[str, str] = {}
 
 
-class AddPermission(_OfQueue):
+class AddPermission(_QueueRequest):
     """Allow accounts to perform actions on a queue."""
 
     label: str
@@ -178,13 +178,13 @@ class AddPermission(_OfQueue):
     actions: tuple[str, ...]
 
 
-class RemovePermission(_OfQueue):
+class RemovePermission(_QueueRequest):
     """Remove the permission with this label."""
 
     label: str
 
 
-class SendMessage(_OfQueue):
+class SendMessage(_QueueRequest):
     """Send a message to a queue."""
 
     message_body: str
@@ -217,7 +217,7 @@ class SendMessageBatchRequestEntry(Shape):
     message_group_id: str | None = None
 
 
-class SendMessageBatch(_OfQueue):
+class SendMessageBatch(_QueueRequest):
     """Send messages to a queue. Entries are not required here: an empty batch, of any kind, has its own error."""
 
     entries: tuple[SendMessageBatchRequestEntry, ...] = ()
@@ -241,7 +241,7 @@ class SendMessageBatchAnswer(Shape):
     failed: list[BatchResultErrorEntry] = []
 
 
-class ReceiveMessage(_OfQueue):
+class ReceiveMessage(_QueueRequest):
     """Receive messages of a queue. ``attribute_names`` is the older name of ``message_system_attribute_names``."""
 
     attribute_names: tuple[str, ...] = ()
@@ -259,7 +259,7 @@ class ReceiveMessageAnswer(Shape):
     messages: list[ApiMessage] = []
 
 
-class DeleteMessage(_OfQueue):
+class DeleteMessage(_QueueRequest):
     """Delete a received message."""
 
     receipt_handle: str
@@ -272,7 +272,7 @@ class DeleteMessageBatchRequestEntry(Shape):
     receipt_handle: str
 
 
-class DeleteMessageBatch(_OfQueue):
+class DeleteMessageBatch(_QueueRequest):
     """Delete received messages."""
 
     entries: tuple[DeleteMessageBatchRequestEntry, ...] = ()
@@ -291,7 +291,7 @@ class DeleteMessageBatchAnswer(Shape):
     failed: list[BatchResultErrorEntry] = []
 
 
-class ChangeMessageVisibility(_OfQueue):
+class ChangeMessageVisibility(_QueueRequest):
     """Set the visibility timeout of a received message, in seconds from now."""
 
     receipt_handle: str
@@ -304,7 +304,7 @@ class ChangeMessageVisibilityBatchRequestEntry(DeleteMessageBatchRequestEntry):
     visibility_timeout: int | None = None
 
 
-class ChangeMessageVisibilityBatch(_OfQueue):
+class ChangeMessageVisibilityBatch(_QueueRequest):
     """Set the visibility timeouts of received messages, in seconds from now."""
 
     entries: tuple[ChangeMessageVisibilityBatchRequestEntry, ...] = ()

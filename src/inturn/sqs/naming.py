@@ -58,7 +58,7 @@ class RequestOrigin(NamedTuple):
     account: str | None = None
 
 
-class Address(NamedTuple):
+class ParsedUrl(NamedTuple):
     """The parts of a queue's URL: region and account are None if it has none, the name is "" if it names none."""
 
     region: str | None
@@ -76,13 +76,13 @@ def is_account(text: str) -> bool:
     return _ACCOUNT.fullmatch(text) is not None
 
 
-def address(url: str) -> Address:
+def parse_url(url: str) -> ParsedUrl:
     """Parse a queue's URL; a bare name is accepted too, as in SQS."""
     before, _, name = url.rpartition("/")
     parts = before.rsplit("/", 3)
     account = parts[-1] if is_account(parts[-1]) else None
     region = parts[-2] if account is not None and parts[-3:-2] == [_QUEUE] else None
-    return Address(region, account, unquote(name) if "%" in name else name)
+    return ParsedUrl(region, account, unquote(name) if "%" in name else name)
 
 
 def url(base: str, home: Scope, stored: str) -> str:
@@ -102,7 +102,7 @@ def prefix(scope: Scope) -> str:
     return f"{_ARNS}{scope.region}:{scope.account}:"
 
 
-def parsed(text: str) -> tuple[Scope, str] | None:
+def parse_arn(text: str) -> tuple[Scope, str] | None:
     """Return the scope and the name in a queue's ARN; None if the text is no such ARN."""
     found = _ARN.fullmatch(text)
     return None if found is None else (Scope(found[1], found[2]), found[3])
@@ -117,7 +117,7 @@ def stored_name(home: Home, scope: Scope, name: str) -> str | None:
 
 def scope_of(home: Scope, stored: str) -> tuple[Scope, str]:
     """Return the scope and the bare name of the queue with this name in the store."""
-    return parsed(stored) or (home, stored)
+    return parse_arn(stored) or (home, stored)
 
 
 def named_by_arn(home: Scope, queues: Collection[str]) -> frozenset[str]:

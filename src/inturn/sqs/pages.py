@@ -6,12 +6,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Reply, Request, Response
 from inturn.serving.listening import is_loopback
 from inturn.sqs.config import Config
 from inturn.sqs.errors import SqsError
-from inturn.sqs.local import Local
+from inturn.sqs.loopback import LoopbackAccess
 from inturn.sqs.metrics import Metrics
 from inturn.telemetry.families import PAGE_TYPE
 
@@ -37,7 +37,7 @@ can be written, and <a href="metrics">/metrics</a> is for Prometheus.</p>
 """
 
 
-class Pages:
+class EndpointPages:
     """The pages of an endpoint.
 
     Args:
@@ -50,20 +50,20 @@ class Pages:
         phase: what the endpoint does now; it is ready while it serves.
     """
 
-    def __init__(self, config: Config, metrics: Metrics, failures: Failures, *, is_open: bool = False) -> None:
+    def __init__(self, config: Config, metrics: Metrics, failures: FailureLog, *, is_open: bool = False) -> None:
         self.phase: Literal["starting", "serving", "stopping"] = "starting"
         self._is_open = is_open
         self._metrics = metrics
         self._failures = failures
         self._showing: set[asyncio.Task[None]] = set()
-        self.use(config)
+        self.configure(config)
 
-    def use(self, config: Config) -> None:
+    def configure(self, config: Config) -> None:
         """Apply a configuration."""
         self._pages: dict[bytes, Page] = {b"/health": self._health, b"/ready": self._ready}
         if self._is_open or config.server.metrics != "off":
-            self._pages[b"/metrics"] = self._counts
-        self._local = Local(config.server.base_url)
+            self._pages[b"/metrics"] = self._metrics_page
+        self._local = LoopbackAccess(config.server.base_url)
         self._is_guarded = not self._is_open and not config.keys
         self._is_for_all = self._is_open or config.server.metrics == "all"
 
@@ -77,20 +77,20 @@ class Pages:
 
         Without a reply nothing is shown: the request has not arrived completely.
         """
-        page = self._find(request)
+        page = self._page_of(request)
         if page is not None and reply is not None:
             task = asyncio.get_running_loop().create_task(self._show(page, request, reply))
             self._showing.add(task)
             task.add_done_callback(self._showing.discard)
         return page is not None
 
-    def _find(self, request: Request) -> Page | None:
+    def _page_of(self, request: Request) -> Page | None:
         if request.method not in {"GET", "HEAD"}:
             return None
         path, _, query = request.target.partition(b"?")
         if path in {b"", b"/"}:
             is_browser = b"text/html" in request.headers.get(b"accept", b"").lower()
-            return self._about if is_browser and b"Action=" not in query else None
+            return self._start_page if is_browser and b"Action=" not in query else None
         return self._pages.get(path)
 
     @staticmethod
@@ -111,7 +111,7 @@ class Pages:
             response = Response(503, b"the store cannot be read; see the log\n", "text/plain")
         reply(response)
 
-    async def _about(self, _request: Request) -> Response:
+    async def _start_page(self, _request: Request) -> Response:
         return Response(200, _ABOUT, "text/html; charset=utf-8", _NOTHING_ELSE)
 
     async def _health(self, _request: Request) -> Response:
@@ -123,7 +123,7 @@ class Pages:
             is_ready, document = await self._metrics.health()
         return Response(200 if is_ready else 503, msgspec.json.encode(document), "application/json")
 
-    async def _counts(self, request: Request) -> Response:
+    async def _metrics_page(self, request: Request) -> Response:
         if not self._is_for_all and not (
             is_loopback(request.peer.rpartition(":")[0]) and self._local.is_own(request.headers.get(b"host", b""))
         ):

@@ -16,10 +16,10 @@ from inturn.sqs.auth import ADMIN_ACTIONS, Key, denied, permission
 from inturn.sqs.auth.conditions import facts_of
 from inturn.sqs.auth.policy import OWNERS_ONLY, PolicyDecision, PolicyRequest, stored
 from inturn.sqs.config import ServerConfig
-from inturn.sqs.context import Context, kept
+from inturn.sqs.context import Context, extra_setting
 from inturn.sqs.errors import SqsError
 from inturn.sqs.naming import scope_of
-from inturn.sqs.wire import Call
+from inturn.sqs.wire import ApiCall
 from inturn.store.protocols import Store
 
 POLICY: Final = "policy"
@@ -30,7 +30,7 @@ _NEITHER: Final = " because no resource-based policy allows the sqs:{} action"
 _OWNER: Final = " because only the queue's owner may do that"
 
 
-class Need(NamedTuple):
+class RequiredPermission(NamedTuple):
     """An action that a request needs permission for, and its queue; None: no queue."""
 
     action: str
@@ -47,15 +47,20 @@ class Policies:
         self._front = front.netloc.lower().encode() if front.scheme == "https" else None
         self._clock = clock
 
-    def concern(self, key: Key, queue: str) -> bool:
+    def may_matter(self, key: Key, queue: str) -> bool:
         """Return whether a queue's policy can matter to a key; a quick check, since it rarely does."""
         info = self._context.db.store.queues.get(queue)
         if info is None or POLICY in info.settings.extra:  # another server may have created the queue
             return True
         return key.account != owner_of(self._context, queue)
 
-    def ask(
-        self, key: Key, request: Request, call: Call, needs: Sequence[Need], note: Callable[[SqsError], None]
+    def evaluate(
+        self,
+        key: Key,
+        request: Request,
+        call: ApiCall,
+        needs: Sequence[RequiredPermission],
+        note: Callable[[SqsError], None],
     ) -> Sequence[Callable[[Store], None]]:
         """Evaluate the known policies; return the check to repeat in a transaction, if they are not conclusive.
 
@@ -65,7 +70,7 @@ class Policies:
         """
         queues = self._context.db.store.queues
 
-        def again(store: Store) -> None:
+        def recheck(store: Store) -> None:
             try:
                 self.check(key, request, call, needs, store.queues)
             except SqsError as error:
@@ -75,15 +80,20 @@ class Policies:
         try:
             self.check(key, request, call, needs, queues)
         except SqsError:
-            return [again]
-        return [] if all(need.queue is None or need.queue in queues for need in needs) else [again]
+            return [recheck]
+        return [] if all(need.queue is None or need.queue in queues for need in needs) else [recheck]
 
     def is_secure(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return whether a request came by TLS: to this server, or to the proxy that the base URL names."""
         return self._has_tls or (self._front is not None and headers.get(b"host", b"").lower() == self._front)
 
     def check(
-        self, key: Key, request: Request, call: Call, needs: Iterable[Need], queues: Mapping[str, QueueInfo]
+        self,
+        key: Key,
+        request: Request,
+        call: ApiCall,
+        needs: Iterable[RequiredPermission],
+        queues: Mapping[str, QueueInfo],
     ) -> None:
         """Refuse a request if the policy of a queue that it concerns does."""
         facts = facts_of(
@@ -99,12 +109,12 @@ class Policies:
             info, is_owner = queues.get(queue), key.account == owner_of(self._context, queue)
             if info is None and is_owner:  # the action reports a missing queue, but not to other accounts
                 continue
-            policy = None if info is None else kept(info.settings, POLICY, None)
+            policy = None if info is None else extra_setting(info.settings, POLICY, None)
             names = tuple(f"sqs:{each.lower()}" for each in {action, permission(action)})
-            asked = PolicyRequest(key.account, key.id, names, self._context.arn(queue), facts)
-            why = _why_not(policy, asked, action, is_owner=is_owner)
-            if why is not None:
-                raise denied(key, action, asked.resource, key.account, why)
+            policy_request = PolicyRequest(key.account, key.id, names, self._context.arn(queue), facts)
+            reason = _refusal_reason(policy, policy_request, action, is_owner=is_owner)
+            if reason is not None:
+                raise denied(key, action, policy_request.resource, key.account, reason)
 
 
 def owner_of(context: Context, queue: str) -> str:
@@ -112,9 +122,9 @@ def owner_of(context: Context, queue: str) -> str:
     return scope_of(context.home, queue)[0].account
 
 
-def _why_not(policy: str | None, asked: PolicyRequest, action: str, *, is_owner: bool) -> str | None:
+def _refusal_reason(policy: str | None, policy_request: PolicyRequest, action: str, *, is_owner: bool) -> str | None:
     """Return why a policy refuses a request; None if it does not."""
-    decision = PolicyDecision.NEITHER if policy is None else stored(policy).decide(asked)
+    decision = PolicyDecision.NEITHER if policy is None else stored(policy).decide(policy_request)
     if decision is PolicyDecision.DENIED:
         return _DENIED
     if is_owner:
@@ -124,18 +134,18 @@ def _why_not(policy: str | None, asked: PolicyRequest, action: str, *, is_owner:
     return None if decision is PolicyDecision.ALLOWED else _NEITHER.format(permission(action).lower())
 
 
-def _implied(context: Context, call: Call, queues: Mapping[str, QueueInfo]) -> Iterator[Need]:
+def _implied(context: Context, call: ApiCall, queues: Mapping[str, QueueInfo]) -> Iterator[RequiredPermission]:
     """Yield the needs that a move task adds: receive and delete at its source, send to its messages' origins."""
     if call.action != "StartMessageMoveTask":
         return
     params: Any = call.params
     source = context.of_arn(params.source_arn)
-    yield Need("ReceiveMessage", source)
-    yield Need("DeleteMessage", source)
+    yield RequiredPermission("ReceiveMessage", source)
+    yield RequiredPermission("DeleteMessage", source)
     if params.destination_arn is None:
         for name, info in list(queues.items()):  # the writer may change the queues meanwhile
             if info.settings.dead_letter == source and name != source:
-                yield Need("SendMessage", name)
+                yield RequiredPermission("SendMessage", name)
 
 
 @lru_cache(limits.HOSTS)

@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError, InturnError, SetupError, StoreError
 from inturn.database import Database
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Reply, Request, RequestLimits, Response
 from inturn.serving.http.server import HttpServer
 from inturn.serving.listening import health_address, server_url, tls_context
-from inturn.serving.signals import end_process, stopped_by
+from inturn.serving.signals import end_process, stop_on_signals
 from inturn.sqs import limits
-from inturn.sqs.access import Access
+from inturn.sqs.access import KeyAccess
 from inturn.sqs.actions.queues import create_queue
 from inturn.sqs.app import App
 from inturn.sqs.config import Config, QueueConfig, check_exposure
@@ -34,13 +34,13 @@ from inturn.sqs.console_config import ConsoleTable
 from inturn.sqs.context import Context
 from inturn.sqs.errors import SqsError
 from inturn.sqs.events import EVENTS
-from inturn.sqs.local import Local
+from inturn.sqs.loopback import LoopbackAccess
 from inturn.sqs.metrics import Metrics
 from inturn.sqs.model import CreateQueue
 from inturn.sqs.naming import Home, RequestOrigin, Scope, named_by_arn, scope_of
-from inturn.sqs.pages import Pages
+from inturn.sqs.pages import EndpointPages
 from inturn.sqs.policies import policies_in
-from inturn.sqs.shared import Shared
+from inturn.sqs.shared_config import SharedConfig
 from inturn.sqs.webhooks import WebhookRoutes
 from inturn.store.commands import Ask
 from inturn.store.sqlite import SqliteStore
@@ -54,17 +54,17 @@ class EndpointNaming:
     """The naming of the endpoint's queues to clients; the port is known once it listens."""
 
     def __init__(self, config: Config) -> None:
-        self.be_at(config)
+        self.configure(config)
 
-    def be_at(self, config: Config) -> None:
+    def configure(self, config: Config) -> None:
         """Apply a configuration."""
         server = config.server
         self.home = Home(Scope(server.region, server.account))
         self.joined = server.regions == "joined"
-        self.base_url = server.base_url or self.at(config, server.port)
+        self.base_url = server.base_url or self.url_at(config, server.port)
 
     @staticmethod
-    def at(config: Config, port: int) -> str:
+    def url_at(config: Config, port: int) -> str:
         """Return the URL of an endpoint that listens on this port."""
         server = config.server
         return server_url(server.host, port, is_tls=server.tls_cert is not None)
@@ -84,23 +84,23 @@ class Endpoint:
     def __init__(self, db: Database, config: Config) -> None:
         self._db = db
         self._config = config
-        self._shared = Shared(db, config)
-        self._place = EndpointNaming(config)
-        self._context = Context(db=db, place=self._place)
-        self._failures = Failures()
-        self._app = App(db, self._place, gate=self._gate(), failures=self._failures)
+        self._shared_config = SharedConfig(db, config)
+        self._naming = EndpointNaming(config)
+        self._context = Context(db=db, naming=self._naming)
+        self._failures = FailureLog()
+        self._app = App(db, self._naming, access=self._access_check(), failures=self._failures)
         self.metrics = Metrics(db, self._app.counts, failures=self._failures)
-        self._pages = Pages(config, self.metrics, self._failures)
-        self._app.show = self._pages.show
+        self._pages = EndpointPages(config, self.metrics, self._failures)
+        self._app.show_page = self._pages.show
         self._server: HttpServer
-        self._health_pages = Pages(config, self.metrics, self._failures, is_open=True)
+        self._health_pages = EndpointPages(config, self.metrics, self._failures, is_open=True)
         self._health: HttpServer | None = None
         self._console: AsgiServer | None = None
 
     @property
     def url(self) -> str:
         """The endpoint URL for clients."""
-        return self._place.base_url
+        return self._naming.base_url
 
     @property
     def console_url(self) -> str | None:
@@ -130,22 +130,22 @@ class Endpoint:
             InputError: if a queue differs from its configuration, or the address or the certificate cannot be used.
             StoreError: if the database cannot be used.
         """
-        self._config = await self._shared.start()
+        self._config = await self._shared_config.start()
         check_exposure(self._config)
-        self._place.be_at(self._config)
-        self._app.gate = self._gate()
-        self._pages.use(self._config)
+        self._naming.configure(self._config)
+        self._app.access = self._access_check()
+        self._pages.configure(self._config)
         try:
             began = await self._listen()
         except BaseException:
-            await self._end()
+            await self._stop_parts()
             raise
         if self._config.server.base_url is None:
-            self._place.base_url = EndpointNaming.at(self._config, self._server.port)
-        self._looking = asyncio.create_task(self._look())
+            self._naming.base_url = EndpointNaming.url_at(self._config, self._server.port)
+        self._polling = asyncio.create_task(self._poll_changes())
         self.metrics.front = self._server
         self._db.writer.watch = self.metrics.watch
-        self._be("serving")
+        self._set_phase("serving")
         EVENTS.info("started", self.url, "inturn serves %(url)s", url=self.url, **began)
         if self._console is not None:
             self._console.start()
@@ -160,7 +160,9 @@ class Endpoint:
             await health.start()
             self._health = health
         webhooks = [each.webhook() for each in self._config.webhooks]
-        self._webhooks = WebhookRoutes(self._db, webhooks, Local(server.base_url), self._app.counts, self._failures)
+        self._webhooks = WebhookRoutes(
+            self._db, webhooks, LoopbackAccess(server.base_url), self._app.counts, self._failures
+        )
         tls = tls_context(server.tls_cert, server.tls_key)
         self._server = HttpServer(
             self._handle,
@@ -177,13 +179,13 @@ class Endpoint:
         await self._app.start()
         self._find_home()
         for queue in sorted(self._config.queues, key=lambda each: "RedrivePolicy" in each.attributes):
-            await self._make(queue)
+            await self._create_queue(queue)
         await self._webhooks.start()
         found = (await self._db.figures.aio()).queues
         has_policies = await self._db.writer.arun(Ask("", lambda store, _now_ms: policies_in(store)))
         await self._server.start()
-        if has_policies and isinstance(self._app.gate, Local):
-            self._app.gate.tell_of_policies()
+        if has_policies and isinstance(self._app.access, LoopbackAccess):
+            self._app.access.warn_of_policies()
         return {
             "queues": len(found),
             "messages": sum(each.messages for each in found),
@@ -192,10 +194,10 @@ class Endpoint:
             "port": self._server.port,
         }
 
-    def _be(self, phase: Literal["serving", "stopping"]) -> None:
+    def _set_phase(self, phase: Literal["serving", "stopping"]) -> None:
         self._pages.phase = self._health_pages.phase = phase
 
-    async def _end(self) -> None:
+    async def _stop_parts(self) -> None:
         if self._console is not None:
             await asyncio.to_thread(self._console.stop)
         await self._app.stop()
@@ -203,43 +205,45 @@ class Endpoint:
             await self._health.stop(0)
 
     def _admit(self, head: Request) -> Response | None:
-        return self._webhooks.admit(head) if self._webhooks.takes(head) else self._app.admit(head)
+        return self._webhooks.admit(head) if self._webhooks.matches(head) else self._app.admit(head)
 
     def _handle(self, request: Request, reply: Reply) -> None:
-        (self._webhooks if self._webhooks.takes(request) else self._app).handle(request, reply)
+        (self._webhooks if self._webhooks.matches(request) else self._app).handle(request, reply)
 
     def _find_home(self) -> None:
         """Find the queues of the server's own region and account, and warn of queues that cannot be reached."""
         queues, home = list(self._db.store.queues), self._context.home
-        self._place.home = Home(home, named_by_arn(home, queues))
+        self._naming.home = Home(home, named_by_arn(home, queues))
         elsewhere = sum(scope_of(home, each)[0].region != home.region for each in queues)
-        if elsewhere and self._place.joined:
+        if elsewhere and self._naming.joined:
             text = 'queues of regions other than the server\'s cannot be reached: server.regions is "joined"'
             EVENTS.warning("unreachable_queues", self._db.name, text, region=home.region, queues=elsewhere)
 
-    async def _make(self, queue: QueueConfig) -> None:
-        params = CreateQueue(queue.name, queue.as_told(), queue.tags)
+    async def _create_queue(self, queue: QueueConfig) -> None:
+        params = CreateQueue(queue.name, queue.api_attributes(), queue.tags)
         region, account = self._config.scope_of(queue)
         try:
-            await self._db.writer.arun(create_queue(self._context.to(RequestOrigin("", region, account)), params))
+            await self._db.writer.arun(
+                create_queue(self._context.for_caller(RequestOrigin("", region, account)), params)
+            )
         except SqsError as error:
             msg = f"[[queues]] {queue.name!r} cannot be created as configured: {error.message}"
             raise InputError(msg) from error
 
-    def _gate(self) -> Access | Local:
+    def _access_check(self) -> KeyAccess | LoopbackAccess:
         config = self._config
         if config.keys:
-            return Access(config, self._context, failures=self._failures)
-        return Local(config.server.base_url, config.server.region if config.server.check_region else None)
+            return KeyAccess(config, self._context, failures=self._failures)
+        return LoopbackAccess(config.server.base_url, config.server.region if config.server.check_region else None)
 
-    async def _look(self) -> None:
+    async def _poll_changes(self) -> None:
         """Apply the changes of other servers at regular intervals."""
         while True:
             await asyncio.sleep(limits.SHARED_S)
             self._failures.flush()
             try:
-                keys = await self._shared.changed()
-                await self._app.look()  # which also reads the policies that another server has set
+                keys = await self._shared_config.changed_keys()
+                await self._app.resume_moves()  # which also reads the policies that another server has set
             except StoreError:  # the database is unavailable; requests meanwhile are answered with an error
                 continue
             except InturnError as error:
@@ -248,12 +252,12 @@ class Endpoint:
             if keys is None:
                 continue
             EVENTS.info("keys_changed", self._db.name, "the access keys have changed", keys=len(keys))
-            if isinstance(self._app.gate, Access):
-                self._app.gate.use(keys)  # without keys, every request is refused
+            if isinstance(self._app.access, KeyAccess):
+                self._app.access.replace_keys(keys)  # without keys, every request is refused
             elif keys:
                 self._config = replace(self._config, keys=tuple(keys))
-                self._app.gate = self._gate()
-                self._pages.use(self._config)
+                self._app.access = self._access_check()
+                self._pages.configure(self._config)
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Stop accepting requests, and answer those that have arrived.
@@ -263,9 +267,9 @@ class Endpoint:
         """
         grace_s = self._config.server.grace_s if grace_s is None else grace_s
         EVENTS.info("stopping", self.url, "stopping", grace_s=grace_s)
-        self._be("stopping")
-        self._looking.cancel()
-        await self._end()
+        self._set_phase("stopping")
+        self._polling.cancel()
+        await self._stop_parts()
         self._db.writer.end_waits()
         await self._server.stop(grace_s)
         if self._health is not None:
@@ -282,7 +286,7 @@ async def serve(db: Database, config: Config) -> None:
     """
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     writer = EventLoopWriter(db.writer, db.store) if isinstance(db.store, SqliteStore) else nullcontext()
-    with stopped_by(lambda: loop.call_soon_threadsafe(stopped.set), force=end_process):  # type: ignore[arg-type]
+    with stop_on_signals(lambda: loop.call_soon_threadsafe(stopped.set), force=end_process):  # type: ignore[arg-type]
         async with writer, Endpoint(db, config):
             await stopped.wait()
 
@@ -332,11 +336,11 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _limits(config: Config) -> RequestLimits:
-    given = config.limits
+    configured = config.limits
     return RequestLimits(
-        pending_bytes=given.pending_bytes,
-        connections=given.connections,
-        idle_s=given.idle_s,
-        request_s=given.request_s,
-        unread_s=given.unread_s,
+        pending_bytes=configured.pending_bytes,
+        connections=configured.connections,
+        idle_s=configured.idle_s,
+        request_s=configured.request_s,
+        unread_s=configured.unread_s,
     )

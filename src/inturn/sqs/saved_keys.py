@@ -69,12 +69,12 @@ class SavedKey(Struct):
             raise _malformed(key_id) from None
 
 
-def name_of(key_id: str) -> str:
+def fact_name(key_id: str) -> str:
     """Return the name under which a key is saved."""
     return f"{_PREFIX}{key_id}"
 
 
-def text_of(key: AccessKey, sealing: SealingKeys = _PLAIN) -> str:
+def encode_key(key: AccessKey, sealing: SealingKeys = _PLAIN) -> str:
     """Return a key's JSON form, sealed if there is a sealing key."""
     saved = SavedKey(queues=key.queues, actions=key.actions, account=key.account, admin=key.admin or UNSET)
     if sealing.newest is None:
@@ -84,7 +84,7 @@ def text_of(key: AccessKey, sealing: SealingKeys = _PLAIN) -> str:
     return msgspec.json.encode(saved).decode()
 
 
-def saved_in(facts: Mapping[str, str]) -> dict[str, SavedKey]:
+def parse_saved(facts: Mapping[str, str]) -> dict[str, SavedKey]:
     """Return the keys among the saved values, by their ids.
 
     Raises:
@@ -111,7 +111,7 @@ def keys_in(facts: Mapping[str, str], sealing: SealingKeys = _PLAIN) -> tuple[Ac
         InputError: if one of them is malformed.
     """
     found = []
-    for key_id, saved in saved_in(facts).items():
+    for key_id, saved in parse_saved(facts).items():
         try:
             found.append(saved.opened(key_id, sealing))
         except SealedSecretError as error:
@@ -132,7 +132,7 @@ def check_sealing(saved: Mapping[str, SavedKey], sealing: SealingKeys) -> None:
 
 
 def _malformed(key_id: str) -> InputError:
-    name = name_of(key_id)
+    name = fact_name(key_id)
     return InputError(f"{name!r} in table inturn_fact is not a valid access key; remove it with 'inturn keys remove'")
 
 
@@ -142,20 +142,20 @@ def _malformed(key_id: str) -> InputError:
 def keys(db: Database) -> dict[str, SavedKey]:
     """Return all keys of a database by their ids. A file, which has no keys, is refused."""
 
-    def look(servers: "ServerStore") -> dict[str, SavedKey]:
-        return saved_in(servers.facts())
+    def read(servers: "ServerStore") -> dict[str, SavedKey]:
+        return parse_saved(servers.facts())
 
-    return _in_database(db, look)
+    return _in_database(db, read)
 
 
 def save_key(db: Database, key: AccessKey, sealing: SealingKeys = _PLAIN) -> bool:
     """Add a key, or replace the one with its id; return whether it existed. A file, which has no keys, is refused."""
 
     def save(servers: "ServerStore") -> bool:
-        there = saved_in(servers.facts())
-        check_sealing(there, sealing)
-        servers.keep(name_of(key.id), text_of(key, sealing))
-        return key.id in there
+        saved = parse_saved(servers.facts())
+        check_sealing(saved, sealing)
+        servers.keep(fact_name(key.id), encode_key(key, sealing))
+        return key.id in saved
 
     return _in_database(db, save)
 
@@ -164,8 +164,8 @@ def remove_key(db: Database, key_id: str) -> bool:
     """Remove a key; return whether it existed. A file, which has no keys, is refused."""
 
     def remove(servers: "ServerStore") -> bool:
-        if is_there := name_of(key_id) in servers.facts():
-            servers.keep(name_of(key_id), None)
+        if is_there := fact_name(key_id) in servers.facts():
+            servers.keep(fact_name(key_id), None)
         return is_there
 
     return _in_database(db, remove)
@@ -185,7 +185,7 @@ def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str
 
     def seal(servers: "ServerStore") -> tuple[list[str], dict[str, str]]:
         sealed, unopened = [], {}
-        for key_id, saved in saved_in(servers.facts(to_change=True)).items():
+        for key_id, saved in parse_saved(servers.facts(to_change=True)).items():
             if saved.sealed_with == sealing.newest:
                 continue
             try:
@@ -193,7 +193,7 @@ def reseal(db: Database, sealing: SealingKeys) -> tuple[list[str], dict[str, str
             except SealedSecretError as error:
                 unopened[key_id] = str(error)
                 continue
-            servers.keep(name_of(key_id), text_of(key, sealing))
+            servers.keep(fact_name(key_id), encode_key(key, sealing))
             sealed.append(key_id)
         return sealed, unopened
 

@@ -8,11 +8,11 @@ from inturn.ingest.config import MappingTable
 from inturn.ingest.limits import REJECTED_BYTES, REJECTED_RECORDS, WEBHOOK_TOLERANCE_S
 from inturn.ingest.signatures import Scheme
 from inturn.ingest.webhooks import Webhook
-from inturn.serving.config_file import Table
+from inturn.serving.config_file import ConfigTable
 from inturn.serving.secrets import check_secret
 
 
-class WebhookConfig(Table, frozen=True, kw_only=True):
+class WebhookConfig(ConfigTable, frozen=True, kw_only=True):
     """``[[webhooks]]``: a webhook that is received under ``/webhooks/<name>``. A loaded one has its ``secrets``.
 
     Attributes:

@@ -18,10 +18,10 @@ from inturn.ingest.webhooks import (
     refused,
     refused_head,
 )
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Reply, Request, Response
 from inturn.sqs.errors import SqsError
-from inturn.sqs.local import Local
+from inturn.sqs.loopback import LoopbackAccess
 from inturn.sqs.metrics import RequestCounts
 
 _PATH: Final = b"/webhooks/"
@@ -41,7 +41,12 @@ class WebhookRoutes:
     """
 
     def __init__(
-        self, db: Database, webhooks: Sequence[Webhook], local: Local, counts: RequestCounts, failures: Failures
+        self,
+        db: Database,
+        webhooks: Sequence[Webhook],
+        local: LoopbackAccess,
+        counts: RequestCounts,
+        failures: FailureLog,
     ) -> None:
         self._db = db
         self._webhooks = by_name(webhooks)
@@ -58,7 +63,7 @@ class WebhookRoutes:
         """
         await self._db.writer.arun(prepared(list(self._webhooks.values())))
 
-    def takes(self, request: Request) -> bool:
+    def matches(self, request: Request) -> bool:
         """Return whether a request is for a webhook, and not for the API."""
         return bool(self._webhooks) and request.target.startswith(_PATH)
 

@@ -37,7 +37,7 @@ def instrument(
         databases: databases opened with :func:`inturn.open`; their figures become observable gauges and counters.
         tracer_provider: provider of spans; None: the global one.
         meter_provider: provider of metrics; None: the global one.
-        sample: fraction, from 0 to 1, of the sends and turns that may begin a trace; within a trace, its own decision
+        sample: fraction, from 0 to 1, of the sends and tasks that may begin a trace; within a trace, its own decision
             applies. The SDK's sampler decides too, but only after it has created a span, which is the larger cost.
 
     Raises:
@@ -64,14 +64,14 @@ def uninstrument() -> None:
 def processing(*messages: Any) -> AbstractContextManager[object]:
     """Trace a block that processes received messages of one queue, with a link from its span to each send.
 
-    A worker does this for its turns. Without :func:`instrument` the call does nothing.
+    A worker does this for its tasks. Without :func:`instrument` the call does nothing.
     """
     if observer.active is None or not messages:
         return nullcontext()
     groups = {each.group for each in messages}
     group = groups.pop() if len(groups) == 1 else None
-    carried = [each.attributes_json for each in messages]
-    return observer.active.turn(None, messages[0].queue, group, carried) or nullcontext()
+    attributes = [each.attributes_json for each in messages]
+    return observer.active.task(None, messages[0].queue, group, attributes) or nullcontext()
 
 
 def prometheus(*databases: "HasFigures", registry: "CollectorRegistry | None" = None) -> "MetricsCollector":

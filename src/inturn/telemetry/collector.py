@@ -35,14 +35,14 @@ def metric(family: Family) -> Metric:
     name = family.name.replace(".", "_") + ("_seconds" if family.unit == "s" else "")
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(name, family.help, labels=family.labels)
-        for at, (*counts, total) in family.values.items():
-            histogram.add_metric(at, buckets(family.bounds, counts), total)
+        for labels, (*counts, total) in family.values.items():
+            histogram.add_metric(labels, buckets(family.bounds, counts), total)
         return histogram
     made = (CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily)(
         name, family.help, labels=family.labels
     )
-    for at, value in family.values.items():
-        made.add_metric(at, value)
+    for labels, value in family.values.items():
+        made.add_metric(labels, value)
     return made
 
 

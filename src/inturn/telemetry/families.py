@@ -104,90 +104,98 @@ def reader(
         workers: returns the measurements of the workers of this process, or of several.
     """
     figures = FiguresReader(databases)
-    measures.begin()
-    return lambda: every(figures.read(), workers())
+    measures.enable()
+    return lambda: all_families(figures.read(), workers())
 
 
-def every(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+def all_families(figures: Mapping[str, Figures], workers: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
     """Yield the metrics of databases by name, of workers, consumers and sources, and of Spark steps of this process."""
-    yield from of_queues(figures)
-    yield from of_pipelines(figures)
-    yield from of_sources(figures)
-    yield from of_loops(workers)
-    yield from of_steps()
+    yield from queue_families(figures)
+    yield from pipeline_families(figures)
+    yield from source_families(figures)
+    yield from loop_families(workers)
+    yield from step_families()
 
 
-def of_queues(figures: Mapping[str, Figures]) -> Iterator[Family]:
+def queue_families(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the queues of databases, by the names of the databases."""
     labels = ("database", "queue")
     for name, text, field, unit in _QUEUES:
-        values = {(at, each.queue): getattr(each, field) for at, those in figures.items() for each in those.queues}
+        values = {
+            (database, each.queue): getattr(each, field) for database, read in figures.items() for each in read.queues
+        }
         yield Family(f"inturn.queue.{name}", "gauge", text, labels, values, unit)
 
 
-def of_sources(figures: Mapping[str, Figures]) -> Iterator[Family]:
+def source_families(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the sources of databases, by the names of the databases."""
-    of = ("database", "source", "partition")
-    every = {(at, each.source, each.partition): each for at, those in figures.items() for each in those.sources}
+    labels = ("database", "source", "partition")
+    every = {
+        (database, each.source, each.partition): each for database, read in figures.items() for each in read.sources
+    }
     records = {
-        (*at, verdict): getattr(each, verdict) for at, each in every.items() for verdict in ("received", "rejected")
+        (*key, verdict): getattr(each, verdict) for key, each in every.items() for verdict in ("received", "rejected")
     }
     text = "Records of a source by verdict: received, rejected."
-    yield Family("inturn.source.records", "counter", text, (*of, "verdict"), records)
-    dropped = {at: each.dropped for at, each in every.items()}
+    yield Family("inturn.source.records", "counter", text, (*labels, "verdict"), records)
+    dropped = {key: each.dropped for key, each in every.items()}
     text = "Rejected records not stored because the source reached its limit."
-    yield Family("inturn.source.dropped_records", "counter", text, of, dropped)
-    statuses = {(*at, status): count for at, each in every.items() for status, count in each.partitions.items()}
-    yield Family("inturn.source.partitions", "gauge", "Partitions of a source by status.", (*of, "status"), statuses)
+    yield Family("inturn.source.dropped_records", "counter", text, labels, dropped)
+    statuses = {(*key, status): count for key, each in every.items() for status, count in each.partitions.items()}
+    yield Family(
+        "inturn.source.partitions", "gauge", "Partitions of a source by status.", (*labels, "status"), statuses
+    )
     for name, text, field, unit in _SOURCES:
-        values = {at: value for at, each in every.items() if (value := getattr(each, field)) is not None}
-        yield Family(f"inturn.source.{name}", "gauge", text, of, values, unit)
+        values = {key: value for key, each in every.items() if (value := getattr(each, field)) is not None}
+        yield Family(f"inturn.source.{name}", "gauge", text, labels, values, unit)
 
 
-def of_pipelines(figures: Mapping[str, Figures]) -> Iterator[Family]:
+def pipeline_families(figures: Mapping[str, Figures]) -> Iterator[Family]:
     """Yield the metrics of the pipelines of databases, by the names of the databases."""
-    of = ("database", "pipeline")
-    every = {(at, each.pipeline): each for at, those in figures.items() for each in those.pipelines}
-    messages = {(*at, verdict): count for at, each in every.items() for verdict, count in verdicts(each.counts)}
+    labels = ("database", "pipeline")
+    every = {(database, each.pipeline): each for database, read in figures.items() for each in read.pipelines}
+    messages = {(*key, verdict): count for key, each in every.items() for verdict, count in verdict_counts(each.counts)}
     text = "Messages of a pipeline by verdict."
-    yield Family("inturn.pipeline.messages", "counter", text, (*of, "verdict"), messages)
+    yield Family("inturn.pipeline.messages", "counter", text, (*labels, "verdict"), messages)
     rejected = {
-        (*at, reason): count for at, each in every.items() for reason, count in each.counts.get("rejected", {}).items()
+        (*key, reason): count
+        for key, each in every.items()
+        for reason, count in each.counts.get("rejected", {}).items()
     }
     yield Family(
-        "inturn.pipeline.rejected_messages", "counter", "Rejected messages by reason.", (*of, "reason"), rejected
+        "inturn.pipeline.rejected_messages", "counter", "Rejected messages by reason.", (*labels, "reason"), rejected
     )
-    groups = {(*at, status): each.groups.get(status, 0) for at, each in every.items() for status in _STATUSES}
-    yield Family("inturn.pipeline.groups", "gauge", "Groups that are not open, by status.", (*of, "status"), groups)
+    groups = {(*key, status): each.groups.get(status, 0) for key, each in every.items() for status in _STATUSES}
+    yield Family("inturn.pipeline.groups", "gauge", "Groups that are not open, by status.", (*labels, "status"), groups)
     for name, text, field, unit in _PIPELINES:
         yield Family(
-            f"inturn.{name}", "gauge", text, of, {at: getattr(each, field) for at, each in every.items()}, unit
+            f"inturn.{name}", "gauge", text, labels, {key: getattr(each, field) for key, each in every.items()}, unit
         )
 
 
-def verdicts(counts: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def verdict_counts(counts: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield counts of messages by verdict."""
     yield from ((name, counts.get(name, 0)) for name in _VERDICTS)
     yield "rejected", sum(counts.get("rejected", {}).values())
 
 
-def of_loops(loops: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+def loop_families(loops: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
     """Yield the metrics of workers, consumers and hosts of sources; see :func:`inturn.telemetry.measures.workers`."""
-    for what, name, kind, text in _LOOPS:
-        of = _LOOP_LABELS[what]
-        those = {tuple(each[label] for label in of): each[name] for each in loops if each["what"] == what}
+    for loop, name, kind, text in _LOOPS:
+        labels = _LOOP_LABELS[loop]
+        values = {tuple(each[label] for label in labels): each[name] for each in loops if each["what"] == loop}
         if kind == "histogram":
-            yield histogram(f"inturn.{what}.{name}", text, of, those)
+            yield histogram(f"inturn.{loop}.{name}", text, labels, values)
         else:
-            yield Family(f"inturn.{what}.{name}", kind, text, of, {at: value for at, (value,) in those.items()})
-    of, outcomes = _LOOP_LABELS["worker"], ("ok", "error")
+            yield Family(f"inturn.{loop}.{name}", kind, text, labels, {key: value for key, (value,) in values.items()})
+    labels, outcomes = _LOOP_LABELS["worker"], ("ok", "error")
     delivered = {
-        (*(each[label] for label in of), outcome): each[f"deliver.duration {outcome}"]
+        (*(each[label] for label in labels), outcome): each[f"deliver.duration {outcome}"]
         for each in loops
         for outcome in outcomes
         if each["what"] == "worker"
     }
-    yield histogram("inturn.worker.deliver.duration", "Duration of calls of deliver.", (*of, "outcome"), delivered)
+    yield histogram("inturn.worker.deliver.duration", "Duration of calls of deliver.", (*labels, "outcome"), delivered)
 
 
 def histogram(name: str, text: str, labels: Labels, values: Mapping[Any, Any]) -> Family:
@@ -197,20 +205,20 @@ def histogram(name: str, text: str, labels: Labels, values: Mapping[Any, Any]) -
     return Family(name, "histogram", text, labels, values, "", SIZES)
 
 
-def of_steps() -> Iterator[Family]:
+def step_families() -> Iterator[Family]:
     """Yield the metrics of the Spark steps of this process."""
     steps = measures.steps()
-    of = ("pipeline",)
+    labels = ("pipeline",)
     seconds = {(name,): each.seconds.values for name, each in steps.items()}
-    yield histogram("inturn.spark.step.duration", "Duration of Spark steps.", of, seconds)
+    yield histogram("inturn.spark.step.duration", "Duration of Spark steps.", labels, seconds)
     numbers = {(name,): sum(each.seconds.counts) for name, each in steps.items()}
-    yield Family("inturn.spark.steps", "counter", "Spark steps committed by this driver.", of, numbers)
+    yield Family("inturn.spark.steps", "counter", "Spark steps committed by this driver.", labels, numbers)
     messages = {(name, verdict): count for name, each in steps.items() for verdict, count in each.messages.items()}
     yield Family(
         "inturn.spark.step_messages",
         "counter",
         "Messages in the committed Spark steps, by verdict.",
-        (*of, "verdict"),
+        (*labels, "verdict"),
         messages,
     )
     last = {(name,): each.last_s for name, each in steps.items()}
@@ -218,7 +226,7 @@ def of_steps() -> Iterator[Family]:
         "inturn.spark.last_step_timestamp",
         "gauge",
         "Time of the last committed Spark step, in seconds since 1970.",
-        of,
+        labels,
         last,
         "s",
     )

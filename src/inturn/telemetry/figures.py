@@ -34,7 +34,7 @@ class QueueFigures(NamedTuple):
     parked: int
 
     @classmethod
-    def at(
+    def from_numbers(
         cls, now_ms: int, queue: str, messages: tuple[int, int, int], oldest_ms: int | None, blocked: int, parked: int
     ) -> Self:
         """Return the figures at a time, with the numbers of messages; ``oldest_ms`` is when the oldest one was sent."""
@@ -66,7 +66,7 @@ class PipelineFigures(NamedTuple):
     failing: int
 
     @classmethod
-    def at(
+    def from_rows(
         cls,
         now_ms: int,
         pipeline: str,
@@ -120,7 +120,7 @@ class SourceFigures(NamedTuple):
     idle_s: float | None
 
     @classmethod
-    def at(cls, now_ms: int, row: Sequence[Any]) -> Self:
+    def from_row(cls, now_ms: int, row: Sequence[Any]) -> Self:
         """Return the figures at a time; the row is that of the statement ``source_figures``."""
         source, partition, *counts, received, rejected, dropped, moved, lag, oldest_ms, moved_ms = row
         partitions = dict(zip(("read", "unread", "finished", "paused", "refused"), counts, strict=True))

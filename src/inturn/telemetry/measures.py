@@ -68,7 +68,7 @@ class LoopMeasures(ABC):
     def numbers(self) -> dict[str, int | Histogram]:
         """Return the numbers that only this type has, by the names of their families."""
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values, each of which can be added up over workers and processes."""
         numbers = {"up": int(self.up), "busy": self.busy() if self.up else 0, **self.numbers()}
         values = {name: [each] if isinstance(each, int) else each.values for name, each in numbers.items()}
@@ -164,14 +164,16 @@ def summed(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the sums of the measurements of workers, consumers and hosts for each pipeline, queue and source."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for worker in workers:
-        into = sums.setdefault(tuple(value for value in worker.values() if isinstance(value, str)), {})
+        sums_of_name = sums.setdefault(tuple(value for value in worker.values() if isinstance(value, str)), {})
         for name, value in worker.items():
-            there = into.get(name)
-            into[name] = value if not isinstance(there, list) else [a + b for a, b in zip(there, value, strict=True)]
+            sum_so_far = sums_of_name.get(name)
+            sums_of_name[name] = (
+                value if not isinstance(sum_so_far, list) else [a + b for a, b in zip(sum_so_far, value, strict=True)]
+            )
     return list(sums.values())
 
 
-def ended(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_zero_gauges(workers: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the last measurements of workers whose process was killed, with their gauges set to 0."""
     return [{name: [0] if name in GAUGES else value for name, value in each.items()} for each in workers]
 
@@ -200,13 +202,13 @@ _workers: list[LoopMeasures] = []
 _steps: dict[str, StepMeasures] = {}
 
 
-def begin() -> None:
+def enable() -> None:
     """Start measuring."""
     global is_on  # noqa: PLW0603 - a switch of the process, read at each task
     is_on = True
 
 
-def begun(new: M) -> M:
+def register(new: M) -> M:
     """Return the measurements for a starting worker: those of an ended one of the same names, or the new ones."""
     with _mutex:
         for each in _workers:
@@ -221,7 +223,7 @@ def begun(new: M) -> M:
 def workers() -> list[dict[str, Any]]:
     """Return the measurements of the workers, consumers and hosts of this process, summed by their names."""
     with _mutex:
-        return summed(each.told() for each in _workers)
+        return summed(each.as_json() for each in _workers)
 
 
 def count_step(pipeline: str, seconds: float, messages: Mapping[str, int]) -> None:

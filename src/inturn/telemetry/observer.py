@@ -6,18 +6,18 @@ from typing import Any, Protocol
 
 
 class Observation(Protocol):
-    """A call or a turn that is being observed."""
+    """A call or a task that is being observed."""
 
     def answered(self, answer: Any) -> None:
         """Record the answer of a call, before the call ends."""
         ...
 
 
-class ObservedTurn(Protocol):
-    """A turn that is being observed.
+class ObservedTask(Protocol):
+    """A task that is being observed.
 
     Attributes:
-        trace: W3C traceparent of the turn; None if it is not recorded.
+        trace: W3C traceparent of the task; None if it is not recorded.
     """
 
     trace: str | None
@@ -30,26 +30,26 @@ class ObservedTurn(Protocol):
 class Observer(Protocol):
     """An observer of messages; its methods never raise."""
 
-    def verb(self, verb: Callable[..., Any]) -> AbstractContextManager[Observation] | None:
+    def operation(self, method: Callable[..., Any]) -> AbstractContextManager[Observation] | None:
         """Observe one call of an operation, given as its bound method; None: nothing to observe."""
         ...
 
-    def carried(self, attributes: str | None, room: int) -> str | None:
-        """Return a draft's attributes, as JSON, with the current trace context, if it fits into ``room`` bytes."""
+    def with_trace(self, attributes: str | None, max_bytes: int) -> str | None:
+        """Return a draft's attributes, as JSON, with the current trace context, if it fits into ``max_bytes`` bytes."""
         ...
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
         """Record messages that a worker or a consumer has received, given by their attributes as JSON."""
         ...
 
-    def passed_on(self, queue: str, number: int) -> None:
+    def forwarded(self, queue: str, number: int) -> None:
         """Record messages that a chain has sent to a queue, after the commit."""
         ...
 
-    def turn(
+    def task(
         self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
-    ) -> AbstractContextManager[ObservedTurn] | None:
-        """Observe a turn of a group; None: nothing to observe.
+    ) -> AbstractContextManager[ObservedTask] | None:
+        """Observe a task of a group; None: nothing to observe.
 
         Args:
             pipeline: name of the pipeline; None: a consumer without a pipeline processes the messages.

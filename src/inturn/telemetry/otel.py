@@ -32,21 +32,21 @@ from inturn.telemetry.trace_context import (
     DROPPED,
     ROOT,
     SAMPLED,
-    beneath,
+    child_context,
     context_of,
     flags_of,
-    parsed,
+    parse_traceparent,
     traceparent,
     with_context,
 )
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
-_TYPES: Final = {
+_OPERATION_TYPES: Final = {
     **dict.fromkeys(("send", "send_many", "schedule"), "send"),
     **dict.fromkeys(("receive", "fetch"), "receive"),
     **dict.fromkeys(("ack", "nack", "extend", "defer", "reject"), "settle"),
 }
-"""The type of operation of each verb, ``messaging.operation.type``."""
+"""The type of operation of each operation, ``messaging.operation.type``."""
 
 
 class OpenTelemetryObserver:
@@ -80,7 +80,7 @@ class OpenTelemetryObserver:
         self._attributes: dict[tuple[str, str], dict[str, Any]] = {}
         self._read = families.reader(databases)
         self._is_closed = False
-        for family in families.every({}, []):
+        for family in families.all_families({}, []):
             if family.kind != "histogram":
                 is_gauge = family.kind == "gauge"
                 create = meter.create_observable_gauge if is_gauge else meter.create_observable_counter
@@ -92,10 +92,10 @@ class OpenTelemetryObserver:
         def observe(_options: CallbackOptions) -> list[Observation]:
             every = () if self._is_closed else self._read()
             return [
-                Observation(value, dict(zip(family.labels, at, strict=True)))
+                Observation(value, dict(zip(family.labels, label_values, strict=True)))
                 for family in every
                 if family.name == name
-                for at, value in family.values.items()
+                for label_values, value in family.values.items()
             ]
 
         return observe
@@ -118,22 +118,26 @@ class OpenTelemetryObserver:
 
     # --- the methods of Observer, see there ---
 
-    def verb(self, verb: Callable[..., Any]) -> "_Verb | None":
+    def operation(self, method: Callable[..., Any]) -> "_ObservedOperation | None":
         """Observe one call of an operation."""
-        kind = _TYPES.get(verb.__name__)
+        kind = _OPERATION_TYPES.get(method.__name__)
         if kind is None:
             return None
         is_recorded = kind == "send" and self.is_recorded()
         if kind != "receive" and not is_recorded and not self._is_metered:
             return None
-        of: Any = verb.__self__  # type: ignore[attr-defined]
-        queue = getattr(of, "queue", None)
-        return _Verb(self, verb.__name__, kind, queue if isinstance(queue, str) else of.name, is_recorded=is_recorded)
+        target: Any = method.__self__  # type: ignore[attr-defined]
+        queue = getattr(target, "queue", None)
+        return _ObservedOperation(
+            self, method.__name__, kind, queue if isinstance(queue, str) else target.name, is_recorded=is_recorded
+        )
 
-    def carried(self, attributes: str | None, room: int) -> str | None:
+    def with_trace(self, attributes: str | None, max_bytes: int) -> str | None:
         """Return attributes with the current trace context."""
         span = trace.get_current_span()
-        return attributes if span is trace.INVALID_SPAN else with_context(attributes, span.get_span_context(), room)
+        return (
+            attributes if span is trace.INVALID_SPAN else with_context(attributes, span.get_span_context(), max_bytes)
+        )
 
     def received(self, queue: str, attributes: Sequence[str | None], began_ns: int) -> None:
         """Create the span of a receive."""
@@ -142,45 +146,45 @@ class OpenTelemetryObserver:
         if self._is_metered:
             self.operation_duration.record((time.time_ns() - began_ns) / 1e9, about)
         if self.is_recorded(attributes):
-            self.started(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns).end()
+            self.start_span(f"receive {queue}", SpanKind.CLIENT, attributes, about, began_ns).end()
 
-    def passed_on(self, queue: str, number: int) -> None:
-        """Count the messages that a chain has sent; they continue the traces of the turns."""
+    def forwarded(self, queue: str, number: int) -> None:
+        """Count the messages that a chain has sent; they continue the traces of the tasks."""
         self.sent.add(number, self.attributes("send", "send", queue))
 
-    def turn(
+    def task(
         self, pipeline: str | None, queue: str, group: str | None, attributes: Sequence[str | None]
-    ) -> "_Turn | None":
-        """Observe a turn that has messages."""
+    ) -> "_ObservedTask | None":
+        """Observe a task that has messages."""
         is_recorded = bool(attributes) and self.is_recorded(attributes)
         if not attributes or not (is_recorded or self._is_metered):
             return None
-        return _Turn(self, pipeline, queue, group, attributes, is_recorded=is_recorded)
+        return _ObservedTask(self, pipeline, queue, group, attributes, is_recorded=is_recorded)
 
-    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> "_Timed | None":
+    def delivery(self, pipeline: str, effect_id: str, trace: str | None) -> "_TimedSpan | None":
         """Observe a delivery."""
-        context = None if trace is None else parsed(trace)
+        context = None if trace is None else parse_traceparent(trace)
         if context is None and not self._is_metered:
             return None
         about = {"inturn.pipeline": pipeline}
         span = None
         if context is not None:
             more = {**about, "inturn.effect_id": effect_id}
-            span = self.tracer.start_span(f"deliver {pipeline}", beneath(context), attributes=more)
-        return _Timed(span, self.deliver_duration, about)
+            span = self.tracer.start_span(f"deliver {pipeline}", child_context(context), attributes=more)
+        return _TimedSpan(span, self.deliver_duration, about)
 
-    def step(self, pipeline: str) -> "_Timed":
+    def step(self, pipeline: str) -> "_TimedSpan":
         """Observe a step on Spark."""
         about = {"inturn.pipeline": pipeline}
-        return _Timed(self.tracer.start_span(f"step {pipeline}", attributes=about), self.step_duration, about)
+        return _TimedSpan(self.tracer.start_span(f"step {pipeline}", attributes=about), self.step_duration, about)
 
     # --- spans about messages ---
 
     def is_recorded(self, attributes: Sequence[str | None] = ()) -> bool:
         """Return whether an operation on messages, given by their attributes, may have a span."""
         span = trace.get_current_span()
-        if span is not trace.INVALID_SPAN and (here := span.get_span_context()).is_valid:
-            return here.trace_flags.sampled
+        if span is not trace.INVALID_SPAN and (current := span.get_span_context()).is_valid:
+            return current.trace_flags.sampled
         if attributes:
             flags = [*map(flags_of, attributes)]
             if not SAMPLED.isdisjoint(flags):
@@ -189,7 +193,7 @@ class OpenTelemetryObserver:
                 return False
         return self._sample >= 1 or random.random() < self._sample  # noqa: S311 - no secret
 
-    def started(
+    def start_span(
         self,
         name: str,
         kind: SpanKind,
@@ -202,7 +206,7 @@ class OpenTelemetryObserver:
         parent = None
         if trace.get_current_span() is trace.INVALID_SPAN:
             is_one = len({each.trace_id for each in found}) == 1
-            parent = beneath(found[0]) if is_one else ROOT
+            parent = child_context(found[0]) if is_one else ROOT
         more = {**about, "messaging.batch.message_count": len(attributes)} if len(attributes) > 1 else about
         links = [Link(each) for each in {each.span_id: each for each in found}.values()]
         return self.tracer.start_span(name, parent, kind, more, links, start_ns)
@@ -226,14 +230,14 @@ class _MessageCounter:
             return [Observation(count, about) for count, about in self._counts.values()]
 
 
-class _Verb:
-    """A call of a verb: a send has a span while it lasts; a receive that found messages gets one afterwards."""
+class _ObservedOperation:
+    """A call of an operation: a send has a span while it lasts; a receive that found messages gets one afterwards."""
 
-    __slots__ = ("_about", "_answer", "_began_ns", "_is_recorded", "_kind", "_of", "_queue", "_span", "_token")
+    __slots__ = ("_about", "_answer", "_began_ns", "_is_recorded", "_kind", "_observer", "_queue", "_span", "_token")
 
-    def __init__(self, of: OpenTelemetryObserver, name: str, kind: str, queue: str, *, is_recorded: bool) -> None:
-        self._of, self._kind, self._queue, self._is_recorded = of, kind, queue, is_recorded
-        self._about = of.attributes(name, kind, queue)
+    def __init__(self, observer: OpenTelemetryObserver, name: str, kind: str, queue: str, *, is_recorded: bool) -> None:
+        self._observer, self._kind, self._queue, self._is_recorded = observer, kind, queue, is_recorded
+        self._about = observer.attributes(name, kind, queue)
         self._span: Span | None = None
         self._token: Any = None
         self._answer: Any = None
@@ -242,7 +246,7 @@ class _Verb:
     def __enter__(self) -> Self:
         self._began_ns = time.time_ns()
         if self._is_recorded:
-            span = self._of.tracer.start_span(f"send {self._queue}", None, SpanKind.PRODUCER, self._about)
+            span = self._observer.tracer.start_span(f"send {self._queue}", None, SpanKind.PRODUCER, self._about)
             self._token = contexts.attach(trace.set_span_in_context(span))
             self._span = span
         return self
@@ -254,18 +258,18 @@ class _Verb:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        of, about, span = self._of, self._about, self._span
+        observer, about, span = self._observer, self._about, self._span
         answer = self._answer if isinstance(self._answer, list) else [] if self._answer is None else [self._answer]
         if self._kind == "receive" and answer:
-            of.consumed.add(len(answer), about)
-            carried = [each.attributes_json for each in answer]
-            if of.is_recorded(carried):
-                span = of.started(f"receive {self._queue}", SpanKind.CLIENT, carried, about, self._began_ns)
+            observer.consumed.add(len(answer), about)
+            attributes = [each.attributes_json for each in answer]
+            if observer.is_recorded(attributes):
+                span = observer.start_span(f"receive {self._queue}", SpanKind.CLIENT, attributes, about, self._began_ns)
         elif self._kind == "send" and answer:
-            of.sent.add(len(answer), about)
+            observer.sent.add(len(answer), about)
         if error is not None:
             about = {**about, "error.type": type(error).__qualname__}
-        of.operation_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+        observer.operation_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
         if self._token is not None:
             contexts.detach(self._token)
         if span is None:
@@ -279,8 +283,8 @@ class _Verb:
         span.end()
 
 
-class _Turn:
-    """A turn of a group, with a span if it has messages."""
+class _ObservedTask:
+    """A task of a group, with a span if it has messages."""
 
     __slots__ = (
         "_about",
@@ -289,7 +293,7 @@ class _Turn:
         "_error",
         "_group",
         "_is_recorded",
-        "_of",
+        "_observer",
         "_span",
         "_token",
         "pipeline",
@@ -298,7 +302,7 @@ class _Turn:
 
     def __init__(
         self,
-        of: OpenTelemetryObserver,
+        observer: OpenTelemetryObserver,
         pipeline: str | None,
         queue: str,
         group: str | None,
@@ -307,8 +311,8 @@ class _Turn:
         is_recorded: bool,
     ) -> None:
         self._is_recorded = is_recorded
-        self._of, self.pipeline, self._group, self._attributes = of, pipeline, group, attributes
-        self._about = of.attributes("process", "process", queue)
+        self._observer, self.pipeline, self._group, self._attributes = observer, pipeline, group, attributes
+        self._about = observer.attributes("process", "process", queue)
         self._span: Span | None = None
         self._token: Any = None
         self._error: BaseException | None = None
@@ -319,7 +323,7 @@ class _Turn:
         self._began_ns = time.time_ns()
         if self._is_recorded:
             name = f"process {self._about['messaging.destination.name']}"
-            span = self._of.started(name, SpanKind.CONSUMER, self._attributes, self._about, self._began_ns)
+            span = self._observer.start_span(name, SpanKind.CONSUMER, self._attributes, self._about, self._began_ns)
             if self.pipeline is not None:
                 span.set_attribute("messaging.consumer.group.name", self.pipeline)
             if self._group is not None:
@@ -339,15 +343,15 @@ class _Turn:
     ) -> None:
         error = error or self._error
         about = self._about if error is None else {**self._about, "error.type": type(error).__qualname__}
-        self._of.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
-        self._of.task_messages.record(len(self._attributes), self._about)
+        self._observer.process_duration.record((time.time_ns() - self._began_ns) / 1e9, about)
+        self._observer.task_messages.record(len(self._attributes), self._about)
         if self._span is not None:
             contexts.detach(self._token)
             _fail(self._span, error)
             self._span.end()
 
 
-class _Timed:
+class _TimedSpan:
     """A delivery or a step: its duration, and its span, if any, which is the current span while it lasts."""
 
     __slots__ = ("_about", "_began_ns", "_durations", "_span", "_token")
@@ -364,7 +368,7 @@ class _Timed:
         """Record the report of a step."""
         if self._span is not None:
             self._span.set_attribute("inturn.step", answer.step)
-            for verdict, count in families.verdicts(answer.to_dict()["counts"]):
+            for verdict, count in families.verdict_counts(answer.to_dict()["counts"]):
                 self._span.set_attribute(f"inturn.messages.{verdict}", count)
 
     def __exit__(

@@ -50,9 +50,9 @@ def _exporters(signal: str) -> Iterator[Any]:
             continue
         found = entry_points(group=group, name=name.strip())
         if not found:
-            there = ", ".join(sorted({each.name for each in entry_points(group=group)}))
+            names = ", ".join(sorted({each.name for each in entry_points(group=group)}))
             raise SetupError(
-                f"{variable} is {name.strip()!r}, which is not installed; available: {there}, none; to install "
+                f"{variable} is {name.strip()!r}, which is not installed; available: {names}, none; to install "
                 "otlp: pip install opentelemetry-exporter-otlp"
             )
         yield next(iter(found)).load()()

@@ -16,7 +16,7 @@ DROPPED: Final = frozenset("02468ace")
 ROOT: Final = contexts.Context()
 
 
-def beneath(context: SpanContext) -> contexts.Context:
+def child_context(context: SpanContext) -> contexts.Context:
     """Return the context of spans that belong to a remote one."""
     return trace.set_span_in_context(NonRecordingSpan(context), ROOT)
 
@@ -28,27 +28,27 @@ def traceparent(context: SpanContext) -> str:
 
 def flags_of(attributes: str | None) -> str:
     """Return the last digit of a message's trace flags, without reading all of its context; empty without a context."""
-    at = -1 if attributes is None else attributes.find(_MARK)
-    if attributes is None or at < 0:
+    start = -1 if attributes is None else attributes.find(_MARK)
+    if attributes is None or start < 0:
         return ""
-    end = at + len(_MARK) + _LENGTH
+    end = start + len(_MARK) + _LENGTH
     return attributes[end - 1] if attributes[end : end + 1] == '"' else ""
 
 
 def context_of(attributes: str | None) -> SpanContext | None:
     """Return the trace context in a message's attributes, which are JSON."""
-    at = -1 if attributes is None else attributes.find(_MARK)
-    if attributes is None or at < 0:
+    start = -1 if attributes is None else attributes.find(_MARK)
+    if attributes is None or start < 0:
         return None
-    at += len(_MARK)
-    found = parsed(attributes[at : at + _LENGTH])
+    start += len(_MARK)
+    found = parse_traceparent(attributes[start : start + _LENGTH])
     if found is None or '"tracestate":"' not in attributes:
         return found
     state = TraceState.from_header([str(msgspec.json.decode(attributes).get("tracestate", ""))])
     return SpanContext(found.trace_id, found.span_id, True, found.trace_flags, state)  # noqa: FBT003 - the API's form
 
 
-def parsed(text: str) -> SpanContext | None:
+def parse_traceparent(text: str) -> SpanContext | None:
     """Return the context of a W3C traceparent; None if it is malformed."""
     parts = text.split("-")
     if len(text) != _LENGTH or [*map(len, parts)] != [2, 32, 16, 2]:
@@ -61,13 +61,13 @@ def parsed(text: str) -> SpanContext | None:
     return context if context.is_valid else None
 
 
-def with_context(attributes: str | None, context: SpanContext, room: int) -> str | None:
-    """Return a message's attributes with a trace context, unless they have one or it takes more than ``room`` bytes."""
+def with_context(attributes: str | None, context: SpanContext, max_bytes: int) -> str | None:
+    """Return a message's attributes with a trace context, unless they have one or it exceeds ``max_bytes``."""
     if not context.is_valid or (attributes is not None and _MARK in attributes):
         return attributes
     text = f'{_MARK}{traceparent(context)}"'
     if context.trace_state:
         text += f',"tracestate":{msgspec.json.encode(context.trace_state.to_header()).decode()}'
-    if len(text) + 2 > room:
+    if len(text) + 2 > max_bytes:
         return attributes
     return f"{{{text}}}" if attributes in (None, "{}") else f"{attributes[:-1]},{text}}}"

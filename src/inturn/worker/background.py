@@ -15,7 +15,7 @@ from inturn.core.errors import InputError, StoreUnavailable
 from inturn.core.override import override
 from inturn.core.texts import text_of
 from inturn.telemetry.events import EventLogger
-from inturn.telemetry.measures import LoopMeasures, begun
+from inturn.telemetry.measures import LoopMeasures, register
 from inturn.threads import ThreadLoop
 from inturn.worker.thread_pool import ThreadPool
 
@@ -37,7 +37,7 @@ class LoopReport(Generic[M]):
 
     def begins(self, busy: Sized) -> None:
         """Record that the loop runs; ``busy`` contains the work that runs or is about to."""
-        self._measures = begun(self._measures)
+        self._measures = register(self._measures)
         self._measures.busy = lambda: len(busy)
 
     def up(self, *, is_up: bool) -> None:

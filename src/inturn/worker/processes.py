@@ -125,7 +125,7 @@ class ProcessGroup:
         _log.warning("a worker process %s; it is started again", how)
         last = self._told.pop(at)
         self._before = _summed(self._before, last)
-        self._measured = measures.summed([*self._measured, *measures.ended(last.get("measures", ()))])
+        self._measured = measures.summed([*self._measured, *measures.with_zero_gauges(last.get("measures", ()))])
         if not self._stopping.wait(limits.WORKER_RESTART_S):
             self._start(at)
         return ""

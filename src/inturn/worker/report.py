@@ -37,8 +37,8 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
         try:
             watched = None
             if observer.active is not None:
-                carried = [each.entry.attributes for each in turn.deliveries]
-                watched = observer.active.turn(self._pipeline, self._queue, turn.group, carried)
+                attributes = [each.entry.attributes for each in turn.deliveries]
+                watched = observer.active.task(self._pipeline, self._queue, turn.group, attributes)
             if watched is None:
                 return run(turn)
             with watched as observed:
@@ -52,8 +52,8 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
     def received(self, found: Work) -> None:
         """Report the messages that a transaction has received."""
         if observer.active is not None:
-            carried = [each.entry.attributes for _, each in found.deliveries]
-            observer.active.received(self._queue, carried, found.now_ms * 1_000_000)
+            attributes = [each.entry.attributes for _, each in found.deliveries]
+            observer.active.received(self._queue, attributes, found.now_ms * 1_000_000)
 
     def retried(self, turn: GroupTask, cause: BaseException | None, pause_s: float) -> None:
         """Report that the handler is called again after a pause."""
@@ -69,7 +69,7 @@ class WorkerReport(LoopReport[measures.WorkerMeasures]):
     def kept(self, turns: Iterable[GroupTask], sent: Iterable[Sending], chained: int) -> None:
         """Report the turns and the deliveries of a committed transaction, and the outputs that became messages."""
         if chained and observer.active is not None:
-            observer.active.passed_on(self._to, chained)
+            observer.active.forwarded(self._to, chained)
         for turn in turns:
             if measures.is_on and turn.result is not None:
                 self._measures.task_seconds.add(turn.took_s)

@@ -9,7 +9,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.policies import Retry
 from inturn.core.pipeline.replay import check_final
 from inturn.queue import Queue
-from inturn.serving.signals import stopped_by
+from inturn.serving.signals import stop_on_signals
 from inturn.worker.chain import To
 from inturn.worker.outbox import DELIVER_RETRY, Deliver
 from inturn.worker.worker import Worker
@@ -67,6 +67,6 @@ def work(
         raise InputError("final=True releases waiting messages once the queue is empty; add until='empty'")
     worker = Worker(pipeline, queue, concurrency=concurrency, deliver=deliver, retry=retry, grace_s=grace_s)
     worker.is_final = final
-    with stopped_by(worker.stop_soon):
+    with stop_on_signals(worker.stop_soon):
         worker.run(until_empty=until == "empty")
     return worker.counts

@@ -122,11 +122,11 @@ def _read(at: int, data: bytes) -> None:
         assert not {*b"\r\n\0 "} & {*request.target}
     for reader in (whole, cut):
         size = sum(map(_size, reader.requests))
-        assert reader.held == size if reader.refused else reader.held >= size
+        assert reader.buffered_bytes == size if reader.refused else reader.buffered_bytes >= size
         while reader.requests:
-            reader.take()
-        assert 0 <= reader.held <= _LIMITS.header_bytes + _LIMITS.body_bytes + len(data)
-        assert reader.held == 0 or reader.has_begun
+            reader.next_request()
+        assert 0 <= reader.buffered_bytes <= _LIMITS.header_bytes + _LIMITS.body_bytes + len(data)
+        assert reader.buffered_bytes == 0 or reader.has_begun
         reader.close()
 
 

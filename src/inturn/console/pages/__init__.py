@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 
 from inturn.console.actions_log import CARRIED_OUT
 from inturn.console.picture import picture
-from inturn.console.rates import lines
+from inturn.console.rates import svg_points
 from inturn.console.roles import Person, Role
 from inturn.core.errors import GroupMoved, StoreError
 from inturn.core.texts import last_line, shown, visible
@@ -77,7 +77,7 @@ class ConsolePages:
             "moment": time_of,
             "unquoted": lambda text: json.loads(text) if text.startswith('"') else text,
             "word": lambda action: str(action).replace("-", " "),
-            "lines": lines,
+            "svg_points": svg_points,
             "exactly": glob.escape,  # a text as a pattern that matches only this text
         }
 

@@ -31,6 +31,6 @@ class Budget(Generic[Holder]):
         else:
             self._large.pop(holder, None)
 
-    def to_make_room(self) -> Holder | None:
+    def next_to_drop(self) -> Holder | None:
         """Return the holder that must release its bytes; None while the budget suffices."""
         return next(iter(self._large), None) if self.used > self._total else None

@@ -8,7 +8,7 @@ Connections do not wait for capacity. A :class:`Budget` bounds the bytes of requ
 a request that is dropped to make room is answered 503. When the maximum of connections is open, the one that has been
 idle for the longest is closed for a new one, else the one whose request has been unfinished for the longest. If all are
 with the handler, a few reserved connections are still read, for requests that are always answered
-(:attr:`Room.is_vital`).
+(:attr:`ServerState.is_vital`).
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Final, cast
 
 from inturn.serving.http import limits as bounds
 from inturn.serving.http.budget import Budget
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Admit, Handler, Request, RequestLimits, RequestReader, Response, encode, refusal
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -31,33 +31,33 @@ class Exchange:
     """A request that waits for its response: the ``Reply`` that a handler is given.
 
     Attributes:
-        on_gone: called if the client closes the connection before it is answered.
+        on_disconnect: called if the client closes the connection before it is answered.
     """
 
-    __slots__ = ("_connection", "on_gone", "request")
+    __slots__ = ("_connection", "on_disconnect", "request")
 
     def __init__(self, connection: "Connection", request: Request) -> None:
         self._connection = connection
         self.request = request
-        self.on_gone: Callable[[], None] | None = None
+        self.on_disconnect: Callable[[], None] | None = None
 
     def __call__(self, response: Response) -> None:
         """Answer the request, unless it has been answered or the client has disconnected."""
         self._connection.answer(self, response)
 
     @property
-    def is_gone(self) -> bool:
+    def is_closed(self) -> bool:
         """True if the response is no longer awaited: it was sent, or the client has closed the connection."""
-        return not self._connection.awaits(self)
+        return not self._connection.is_awaited(self)
 
 
-class Room:
+class ServerState:
     """The state that all connections of a server share: the limits, the open connections and the byte budget.
 
     Attributes:
         requests: the number of complete requests.
         refused: the number of refusals by this server, by status; 503 counts those for lack of capacity.
-        made_way: the number of idle connections closed for new ones.
+        evicted: the number of idle connections closed for new ones.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class Room:
         *,
         admit: Admit = lambda _head: None,
         is_vital: Callable[[Request], bool] = lambda _request: False,
-        failures: Failures | None = None,
+        failures: FailureLog | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits
         self.admit = admit
         self.is_vital = is_vital
-        self.failures = failures or Failures()
+        self.failures = failures or FailureLog()
         self.requests = 0
         self.refused: Counter[int] = Counter()
-        self.made_way = 0
+        self.evicted = 0
         self.connections: set[Connection] = set()
         self.budget: Budget[Connection] = Budget(limits.pending_bytes, limits.connections)
         self.idle: dict[Connection, None] = {}  # in the order of entry, the longest first, as in the next two
@@ -103,11 +103,11 @@ class Room:
         """True if the maximum of connections is open."""
         return len(self.connections) - len(self.reserved) >= self.limits.connections
 
-    def make_way(self) -> bool:
+    def evict_one(self) -> bool:
         """Close an idle or receiving connection for a new one; return False if there is none."""
         for connections in (self.idle, self.receiving):
             for connection in connections:
-                connection.give_way()
+                connection.evict()
                 return True
         most = self.limits.connections
         text = "too many connections: all %(connections)d wait for responses, and another was opened"
@@ -120,16 +120,16 @@ class Room:
         if len(self.reserved) > bounds.RESERVED:
             oldest = next((each for each in self.reserved if each.current is None), connection)
             del self.reserved[oldest]
-            oldest.cut()
+            oldest.abort()
 
-    def make_room(self) -> None:
+    def shed_load(self) -> None:
         """Drop requests until the bytes kept fit the budget."""
-        while (connection := self.budget.to_make_room()) is not None:
+        while (connection := self.budget.next_to_drop()) is not None:
             connection.drop()
             text = "incomplete requests exceed limits.pending_bytes; the oldest is dropped"
             self.failures.warning("overloaded", "bytes", text)
 
-    def lost(self, connection: "Connection") -> None:
+    def remove(self, connection: "Connection") -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
         if self.is_stopping and not self.connections:
@@ -137,12 +137,12 @@ class Room:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's connection. The transport calls the protocol methods; the room and exchanges call the others."""
+    """A client's connection. The transport calls the protocol methods; the server and exchanges call the others."""
 
     _transport: asyncio.Transport
     _reader: RequestReader
 
-    def __init__(self, server: Room) -> None:
+    def __init__(self, server: ServerState) -> None:
         self._server = server
         self.current: Exchange | None = None  # the request that is with the handler
         self._is_serving = False  # `_serve` is running
@@ -151,8 +151,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lingering = False  # the last response is written; input is discarded until the client closes
         self._is_reserved = False  # beyond the maximum of connections
         self._since = server.now  # when it entered its state: idle, receiving, unread, lingering or closing
-        self._held = 0  # bytes, as last reported to the budget
-        self._among: dict[Connection, None] | None = None  # the room's `idle` or `receiving`
+        self._reported_bytes = 0  # bytes, as last reported to the budget
+        self._group: dict[Connection, None] | None = None  # the server's `idle` or `receiving`
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection, or turn it away."""
@@ -160,27 +160,27 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         host, port, *_ = transport.get_extra_info("peername") or ("gone", 0)
         self._reader = RequestReader(server.limits, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        self._is_reserved = server.is_full and not server.is_stopping and not server.make_way()
+        self._is_reserved = server.is_full and not server.is_stopping and not server.evict_one()
         server.connections.add(self)
         if server.is_stopping:
             self._transport.abort()
         elif self._is_reserved:
             server.reserve(self)
         else:
-            self._stand()
+            self._update_state()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - for any cause
         """Release all that the connection held."""
         exchange, self.current = self.current, None
-        if exchange is not None and exchange.on_gone is not None:
-            exchange.on_gone()
+        if exchange is not None and exchange.on_disconnect is not None:
+            exchange.on_disconnect()
         server = self._server
-        server.budget.change(self, self._held, 0)
+        server.budget.change(self, self._reported_bytes, 0)
         server.reserved.pop(self, None)
         self._move(None)
         self._reader.close()
         del self._reader
-        server.lost(self)
+        server.remove(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the bound is ours
         """Return the buffer for incoming bytes."""
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
             self._since = self._server.now
         reader.feed(self._server.buffer[:nbytes])
         self._serve()
-        self._stand()
+        self._update_state()
 
     def eof_received(self) -> None:
         """Let the transport close: a client that crashed looks like this, and must not receive further messages."""
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_unread = False
         self._since = self._server.now
         self._serve()
-        self._stand()
+        self._update_state()
 
     def _serve(self) -> None:
         """Give waiting requests to the handler, one at a time, and resume or pause reading."""
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         requests = reader.requests
         self._is_serving = True
         while requests and self.current is None and not self._is_unread and not transport.is_closing():
-            request = reader.take()
+            request = reader.next_request()
             if self._is_reserved and not self._may_stay(request):
                 reader.drop(503)
                 break
@@ -232,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
             if reader.refused:
                 self._refuse(reader.refused)
             elif not transport.is_closing() and (head := reader.head()) is not None:
-                self._look_at(head)
+                self._check_head(head)
         is_reading = not self._is_unread and len(requests) < server.limits.pipelined
         if is_reading is not self._is_reading and not transport.is_closing():
             self._is_reading = is_reading
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 transport.pause_reading()
 
-    def _look_at(self, head: Request) -> None:
+    def _check_head(self, head: Request) -> None:
         """Refuse a request by its head, or let its body be sent."""
         server = self._server
         if self._is_reserved and not self._may_stay(head):
@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             response = refusal(500)
         if response is not None:
             server.requests += 1
-            self._say_last(response)
+            self._send_last(response)
         elif self._reader.expects:
             self._transport.write(_CONTINUE)
 
@@ -270,52 +270,52 @@ class Connection(asyncio.BufferedProtocol):
         server.reserved.pop(self, None)
         return True
 
-    def _stand(self) -> None:
+    def _update_state(self) -> None:
         """Report the bytes held to the budget, and register the connection as idle, receiving or neither."""
-        server, held = self._server, self._reader.held
-        if held != self._held:
-            before, self._held = self._held, held
+        server, held = self._server, self._reader.buffered_bytes
+        if held != self._reported_bytes:
+            before, self._reported_bytes = self._reported_bytes, held
             server.budget.change(self, before, held)
             if held > before:
-                server.make_room()
-                held = self._held
+                server.shed_load()
+                held = self._reported_bytes
         if self._is_reserved or self.current is not None or self._transport.is_closing():
             self._move(None)
         else:
             self._move(server.receiving if held else server.idle)
 
     def _move(self, to: "dict[Connection, None] | None") -> None:
-        if self._among is to is not self._server.idle:
+        if self._group is to is not self._server.idle:
             return
-        if self._among is not None:
-            del self._among[self]
-        self._among = to
+        if self._group is not None:
+            del self._group[self]
+        self._group = to
         if to is not None:
             to[self] = None
 
     def drop(self) -> None:
         """Drop the requests that are not with the handler; the client gets 503 after the response to one that is."""
         self._reader.drop(503)
-        self._server.budget.change(self, self._held, 0)
-        self._held = 0
+        self._server.budget.change(self, self._reported_bytes, 0)
+        self._reported_bytes = 0
         if self.current is None:
             self._refuse(503)
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close for another connection: an idle client reconnects automatically, a sending one is answered 503."""
         server, transport = self._server, self._transport
-        if self._among is server.receiving:
+        if self._group is server.receiving:
             self.drop()
             transport.close()
         else:
-            server.made_way += 1
+            server.evicted += 1
             if transport.get_write_buffer_size():
                 transport.close()
             else:
                 transport.abort()
         self._move(None)
 
-    def awaits(self, exchange: Exchange) -> bool:
+    def is_awaited(self, exchange: Exchange) -> bool:
         """Return whether the client waits for this response."""
         return exchange is self.current and not self._transport.is_closing()
 
@@ -340,15 +340,15 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
         elif not self._is_serving:
             self._serve()
-            self._stand()
+            self._update_state()
 
     def _refuse(self, status: int) -> None:
         """Send a refusal of this server, once."""
         if not self._is_lingering and not self._transport.is_closing():
             self._server.refused[status] += 1
-            self._say_last(refusal(status))
+            self._send_last(refusal(status))
 
-    def _say_last(self, response: Response) -> None:
+    def _send_last(self, response: Response) -> None:
         """Send the last response, then read for a while: closing at once could lose the response."""
         server, transport = self._server, self._transport
         self._is_lingering = True
@@ -375,14 +375,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._server.now - self._since >= most_s:
             self._since = self._server.now
             end()
-            self._stand()
+            self._update_state()
 
     def retire(self) -> None:
         """Close the connection if no request is to be answered."""
         if self._is_lingering or not (self.current or self._reader.requests or self._reader.has_begun):
             self._transport.close()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection at once, answered or not."""
         self._transport.abort()
 

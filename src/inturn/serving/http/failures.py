@@ -12,19 +12,19 @@ from inturn.core.errors import InturnError
 from inturn.telemetry.events import EventLogger
 
 
-class Failures(EventLogger):
+class FailureLog(EventLogger):
     """The failures of one endpoint, which calls :meth:`flush` regularly; tests replace the clock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__("server", clock, most=1)
 
-    def failed(self, what: str, error: BaseException) -> None:
+    def failed(self, summary: str, error: BaseException) -> None:
         """Log a failure: as a sentence for a known cause, else with a traceback."""
-        text = what.replace("%", "%%")
+        text = summary.replace("%", "%%")
         if isinstance(error, InturnError | OSError):
-            said = str(error) or type(error).__name__
-            kind = f"{type(error).__name__} {said[: limits.SHOWN_LENGTH]}"
-            self.error("failed", kind, f"{text}: %(error)s", error=said)
+            message = str(error) or type(error).__name__
+            kind = f"{type(error).__name__} {message[: limits.SHOWN_LENGTH]}"
+            self.error("failed", kind, f"{text}: %(error)s", error=message)
         else:
             self.error("failed", f"{type(error).__name__} {_place(error)}", text, exception=error)
 

@@ -54,7 +54,7 @@ class Response(NamedTuple):
 class Reply(Protocol):
     """The callback for a response, called once, in the event loop's thread, now or later. A late call does nothing."""
 
-    on_gone: Callable[[], None] | None
+    on_disconnect: Callable[[], None] | None
 
     def __call__(self, response: Response) -> None:
         """Send the response."""
@@ -99,7 +99,7 @@ class RequestReader:
         peer: the ``peer`` of its requests.
 
     Attributes:
-        requests: the complete requests that wait; :meth:`take` removes the first.
+        requests: the complete requests that wait; :meth:`next_request` removes the first.
         refused: the status that refuses what follows them, or 0. Nothing more is read then.
         is_last: whether the last of them closes the connection. Nothing more is read then.
         has_begun: whether the next request has begun to arrive.
@@ -156,7 +156,7 @@ class RequestReader:
             self.refuse(self.refused)
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """The number of bytes kept of requests that were not taken; up to one read too many."""
         if len(self._sizes) < len(self.requests):
             for target, headers, body in [each[1:4] for each in self.requests][len(self._sizes) :]:
@@ -171,7 +171,7 @@ class RequestReader:
     def _length(self) -> int:
         return self._blocked + len(self._body)
 
-    def take(self) -> Request:
+    def next_request(self) -> Request:
         """Remove and return the oldest waiting request."""
         if self._sizes:
             self._waiting -= self._sizes.popleft()

@@ -11,13 +11,13 @@ from contextlib import suppress
 from email.utils import formatdate
 from socket import SOMAXCONN
 
-from inturn.serving.http.connection import Connection, Room
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.connection import Connection, ServerState
+from inturn.serving.http.failures import FailureLog
 from inturn.serving.http.http1 import Admit, Handler, Request, RequestLimits
 from inturn.serving.listening import listening_sockets
 
 
-class HttpServer(Room):
+class HttpServer(ServerState):
     """An HTTP server with one handler on one address, in the running event loop: uvloop's or asyncio's own.
 
     Args:
@@ -41,7 +41,7 @@ class HttpServer(Room):
         limits: RequestLimits | None = None,
         admit: Admit = lambda _head: None,
         is_vital: Callable[[Request], bool] = lambda _request: False,
-        failures: Failures | None = None,
+        failures: FailureLog | None = None,
     ) -> None:
         limits = limits or RequestLimits()
         super().__init__(handler, limits, admit=admit, is_vital=is_vital, failures=failures)
@@ -89,7 +89,7 @@ class HttpServer(Room):
                 async with asyncio.timeout(grace_s):
                     await self.emptied.wait()
         for connection in tuple(self.connections):
-            connection.cut()
+            connection.abort()
         if self.connections:
             await self.emptied.wait()
         self._timer.cancel()

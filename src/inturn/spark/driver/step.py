@@ -32,7 +32,7 @@ from inturn.spark.tables.manifest import LEVEL_TABLES, AppliedDecisions, Manifes
 from inturn.spark.tables.merge import levels_to_merge
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
-from inturn.telemetry.families import verdicts
+from inturn.telemetry.families import verdict_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -250,7 +250,7 @@ class Stepper:
                 report = run_step()
                 observed.answered(report)
         if measures.is_on:
-            measures.count_step(report.pipeline, report.seconds, dict(verdicts(asdict(report.counts))))
+            measures.count_step(report.pipeline, report.seconds, dict(verdict_counts(asdict(report.counts))))
         log.info("%s", report)
         return report
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 from inturn.core.errors import StoreError
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
 from inturn.core.queue.messages import QueueInfo, StoredMessage
-from inturn.serving.http.failures import Failures
+from inturn.serving.http.failures import FailureLog
 from inturn.sqs import errors, limits
-from inturn.sqs.context import Context, asking, is_arn, is_fifo, keep, kept
+from inturn.sqs.context import Context, extra_setting, is_arn, is_fifo, save_extra, store_command
 from inturn.sqs.model import (
     CancelMessageMoveTask,
     CancelMessageMoveTaskAnswer,
@@ -80,31 +80,31 @@ def start_message_move_task(context: Context, params: StartMessageMoveTask) -> C
             "started_ms": now_ms,
             "failure": None,
         }
-        keep(store, source, move_tasks=[task, *tasks][: limits.MOVE_TASKS])
+        save_extra(store, source, move_tasks=[task, *tasks][: limits.MOVE_TASKS])
         return source.name
 
     def answer(name: str) -> StartMessageMoveTaskAnswer:
         context.on_move(name)
         return StartMessageMoveTaskAnswer(_handle(task_id, params.source_arn))
 
-    return asking(begin, answer)
+    return store_command(begin, answer)
 
 
 def list_message_move_tasks(context: Context, params: ListMessageMoveTasks) -> Command[ListMessageMoveTasksAnswer]:
     """Return the latest move tasks of a queue, the last one first."""
     most = params.max_results
 
-    def look(store: Store, _now_ms: int) -> ListMessageMoveTasksAnswer:
+    def read(store: Store, _now_ms: int) -> ListMessageMoveTasksAnswer:
         source = _queue_of(context, store, params.source_arn, "SourceArn")
         if most is not None and not 1 <= most <= limits.MOVE_TASKS:
             raise errors.invalid_value(most, "MaxResults", f"Must be between 1 and {limits.MOVE_TASKS}, if provided.")
         tasks = _tasks(source)[: most or 1]
-        return ListMessageMoveTasksAnswer([_told(context, params.source_arn, task) for task in tasks])
+        return ListMessageMoveTasksAnswer([_task_entry(context, params.source_arn, task) for task in tasks])
 
-    return asking(look)
+    return store_command(read)
 
 
-def _told(context: Context, source_arn: str, task: Mapping[str, Any]) -> ListMessageMoveTasksResultEntry:
+def _task_entry(context: Context, source_arn: str, task: Mapping[str, Any]) -> ListMessageMoveTasksResultEntry:
     return ListMessageMoveTasksResultEntry(
         status=task["status"],
         source_arn=source_arn,
@@ -120,7 +120,7 @@ def _told(context: Context, source_arn: str, task: Mapping[str, Any]) -> ListMes
 
 def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) -> Command[CancelMessageMoveTaskAnswer]:
     """Cancel a move task; the messages already moved stay where they are."""
-    task_id, source_arn = _said(params.task_handle)
+    task_id, source_arn = _parse_handle(params.task_handle)
 
     def cancel(store: Store, _now_ms: int) -> CancelMessageMoveTaskAnswer:
         source = _queue_of(context, store, source_arn, "SourceArn")
@@ -130,10 +130,12 @@ def cancel_message_move_task(context: Context, params: CancelMessageMoveTask) ->
             raise errors.no_such_task()
         if task["status"] != RUNNING:
             raise errors.unsupported_operation("Only active tasks can be cancelled.")
-        keep(store, source, move_tasks=[{**each, "status": "CANCELLED"} if each is task else each for each in tasks])
+        save_extra(
+            store, source, move_tasks=[{**each, "status": "CANCELLED"} if each is task else each for each in tasks]
+        )
         return CancelMessageMoveTaskAnswer(task["moved"])
 
-    return asking(cancel)
+    return store_command(cancel)
 
 
 def _queue_of(context: Context, store: Store, arn: str, parameter: str) -> QueueInfo:
@@ -146,15 +148,15 @@ def _queue_of(context: Context, store: Store, arn: str, parameter: str) -> Queue
 
 
 def _handle(task_id: str, source_arn: str) -> str:
-    said = json.dumps({"taskId": task_id, "sourceArn": source_arn}, separators=(",", ":"))
-    return base64.b64encode(said.encode()).decode()
+    text = json.dumps({"taskId": task_id, "sourceArn": source_arn}, separators=(",", ":"))
+    return base64.b64encode(text.encode()).decode()
 
 
-def _said(handle: str) -> tuple[str, str]:
+def _parse_handle(handle: str) -> tuple[str, str]:
     """Return the task id and the source queue's ARN of a task handle."""
     try:
-        said = json.loads(base64.b64decode(handle, validate=True))
-        return str(said["taskId"]), str(said["sourceArn"])
+        fields = json.loads(base64.b64decode(handle, validate=True))
+        return str(fields["taskId"]), str(fields["sourceArn"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise errors.invalid_parameter_value("Value for parameter TaskHandle is invalid.") from None
 
@@ -163,7 +165,7 @@ def _said(handle: str) -> tuple[str, str]:
 
 
 def _tasks(queue: QueueInfo) -> list[dict[str, Any]]:
-    return list(kept(queue.settings, "move_tasks", []))
+    return list(extra_setting(queue.settings, "move_tasks", []))
 
 
 def _is_done_by_another(task: Mapping[str, Any], mover: str, now_ms: int) -> bool:
@@ -204,7 +206,7 @@ def _step(store: Store, name: str, mover: str, now_ms: int) -> float | None:
         task["after"] = entry.sequence_number
         changes.append(Settlement(entry.sequence_number, None, SettleAction.MOVE, to=to))
     task["moved"] += store.settle(queue, changes, now_ms).count(SettleResult.DONE)
-    keep(store, queue, move_tasks=[task, *tasks[1:]])
+    save_extra(store, queue, move_tasks=[task, *tasks[1:]])
     if task["status"] != RUNNING:
         return None
     is_full = task["after"] < entries[-1].sequence_number
@@ -225,7 +227,7 @@ def _give_back(names: Iterable[str], mover: str, store: Store, _now_ms: int) -> 
         queue = store.queues.get(name)
         tasks = _tasks(queue) if queue is not None else []
         if queue is not None and tasks and tasks[0].get("by") == mover:
-            keep(store, queue, move_tasks=[{**tasks[0], "by_until_ms": 0}, *tasks[1:]])
+            save_extra(store, queue, move_tasks=[{**tasks[0], "by_until_ms": 0}, *tasks[1:]])
 
 
 class Mover:
@@ -236,7 +238,7 @@ class Mover:
     moved twice. A server that stops releases its claims.
     """
 
-    def __init__(self, writer: Writer, failures: Failures) -> None:
+    def __init__(self, writer: Writer, failures: FailureLog) -> None:
         self._writer = writer
         self._failures = failures
         self._id = uuid.uuid4().hex

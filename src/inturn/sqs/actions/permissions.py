@@ -11,7 +11,7 @@ from inturn.core.queue.messages import QueueInfo
 from inturn.sqs import errors, limits
 from inturn.sqs.actions import settings
 from inturn.sqs.auth.policy import OWNERS_ONLY
-from inturn.sqs.context import Context, in_queue, keep, kept
+from inturn.sqs.context import Context, extra_setting, in_queue, save_extra
 from inturn.sqs.model import AddPermission, Empty, RemovePermission
 from inturn.store.commands import Command
 from inturn.store.protocols import Store
@@ -86,7 +86,7 @@ def _check_label(label: str) -> None:
 
 
 def _policy(context: Context, queue: QueueInfo) -> dict[str, Any]:
-    text = kept(queue.settings, "policy", None)
+    text = extra_setting(queue.settings, "policy", None)
     if text is None:
         return {"Version": "2008-10-17", "Id": f"{context.arn(queue.name)}/SQSDefaultPolicy", "Statement": []}
     policy: dict[str, Any] = json.loads(text)
@@ -101,8 +101,8 @@ def _save(context: Context, store: Store, queue: QueueInfo, policy: dict[str, An
     if len(text) > limits.POLICY_BYTES:
         raise errors.over_limit(f"The policy would have {len(text)} bytes; at most {limits.POLICY_BYTES} are allowed.")
     changes = {"Policy": text}
-    queue.settings = settings.applied(context, store, queue.name, queue.settings, changes, changes)
-    keep(store, queue, modified_ms=now_ms)
+    queue.settings = settings.with_changes(context, store, queue.name, queue.settings, changes, changes)
+    save_extra(store, queue, modified_ms=now_ms)
 
 
 def remove_permission(context: Context, params: RemovePermission) -> Command[Empty]:

@@ -17,7 +17,7 @@ from inturn.sqs.model import MessageAttributeValue
 TRACE: Final = "AWS.TraceHeader"
 GROUP: Final = "AWS.MessageGroupId"
 SENDER: Final = "AWS.SenderId"
-_OURS: Final = "AWS."
+_OWN_PREFIX: Final = "AWS."
 _ALL: Final = frozenset(("All", ".*", "*"))
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -39,45 +39,45 @@ _SYSTEM: Final = frozenset(
 _NOT_OF_MESSAGES: Final = "SqsManagedSseEnabled"  # documented as a message system attribute, and never answered
 
 
-def kept_text(attributes: Mapping[str, MessageAttributeValue], ours: Mapping[str, str]) -> str | None:
+def stored_text(attributes: Mapping[str, MessageAttributeValue], ours: Mapping[str, str]) -> str | None:
     """Return the stored form of a message's attributes and the endpoint's own; None if there are none."""
-    kept: dict[str, Any] = {
+    stored: dict[str, Any] = {
         name: value.string_value if value.data_type == "String" else value for name, value in attributes.items()
     }
-    kept.update(ours)
-    return _encode(kept).decode() if kept else None
+    stored.update(ours)
+    return _encode(stored).decode() if stored else None
 
 
-def kept_with(text: str | None) -> dict[str, Any]:
+def parse_stored(text: str | None) -> dict[str, Any]:
     """Return the attributes from their stored form."""
     return {} if text is None else _decode(text)
 
 
-class Wanted(NamedTuple):
+class AttributeSelection(NamedTuple):
     """The attributes that a receiver requests: names of system attributes, names and prefixes of the sender's own."""
 
     system: frozenset[str]
     names: frozenset[str]
     prefixes: tuple[str, ...]
 
-    def chosen(self, kept: Mapping[str, Any]) -> dict[str, MessageAttributeValue]:
+    def select(self, stored: Mapping[str, Any]) -> dict[str, MessageAttributeValue]:
         """Return the requested ones of the sender's attributes."""
         return {
             name: _attribute(value)
-            for name, value in kept.items()
-            if (name in self.names or name.startswith(self.prefixes)) and not name.startswith(_OURS)
+            for name, value in stored.items()
+            if (name in self.names or name.startswith(self.prefixes)) and not name.startswith(_OWN_PREFIX)
         }
 
 
-def wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
+def parse_selection(system: tuple[str, ...], names: tuple[str, ...]) -> AttributeSelection:
     """Parse a receiver's lists of names; refuse a system attribute that does not exist."""
     if len(system) + len(names) > 20:  # long lists are rare, and would make the cache large
-        return _wanted.__wrapped__(system, names)
-    return _wanted(system, names)
+        return _parse_selection.__wrapped__(system, names)
+    return _parse_selection(system, names)
 
 
 @lru_cache(maxsize=256)
-def _wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
+def _parse_selection(system: tuple[str, ...], names: tuple[str, ...]) -> AttributeSelection:
     for name in system:
         if name not in _SYSTEM and name not in {"All", _NOT_OF_MESSAGES}:
             raise errors.invalid_attribute_name(name)
@@ -85,7 +85,7 @@ def _wanted(system: tuple[str, ...], names: tuple[str, ...]) -> Wanted:
         prefixes: tuple[str, ...] = ("",)
     else:
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
-    return Wanted(_SYSTEM if "All" in system else frozenset(system) & _SYSTEM, frozenset(names), prefixes)
+    return AttributeSelection(_SYSTEM if "All" in system else frozenset(system) & _SYSTEM, frozenset(names), prefixes)
 
 
 def _attribute(value: Any) -> MessageAttributeValue:

@@ -12,7 +12,7 @@ from typing import Final
 from inturn.core.queue.messages import QueueInfo
 from inturn.sqs import errors, limits
 from inturn.sqs.actions import settings, tags
-from inturn.sqs.context import FIFO, Context, asking, in_queue, keep, kept, queue_in
+from inturn.sqs.context import FIFO, Context, extra_setting, in_queue, queue_in, save_extra, store_command
 from inturn.sqs.model import (
     CreateQueue,
     CreateQueueAnswer,
@@ -44,26 +44,26 @@ def create_queue(context: Context, params: CreateQueue) -> Command[CreateQueueAn
     """Create a queue; return an existing one if it has the requested attributes, else refuse."""
     fifo = params.attributes.get("FifoQueue", "").lower() == "true"
     _check_name(params.queue_name, fifo=fifo)
-    name = context.own(params.queue_name)
-    changes = settings.wanted(params.attributes, fifo=fifo)
+    name = context.stored_name(params.queue_name)
+    changes = settings.normalized(params.attributes, fifo=fifo)
     tags.check(params.queue_name, params.tags)
     answer = CreateQueueAnswer(context.url(name))
 
     def make(store: Store, now_ms: int) -> CreateQueueAnswer:
-        there = store.queues.get(name)
-        if there is not None:
-            has = settings.current(context, there)
+        existing = store.queues.get(name)
+        if existing is not None:
+            current = settings.current_attributes(context, existing)
             for attribute, value in changes.items():
-                if has.get(attribute, "") != value:
+                if current.get(attribute, "") != value:
                     raise errors.other_attribute(attribute)
             return answer
-        made = settings.applied(context, store, name, None, changes, params.attributes)
+        made = settings.with_changes(context, store, name, None, changes, params.attributes)
         if params.tags:
             made = replace(made, extra={**made.extra, "tags": dict(params.tags)})
         store.save(name, QueueInfo(0, name, made, now_ms))
         return answer
 
-    return asking(make)
+    return store_command(make)
 
 
 def _check_name(name: str, *, fifo: bool) -> None:
@@ -90,10 +90,10 @@ def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
     """Delete all messages of a queue, and forget its deduplication ids."""
 
     def purge(store: Store, queue: QueueInfo, now_ms: int) -> Empty:
-        purged_ms = kept(queue.settings, "purged_ms", None)
+        purged_ms = extra_setting(queue.settings, "purged_ms", None)
         if purged_ms is not None and purged_ms <= now_ms < purged_ms + limits.PURGE_S * 1000:
-            raise errors.purge_queue_in_progress(context.bare(queue.name))
-        keep(store, queue, purge=True, purged_ms=now_ms)
+            raise errors.purge_queue_in_progress(context.bare_name(queue.name))
+        save_extra(store, queue, purge=True, purged_ms=now_ms)
         return Empty()
 
     return in_queue(context, params.queue_url, purge)
@@ -104,28 +104,28 @@ def purge_queue(context: Context, params: PurgeQueue) -> Command[Empty]:
 
 def get_queue_url(context: Context, params: GetQueueUrl) -> Command[GetQueueUrlAnswer]:
     """Find a queue by its name, in the caller's region."""
-    name = context.own(params.queue_name, params.queue_owner_aws_account_id)
+    name = context.stored_name(params.queue_name, params.queue_owner_aws_account_id)
 
     def find(store: Store, _now_ms: int) -> GetQueueUrlAnswer:
         queue_in(store, name)
         return GetQueueUrlAnswer(context.url(name))
 
-    return asking(find)
+    return store_command(find)
 
 
 def list_queues(context: Context, params: ListQueues) -> Command[ListQueuesAnswer]:
     """List the queues of the caller's region and account with a name prefix, in the order of their names."""
     scope, prefix = context.scope, params.queue_name_prefix or ""
 
-    def is_one(queue: QueueInfo) -> bool:
+    def is_listed(queue: QueueInfo) -> bool:
         where, name = scope_of(context.home, queue.name)
         return where == scope and name.startswith(prefix)
 
-    def look(store: Store, _now_ms: int) -> ListQueuesAnswer:
-        page, token = _page(store, params, is_one)
+    def read(store: Store, _now_ms: int) -> ListQueuesAnswer:
+        page, token = _page(store, params, is_listed)
         return ListQueuesAnswer([context.url(name) for name in page], token)
 
-    return asking(look)
+    return store_command(read)
 
 
 def list_dead_letter_source_queues(
@@ -133,11 +133,11 @@ def list_dead_letter_source_queues(
 ) -> Command[ListDeadLetterSourceQueuesAnswer]:
     """List the queues that have this dead-letter queue."""
 
-    def look(store: Store, target: QueueInfo, _now_ms: int) -> ListDeadLetterSourceQueuesAnswer:
+    def read(store: Store, target: QueueInfo, _now_ms: int) -> ListDeadLetterSourceQueuesAnswer:
         page, token = _page(store, params, lambda queue: queue.settings.dead_letter == target.name)
         return ListDeadLetterSourceQueuesAnswer([context.url(name) for name in page], token)
 
-    return in_queue(context, params.queue_url, look)
+    return in_queue(context, params.queue_url, read)
 
 
 def _page(

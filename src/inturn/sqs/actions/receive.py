@@ -12,8 +12,8 @@ from inturn.core.queue.messages import Delivery, QueueInfo, ReceiveRequest
 from inturn.sqs import limits
 from inturn.sqs.actions import properties, validate
 from inturn.sqs.actions.names import md5_of, md5_of_attributes, names_of, sequence_number
-from inturn.sqs.actions.properties import Wanted
-from inturn.sqs.context import Context, asking, is_fifo, kept, queue_in
+from inturn.sqs.actions.properties import AttributeSelection
+from inturn.sqs.context import Context, extra_setting, is_fifo, queue_in, store_command
 from inturn.sqs.model import ApiMessage, ReceiveMessage, ReceiveMessageAnswer
 from inturn.store.commands import Command, Receive
 from inturn.store.protocols import Store
@@ -32,7 +32,7 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
         reason = f"Must be between 1 and {limits.BATCH_ENTRIES}, if provided."
         validate.check_range(limit, "MaxNumberOfMessages", 1, limits.BATCH_ENTRIES, reason)
     if wait_s is None:
-        wait_s = kept(queue.settings, "receive_wait_s", 0)
+        wait_s = extra_setting(queue.settings, "receive_wait_s", 0)
     else:
         reason = f"Must be >= 0 and <= {limits.RECEIVE_WAIT_S}, if provided."
         validate.check_range(wait_s, "WaitTimeSeconds", 0, limits.RECEIVE_WAIT_S, reason)
@@ -40,44 +40,44 @@ def receive_message(context: Context, params: ReceiveMessage) -> Command[Receive
         reason = f"Must be >= 0 and <= {core_limits.VISIBILITY_S}, if provided."
         validate.check_range(visibility_s, "VisibilityTimeout", 0, core_limits.VISIBILITY_S, reason)
     visibility_ms = None if visibility_s is None else visibility_s * 1000
-    wanted = properties.wanted(
+    selection = properties.parse_selection(
         params.attribute_names + params.message_system_attribute_names, params.message_attribute_names
     )
     attempt_id = params.receive_request_attempt_id
     if attempt_id is None:
-        answer = partial(_received, context, queue, wanted)
+        answer = partial(_received, context, queue, selection)
         return Receive(queue.name, answer, ReceiveRequest(limit, visibility_ms), wait_s=wait_s)
     if not is_fifo(queue):
         raise validate.not_for_this_type(attempt_id, "ReceiveRequestAttemptId")
     validate.check_token(attempt_id, "ReceiveRequestAttemptId")
-    remember = partial(_remember, context, queue, wanted, attempt_id)
+    remember = partial(_remember, context, queue, selection, attempt_id)
     first: Receive[Any] = Receive(queue.name, remember, ReceiveRequest(limit, visibility_ms), wait_s=wait_s)
-    return _once_more(context, queue, wanted, attempt_id, first)
+    return _repeated_receive(context, queue, selection, attempt_id, first)
 
 
 def _received(
-    context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery]
+    context: Context, queue: QueueInfo, selection: AttributeSelection, deliveries: Sequence[Delivery]
 ) -> ReceiveMessageAnswer:
-    return _answer(context, queue, wanted, deliveries, context.now_ms()) if deliveries else _NOTHING
+    return _answer(context, queue, selection, deliveries, context.now_ms()) if deliveries else _NOTHING
 
 
 def _answer(
-    context: Context, queue: QueueInfo, wanted: Wanted, deliveries: Sequence[Delivery], received_ms: int
+    context: Context, queue: QueueInfo, selection: AttributeSelection, deliveries: Sequence[Delivery], received_ms: int
 ) -> ReceiveMessageAnswer:
-    return ReceiveMessageAnswer([_message(context, queue, wanted, each, received_ms) for each in deliveries])
+    return ReceiveMessageAnswer([_message(context, queue, selection, each, received_ms) for each in deliveries])
 
 
 # --- repeated receives: the database holds the leases, so any server of it can repeat them ---
 
 
 def _remember(
-    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, deliveries: Sequence[Delivery]
+    context: Context, queue: QueueInfo, selection: AttributeSelection, attempt_id: str, deliveries: Sequence[Delivery]
 ) -> Any:
     """Return a command that saves the leases of a receive before it is answered."""
     if not deliveries:
         return _NOTHING
     received_ms = context.now_ms()
-    answer = _answer(context, queue, wanted, deliveries, received_ms)
+    answer = _answer(context, queue, selection, deliveries, received_ms)
     leases = [
         ReceivedLease(each.entry.sequence_number, each.token, each.attempts, each.first_ms, received_ms, each.until_ms)
         for each in deliveries
@@ -88,35 +88,35 @@ def _remember(
         servers: ServerStore = store.servers
         servers.remember(queue, attempt_id, leases, until_ms, now_ms)
 
-    return asking(remember, lambda _nothing: answer)
+    return store_command(remember, lambda _nothing: answer)
 
 
-def _once_more(
-    context: Context, queue: QueueInfo, wanted: Wanted, attempt_id: str, otherwise: Receive[Any]
+def _repeated_receive(
+    context: Context, queue: QueueInfo, selection: AttributeSelection, attempt_id: str, first: Receive[Any]
 ) -> Command[Any]:
     """Return the messages of an earlier receive with a new visibility timeout; if one is deleted, receive again."""
 
-    def look(store: Any, now_ms: int) -> tuple[list[Delivery], list[ReceivedLease]] | None:
+    def redeliver(store: Any, now_ms: int) -> tuple[list[Delivery], list[ReceivedLease]] | None:
         info = queue_in(store, queue.name)
         servers: ServerStore = store.servers
         leases = servers.attempt(info, attempt_id, now_ms)
-        deliveries = _given_again(store, info, leases, otherwise.want, now_ms) if leases else None
+        deliveries = _redelivered(store, info, leases, first.want, now_ms) if leases else None
         if not deliveries:
             return None
         leases = [lease._replace(until_ms=each.until_ms) for lease, each in zip(leases, deliveries, strict=True)]
         servers.remember_leases(info, attempt_id, leases)
         return deliveries, leases
 
-    def answer(given: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
-        if given is None:
-            return otherwise
-        pairs = zip(*given, strict=True)
-        return ReceiveMessageAnswer([_message(context, queue, wanted, each, it.received_ms) for each, it in pairs])
+    def answer(found: tuple[list[Delivery], list[ReceivedLease]] | None) -> Any:
+        if found is None:
+            return first
+        pairs = zip(*found, strict=True)
+        return ReceiveMessageAnswer([_message(context, queue, selection, each, it.received_ms) for each, it in pairs])
 
-    return asking(look, answer)
+    return store_command(redeliver, answer)
 
 
-def _given_again(
+def _redelivered(
     store: Store, queue: QueueInfo, leases: Sequence[ReceivedLease], want: ReceiveRequest, now_ms: int
 ) -> list[Delivery] | None:
     visibility_ms = queue.settings.visibility_ms if want.visibility_ms is None else want.visibility_ms
@@ -133,7 +133,9 @@ def _given_again(
 # --- messages ---
 
 
-def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Delivery, received_ms: int) -> ApiMessage:
+def _message(
+    context: Context, queue: QueueInfo, selection: AttributeSelection, delivery: Delivery, received_ms: int
+) -> ApiMessage:
     entry, names = delivery.entry, names_of(context)
     body = entry.body if isinstance(entry.body, str) else base64.b64encode(entry.body).decode()
     message = ApiMessage(
@@ -142,44 +144,44 @@ def _message(context: Context, queue: QueueInfo, wanted: Wanted, delivery: Deliv
         md5_of(body.encode()),
         body,
     )
-    if wanted.system:
-        message.attributes = _system(context, queue, wanted.system, delivery, message)
-    if (wanted.names or wanted.prefixes) and entry.attributes is not None:
-        chosen = wanted.chosen(properties.kept_with(entry.attributes))
+    if selection.system:
+        message.attributes = _system_attributes(context, queue, selection.system, delivery, message)
+    if (selection.names or selection.prefixes) and entry.attributes is not None:
+        chosen = selection.select(properties.parse_stored(entry.attributes))
         if chosen:
             message.message_attributes = chosen
             message.md5_of_message_attributes = md5_of_attributes(chosen)
     return message
 
 
-def _system(
-    context: Context, queue: QueueInfo, asked: frozenset[str], delivery: Delivery, message: ApiMessage
+def _system_attributes(
+    context: Context, queue: QueueInfo, requested: frozenset[str], delivery: Delivery, message: ApiMessage
 ) -> dict[str, str]:
     """Return the requested system attributes that the message has."""
     entry, fifo = delivery.entry, is_fifo(queue)
-    told: dict[str, str | None] = {
+    values: dict[str, str | None] = {
         "SentTimestamp": str(entry.sent_ms),
-        "ApproximateReceiveCount": str(delivery.attempts + _elsewhere(context, queue.name, delivery)),
+        "ApproximateReceiveCount": str(delivery.attempts + _source_receives(context, queue.name, delivery)),
         "ApproximateFirstReceiveTimestamp": None if delivery.first_ms is None else str(delivery.first_ms),
         "SequenceNumber": sequence_number(entry.sequence_number) if fifo else None,
         "MessageGroupId": entry.group,
         "MessageDeduplicationId": entry.dedup_id,
     }
-    kept_here = properties.kept_with(entry.attributes) if entry.attributes is not None else {}
-    told["SenderId"] = kept_here.get(properties.SENDER, context.home.account)
-    told["AWSTraceHeader"] = kept_here.get(properties.TRACE)
+    stored = properties.parse_stored(entry.attributes) if entry.attributes is not None else {}
+    values["SenderId"] = stored.get(properties.SENDER, context.home.account)
+    values["AWSTraceHeader"] = stored.get(properties.TRACE)
     if entry.group is None:
-        told["MessageGroupId"] = kept_here.get(properties.GROUP)
+        values["MessageGroupId"] = stored.get(properties.GROUP)
     if entry.note is not None and entry.came_from is not None:  # a dead letter; a message moved back has no note
-        told["DeadLetterQueueSourceArn"] = context.arn(entry.came_from)
+        values["DeadLetterQueueSourceArn"] = context.arn(entry.came_from)
         if fifo:
-            told["MessageDeduplicationId"] = message.message_id
-    elif fifo and entry.dedup_id is None and queue.settings.content_dedup and "MessageDeduplicationId" in asked:
-        told["MessageDeduplicationId"] = hashlib.sha256(message.body.encode()).hexdigest()
-    return {name: value for name, value in told.items() if value is not None and name in asked}
+            values["MessageDeduplicationId"] = message.message_id
+    elif fifo and entry.dedup_id is None and queue.settings.content_dedup and "MessageDeduplicationId" in requested:
+        values["MessageDeduplicationId"] = hashlib.sha256(message.body.encode()).hexdigest()
+    return {name: value for name, value in values.items() if value is not None and name in requested}
 
 
-def _elsewhere(context: Context, queue: str, delivery: Delivery) -> int:
+def _source_receives(context: Context, queue: str, delivery: Delivery) -> int:
     """Return a dead letter's receives in its source queue: SQS continues the count, a queue here restarts it."""
     entry = delivery.entry
     if entry.note is None or entry.came_from in (None, queue):

@@ -14,7 +14,7 @@ from inturn.core.queue.messages import Content, Draft, QueueInfo, Sent
 from inturn.sqs import errors, limits
 from inturn.sqs.actions import properties, validate
 from inturn.sqs.actions.names import MessageNames, md5_of, md5_of_attributes, names_of, sequence_number
-from inturn.sqs.context import Context, is_fifo, kept
+from inturn.sqs.context import Context, extra_setting, is_fifo
 from inturn.sqs.errors import SqsError
 from inturn.sqs.model import (
     BatchResultErrorEntry,
@@ -144,7 +144,7 @@ def _checked(
         raise errors.invalid_message_contents()
     attributes, system = message.message_attributes, message.message_system_attributes
     size = len(data) + (validate.attributes_size(attributes) if attributes else 0)
-    longest = kept(queue.settings, "maximum_message_size", core_limits.BODY_BYTES)
+    longest = extra_setting(queue.settings, "maximum_message_size", core_limits.BODY_BYTES)
     if size > longest:
         text = f"One or more parameters are invalid. Reason: Message must be shorter than {longest} bytes."
         raise errors.invalid_parameter_value(text)
@@ -162,7 +162,7 @@ def _checked(
         if group is not None:
             ours[properties.GROUP] = group
             group = None
-    more = properties.kept_text(attributes, ours) if attributes or ours else None
+    more = properties.stored_text(attributes, ours) if attributes or ours else None
     return _Checked(
         _draft((body, _TEXT, group, None, dedup_id, delay_ms, more, None, None)),
         size,

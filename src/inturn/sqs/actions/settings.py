@@ -17,7 +17,7 @@ from inturn.core import limits as core_limits
 from inturn.core.queue.messages import QueueInfo, QueueSettings
 from inturn.sqs import errors, limits, naming
 from inturn.sqs.auth.policy import PolicyError, parse, unmatched_resources
-from inturn.sqs.context import Context, is_arn, is_fifo, kept
+from inturn.sqs.context import Context, extra_setting, is_arn, is_fifo
 from inturn.sqs.errors import MODEL, SqsError
 from inturn.sqs.events import EVENTS
 from inturn.store.protocols import Store
@@ -83,12 +83,12 @@ _EXTRA: Final = {
 }
 
 
-def wanted(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
+def normalized(attributes: Mapping[str, str], *, fifo: bool) -> dict[str, str]:
     """Return a request's attributes with normalised values, or refuse them; "" removes an attribute."""
-    return {name: _one_form(name, value, fifo=fifo) for name, value in attributes.items()}
+    return {name: _normalized_value(name, value, fifo=fifo) for name, value in attributes.items()}
 
 
-def _one_form(name: str, value: str, *, fifo: bool) -> str:
+def _normalized_value(name: str, value: str, *, fifo: bool) -> str:
     if name not in SETTABLE:
         raise errors.invalid_attribute_name(name)
     if not fifo and name in _FIFO_ONLY:
@@ -189,51 +189,51 @@ def _compact(document: Mapping[str, Any]) -> str:
 # --- a queue's attributes ---
 
 
-def current(context: Context, queue: QueueInfo) -> dict[str, str]:
+def current_attributes(context: Context, queue: QueueInfo) -> dict[str, str]:
     """Return the settable attributes that a queue has."""
     settings = queue.settings
-    has: dict[str, str] = {
+    attributes: dict[str, str] = {
         "DelaySeconds": _seconds(settings.delay_s),
         "MaximumMessageSize": str(core_limits.BODY_BYTES),
         "ReceiveMessageWaitTimeSeconds": "0",
         "VisibilityTimeout": _seconds(settings.visibility_timeout_s),
     }
     if settings.retention_s is not None:
-        has["MessageRetentionPeriod"] = _seconds(settings.retention_s)
-    has.update(_own(settings))
+        attributes["MessageRetentionPeriod"] = _seconds(settings.retention_s)
+    attributes.update(_inturn_attributes(settings))
     if settings.dead_letter is not None:
         policy = {"deadLetterTargetArn": context.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
-        has["RedrivePolicy"] = _compact(policy)
+        attributes["RedrivePolicy"] = _compact(policy)
     if is_fifo(queue):
-        has["FifoQueue"] = "true"
-        has["ContentBasedDeduplication"] = "true" if settings.content_dedup else "false"
-        has["DeduplicationScope"] = _scope(settings)
-        has["FifoThroughputLimit"] = "perQueue"
-        has[WINDOW] = FOREVER if settings.dedup_window_s is None else _seconds(settings.dedup_window_s)
+        attributes["FifoQueue"] = "true"
+        attributes["ContentBasedDeduplication"] = "true" if settings.content_dedup else "false"
+        attributes["DeduplicationScope"] = _scope(settings)
+        attributes["FifoThroughputLimit"] = "perQueue"
+        attributes[WINDOW] = FOREVER if settings.dedup_window_s is None else _seconds(settings.dedup_window_s)
     for name, key in _EXTRA.items():
-        value = kept(settings, key, None)
+        value = extra_setting(settings, key, None)
         if value is not None:
-            has[name] = str(value)
-    if "KmsMasterKeyId" in has:
-        has.setdefault("KmsDataKeyReusePeriodSeconds", _USUAL_DATA_KEY_S)
-    elif has.get("KmsDataKeyReusePeriodSeconds") == _USUAL_DATA_KEY_S:
-        del has["KmsDataKeyReusePeriodSeconds"]  # as the service does
-    has.setdefault("SqsManagedSseEnabled", "false")  # nothing is encrypted here
-    return has
+            attributes[name] = str(value)
+    if "KmsMasterKeyId" in attributes:
+        attributes.setdefault("KmsDataKeyReusePeriodSeconds", _USUAL_DATA_KEY_S)
+    elif attributes.get("KmsDataKeyReusePeriodSeconds") == _USUAL_DATA_KEY_S:
+        del attributes["KmsDataKeyReusePeriodSeconds"]  # as the service does
+    attributes.setdefault("SqsManagedSseEnabled", "false")  # nothing is encrypted here
+    return attributes
 
 
-def _own(settings: QueueSettings) -> dict[str, str]:
+def _inturn_attributes(settings: QueueSettings) -> dict[str, str]:
     """Return the attributes that only inturn has, and only if they are set: SQS clients do not expect them."""
-    has = {}
+    attributes = {}
     if settings.retry_delay_s:
-        has[RETRY] = _seconds(settings.retry_delay_s)
+        attributes[RETRY] = _seconds(settings.retry_delay_s)
     if settings.max_depth is not None:
-        has[DEPTH] = str(settings.max_depth)
+        attributes[DEPTH] = str(settings.max_depth)
     if settings.keep_ms is not None:
-        has[KEEP] = _seconds(settings.keep_ms / 1000)
+        attributes[KEEP] = _seconds(settings.keep_ms / 1000)
     if settings.keep_bytes is not None:
-        has[KEEP_BYTES] = str(settings.keep_bytes)
-    return has
+        attributes[KEEP_BYTES] = str(settings.keep_bytes)
+    return attributes
 
 
 def _scope(settings: QueueSettings) -> str:
@@ -249,13 +249,13 @@ def _seconds(value: float) -> str:
 # --- new settings ---
 
 
-def applied(
+def with_changes(
     context: Context,
     store: Store,
     name: str,
     settings: QueueSettings | None,
     changes: Mapping[str, str],
-    said: Mapping[str, str],
+    requested: Mapping[str, str],
 ) -> QueueSettings:
     """Return settings with the changes applied; refuse attributes that exclude each other.
 
@@ -264,8 +264,8 @@ def applied(
         store: the store, where the dead-letter queue must exist.
         name: of the queue.
         settings: the queue's settings; None for a new queue.
-        changes: from :func:`wanted`.
-        said: the request's own attribute values, for error texts.
+        changes: from :func:`normalized`.
+        requested: the request's own attribute values, for error texts.
     """
     fields: dict[str, Any] = {}
     if settings is None:
@@ -282,7 +282,7 @@ def applied(
                 extra.pop(_EXTRA[attribute], None)
         elif attribute == "RedrivePolicy":
             fields["dead_letter"], fields["max_receives"] = _target(
-                context, store, name, value, said.get("RedrivePolicy", value)
+                context, store, name, value, requested.get("RedrivePolicy", value)
             )
         elif attribute != "FifoQueue":
             fields.update(_FIELDS[attribute](value))
@@ -345,7 +345,7 @@ def _warn_of_resources(name: str, extra: Mapping[str, Any], changes: Mapping[str
         EVENTS.warning("unmatched_resource", name, text, queue=name, resource=found[0])
 
 
-def _target(context: Context, store: Store, name: str, value: str, said: str) -> tuple[str | None, int | None]:
+def _target(context: Context, store: Store, name: str, value: str, requested: str) -> tuple[str | None, int | None]:
     """Return the dead-letter queue that a policy names, and its receive limit."""
     if not value:
         return None, None
@@ -354,16 +354,18 @@ def _target(context: Context, store: Store, name: str, value: str, said: str) ->
     if target == name:
         return target, policy["maxReceiveCount"]
     info = store.queues.get(target or "")
-    named = naming.parsed(policy["deadLetterTargetArn"])
+    named = naming.parse_arn(policy["deadLetterTargetArn"])
     if named is not None and named[0].account != naming.scope_of(context.home, name)[0].account:
-        raise errors.redrive_policy(said, "Dead letter target owner should be same as the source.")
+        raise errors.redrive_policy(requested, "Dead letter target owner should be same as the source.")
     if target is None or info is None:
-        raise errors.redrive_policy(said, "Dead letter target does not exist.")
+        raise errors.redrive_policy(requested, "Dead letter target does not exist.")
     if is_fifo(info) != name.endswith(".fifo"):
-        raise errors.redrive_policy(said, "Dead-letter queue must be same type of queue as the source.")
-    allow = json.loads(kept(info.settings, "redrive_allow_policy", None) or '{"redrivePermission": "allowAll"}')
+        raise errors.redrive_policy(requested, "Dead-letter queue must be same type of queue as the source.")
+    allow = json.loads(
+        extra_setting(info.settings, "redrive_allow_policy", None) or '{"redrivePermission": "allowAll"}'
+    )
     permission, sources = allow["redrivePermission"], allow.get("sourceQueueArns", [])
     if permission == "denyAll" or (permission == "byQueue" and context.arn(name) not in sources):
         reason = "Dead letter target does not allow this queue to use it, see its RedriveAllowPolicy."
-        raise errors.redrive_policy(said, reason)
+        raise errors.redrive_policy(requested, reason)
     return target, policy["maxReceiveCount"]

@@ -100,9 +100,9 @@ def _settle_batch(
     changes = [change for _, change in outcomes if isinstance(change, Settlement)]
 
     def answer(refused: _Refused, verdicts: Sequence[SettleResult]) -> Any:
-        successful, failed, given = [], [], iter(verdicts)
+        successful, failed, results = [], [], iter(verdicts)
         for entry, change in outcomes:
-            error = change if isinstance(change, SqsError) else refused(entry.receipt_handle, next(given))
+            error = change if isinstance(change, SqsError) else refused(entry.receipt_handle, next(results))
             if error is None:
                 successful.append(entry.id)
             else:
@@ -113,12 +113,12 @@ def _settle_batch(
         if is_fifo(queue) or _EXPIRED not in verdicts:
             return answer(kind.refused, verdicts)
 
-        def once_more(others: Sequence[SettleResult]) -> Any:
-            given = iter(others)
-            return answer(kind.refused_late, [next(given) if each is _EXPIRED else each for each in verdicts])
+        def answer_late(others: Sequence[SettleResult]) -> Any:
+            late_results = iter(others)
+            return answer(kind.refused_late, [next(late_results) if each is _EXPIRED else each for each in verdicts])
 
         pairs = zip(changes, verdicts, strict=True)
-        return Settle(queue.name, once_more, [kind.late(change) for change, verdict in pairs if verdict is _EXPIRED])
+        return Settle(queue.name, answer_late, [kind.late(change) for change, verdict in pairs if verdict is _EXPIRED])
 
     return Settle(queue.name, settled, changes)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from inturn.core.queue.messages import QueueInfo
 from inturn.sqs import errors, limits
-from inturn.sqs.context import Context, in_queue, keep, kept
+from inturn.sqs.context import Context, extra_setting, in_queue, save_extra
 from inturn.sqs.model import Empty, ListQueueTags, ListQueueTagsAnswer, TagQueue, UntagQueue
 from inturn.store.commands import Command
 from inturn.store.protocols import Store
@@ -19,9 +19,9 @@ def tag_queue(context: Context, params: TagQueue) -> Command[Empty]:
     def tag(store: Store, queue: QueueInfo, _now_ms: int) -> Empty:
         if not params.tags:
             raise errors.missing_parameter("Tags")
-        tags = {**kept(queue.settings, "tags", {}), **params.tags}
-        check(context.bare(queue.name), tags)
-        keep(store, queue, tags=tags)
+        tags = {**extra_setting(queue.settings, "tags", {}), **params.tags}
+        check(context.bare_name(queue.name), tags)
+        save_extra(store, queue, tags=tags)
         return Empty()
 
     return in_queue(context, params.queue_url, tag)
@@ -44,8 +44,8 @@ def untag_queue(context: Context, params: UntagQueue) -> Command[Empty]:
     def untag(store: Store, queue: QueueInfo, _now_ms: int) -> Empty:
         if not params.tag_keys:
             raise errors.invalid_parameter_value("Tag keys must be between 1 and 128 characters in length.")
-        tags: dict[str, str] = kept(queue.settings, "tags", {})
-        keep(store, queue, tags={key: value for key, value in tags.items() if key not in params.tag_keys})
+        tags: dict[str, str] = extra_setting(queue.settings, "tags", {})
+        save_extra(store, queue, tags={key: value for key, value in tags.items() if key not in params.tag_keys})
         return Empty()
 
     return in_queue(context, params.queue_url, untag)
@@ -54,7 +54,7 @@ def untag_queue(context: Context, params: UntagQueue) -> Command[Empty]:
 def list_queue_tags(context: Context, params: ListQueueTags) -> Command[ListQueueTagsAnswer]:
     """Return all tags of a queue."""
 
-    def look(_store: Store, queue: QueueInfo, _now_ms: int) -> ListQueueTagsAnswer:
-        return ListQueueTagsAnswer(dict(kept(queue.settings, "tags", {})))
+    def read(_store: Store, queue: QueueInfo, _now_ms: int) -> ListQueueTagsAnswer:
+        return ListQueueTagsAnswer(dict(extra_setting(queue.settings, "tags", {})))
 
-    return in_queue(context, params.queue_url, look)
+    return in_queue(context, params.queue_url, read)

@@ -2,14 +2,14 @@
 
 from inturn.sqs.auth.keys import ADMIN_ACTIONS, Key, allowed, denied, permission
 from inturn.sqs.auth.policy import PolicyError
-from inturn.sqs.auth.replay import Replays
+from inturn.sqs.auth.replay import ReplayGuard
 from inturn.sqs.auth.verifier import Signer, Verifier
 
 __all__ = [
     "ADMIN_ACTIONS",
     "Key",
     "PolicyError",
-    "Replays",
+    "ReplayGuard",
     "Signer",
     "Verifier",
     "allowed",

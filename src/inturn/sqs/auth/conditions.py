@@ -78,17 +78,17 @@ def _arn(pattern: str) -> _Matcher:
     matchers = [glob(part) for part in parts]
 
     def matches(text: str) -> bool:
-        there = text.split(":", 5)
-        return len(there) == 6 and all(found(part) for found, part in zip(matchers, there, strict=True))
+        parts = text.split(":", 5)
+        return len(parts) == 6 and all(found(part) for found, part in zip(matchers, parts, strict=True))
 
     return matches
 
 
 def _boolean(value: str) -> _Matcher:
-    wanted = value.lower()
-    if wanted not in {"true", "false"}:
+    expected = value.lower()
+    if expected not in {"true", "false"}:
         raise ValueError
-    return lambda text: text.lower() == wanted
+    return lambda text: text.lower() == expected
 
 
 def _network(value: str) -> _Matcher:
@@ -124,8 +124,8 @@ def _compared(read: Callable[[str], float], compare: Callable[[float, float], bo
 
 
 def _ignoring_case(value: str) -> _Matcher:
-    wanted = value.casefold()
-    return lambda text: text.casefold() == wanted
+    expected = value.casefold()
+    return lambda text: text.casefold() == expected
 
 
 _ORDERS: Final = {
@@ -175,14 +175,14 @@ def compiled(name: str, key: str, values: Iterable[str]) -> Test:
     """
     key = key.lower()
     if name == "Null":
-        wanted = _each(values, _boolean)
-        return lambda facts: None if key not in facts else _matched(wanted, str(facts[key] is None))
+        expected = _compiled_each(values, _boolean)
+        return lambda facts: None if key not in facts else _matched(expected, str(facts[key] is None))
     base = name.removesuffix("IfExists")
     is_negated = base in _OPPOSITES
     matcher = _MATCHERS.get(_OPPOSITES.get(base, base))
     if matcher is None:
         return _never_known
-    matchers = _each(values, matcher)
+    matchers = _compiled_each(values, matcher)
     without = is_negated or base != name  # the result if the key is absent
 
     def test(facts: Facts) -> Truth:
@@ -197,7 +197,7 @@ def compiled(name: str, key: str, values: Iterable[str]) -> Test:
     return test
 
 
-def _each(values: Iterable[str], matcher: Callable[[str], _Matcher]) -> list[_Matcher | None]:
+def _compiled_each(values: Iterable[str], matcher: Callable[[str], _Matcher]) -> list[_Matcher | None]:
     """Compile each value; None: it has a policy variable, which cannot be evaluated."""
     compiled: list[_Matcher | None] = []
     for value in values:
@@ -209,10 +209,10 @@ def _each(values: Iterable[str], matcher: Callable[[str], _Matcher]) -> list[_Ma
 
 
 def _matched(matchers: Iterable[_Matcher | None], text: str) -> Truth:
-    return any_of(None if each is None else _tried(each, text) for each in matchers)
+    return any_of(None if each is None else _matches_safely(each, text) for each in matchers)
 
 
-def _tried(matches: _Matcher, text: str) -> Truth:
+def _matches_safely(matches: _Matcher, text: str) -> Truth:
     try:
         return matches(text)
     except ValueError:  # the key is of another type than the operator: NumericEquals with aws:SourceIp

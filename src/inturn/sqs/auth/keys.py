@@ -52,9 +52,9 @@ def allowed(key: Key, action: str, queue: str | None) -> bool:
     return may_do and (queue is None or any(fnmatchcase(queue, pattern) for pattern in key.queues))
 
 
-def denied(key: Key, action: str, arn: str, account: str, why: str = "") -> SqsError:
+def denied(key: Key, action: str, arn: str, account: str, reason: str = "") -> SqsError:
     """Return the error for a key that may not perform an action; ``why`` ends the text if a policy is the reason."""
     return access_denied(
         f"User: arn:aws:iam::{account}:user/{key.id} is not authorized to perform: "
-        f"sqs:{permission(action).lower()} on resource: {arn}{why}"
+        f"sqs:{permission(action).lower()} on resource: {arn}{reason}"
     )

@@ -102,11 +102,11 @@ class Policy:
         self._denying = [each.tests for each in statements if each.denies]
         self._allowing = [each.tests for each in statements if not each.denies]
 
-    def decide(self, asked: PolicyRequest) -> PolicyDecision:
+    def decide(self, request: PolicyRequest) -> PolicyDecision:
         """Decide about a request; a denying statement wins."""
-        if any(all_of(test(asked) for test in tests) is not False for tests in self._denying):
+        if any(all_of(test(request) for test in tests) is not False for tests in self._denying):
             return PolicyDecision.DENIED
-        if any(all_of(test(asked) for test in tests) is True for tests in self._allowing):
+        if any(all_of(test(request) for test in tests) is True for tests in self._allowing):
             return PolicyDecision.ALLOWED
         return PolicyDecision.NEITHER
 
@@ -146,7 +146,7 @@ def stored(text: str) -> Policy:
         raw = _statements(_document(text))
     except PolicyError:
         return Policy((_Statement(denies=True, tests=()),))
-    return Policy(tuple(_as_far_as_it_goes(each) for each in raw))
+    return Policy(tuple(_parsed_leniently(each) for each in raw))
 
 
 def unmatched_resources(text: str) -> list[str]:
@@ -160,7 +160,7 @@ def unmatched_resources(text: str) -> list[str]:
     return [text for text in texts if isinstance(text, str) and _is_unmatched(text)]
 
 
-def _as_far_as_it_goes(raw: object) -> _Statement:
+def _parsed_leniently(raw: object) -> _Statement:
     try:
         return _read_statement(raw)
     except PolicyError:
@@ -212,12 +212,14 @@ def _read_statement(raw: object) -> _Statement:
 
 def _either(raw: Mapping[str, Any], name: str, read: Callable[[str, Any], _Match]) -> _Match:
     """Read an element, or its form with ``Not`` before the name."""
-    given = [each for each in (name, f"Not{name}") if each in raw]
-    if len(given) != 1:
-        has = "has both" if given else "has neither"
-        raise PolicyError(f"the statement {has} {name} {'and' if given else 'nor'} Not{name}; expected one of them.")
-    test = read(given[0], raw[given[0]])
-    return test if given[0] == name else lambda asked: opposite(test(asked))
+    present = [each for each in (name, f"Not{name}") if each in raw]
+    if len(present) != 1:
+        problem = "has both" if present else "has neither"
+        raise PolicyError(
+            f"the statement {problem} {name} {'and' if present else 'nor'} Not{name}; expected one of them."
+        )
+    test = read(present[0], raw[present[0]])
+    return test if present[0] == name else lambda request: opposite(test(request))
 
 
 def _principals(element: str, value: Any) -> _Match:
@@ -233,7 +235,7 @@ def _principals(element: str, value: Any) -> _Match:
     for kind in value:
         _texts(f"{element}.{kind}", value[kind])
     tests = [_principal(element, each) for each in _texts(f"{element}.AWS", value["AWS"])] if "AWS" in value else []
-    return lambda asked: any(test(asked) for test in tests)
+    return lambda request: any(test(request) for test in tests)
 
 
 def _principal(element: str, value: str) -> Callable[[PolicyRequest], bool]:
@@ -244,7 +246,7 @@ def _principal(element: str, value: str) -> Callable[[PolicyRequest], bool]:
         forms = "'*', an account of 12 digits, or arn:aws:iam::ACCOUNT:root, …:user/KEY or …:role/KEY"
         raise PolicyError(f"{element} names {_shown(value)}; expected {forms}.")
     account, key_id = found["number"] or found["account"], found["key"] or found["role"]
-    return lambda asked: asked.account == account and key_id in (None, asked.key_id)
+    return lambda request: request.account == account and key_id in (None, request.key_id)
 
 
 def _actions(element: str, value: Any) -> _Match:
@@ -256,13 +258,13 @@ def _actions(element: str, value: Any) -> _Match:
         if vendor == "sqs" and not {"*", "?"}.intersection(action) and action not in _KNOWN_ACTIONS:
             raise PolicyError(f"{element} names {_shown(each)}, which is not an SQS action.")
         matchers.append(glob(each.lower()))
-    return lambda asked: any(matches(name) for matches in matchers for name in asked.actions)
+    return lambda request: any(matches(name) for matches in matchers for name in request.actions)
 
 
 def _resources(element: str, value: Any) -> _Match:
     texts = [each for each in _texts(element, value) if not _is_unmatched(each)]
     matchers = [None if "${" in each else glob(each) for each in texts]
-    return lambda asked: any_of(None if matches is None else matches(asked.resource) for matches in matchers)
+    return lambda request: any_of(None if matches is None else matches(request.resource) for matches in matchers)
 
 
 def _is_unmatched(resource: str) -> bool:
@@ -285,9 +287,9 @@ def _conditions(value: Any) -> _Match:
             try:
                 tests.append(compiled(name, key, [each for each in texts if each is not None]))
             except ValueError as error:
-                told = _shown(error.args[0])
-                raise PolicyError(f"Condition.{name} cannot have the value {told} for {_shown(key)}.") from None
-    return lambda asked: all_of(test(asked.facts) for test in tests)
+                text = _shown(error.args[0])
+                raise PolicyError(f"Condition.{name} cannot have the value {text} for {_shown(key)}.") from None
+    return lambda request: all_of(test(request.facts) for test in tests)
 
 
 def _object(element: str, value: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from inturn.sqs import limits
 
 
-class Replays:
+class ReplayGuard:
     """The accepted signatures that are still valid.
 
     When there are too many, those that expire first are forgotten; from then on, a request that would expire by that

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from inturn.sqs import limits
 from inturn.sqs.auth.canonical import canonical_request, pairs, sha256_hex
 from inturn.sqs.auth.keys import Key
-from inturn.sqs.auth.replay import Replays
+from inturn.sqs.auth.replay import ReplayGuard
 from inturn.sqs.errors import (
     SqsError,
     incomplete_signature,
@@ -95,7 +95,7 @@ class Verifier:
         replays: the memory that refuses a repeated signature; None: signatures may repeat while they are valid.
     """
 
-    def __init__(self, keys: Iterable[Key], *, region: str | None = None, replays: Replays | None = None) -> None:
+    def __init__(self, keys: Iterable[Key], *, region: str | None = None, replays: ReplayGuard | None = None) -> None:
         self._keys = {key.id.encode(): key for key in keys}
         self._region = region and region.encode()
         self._replays = replays
@@ -135,8 +135,8 @@ class Verifier:
         claim = signed.claim
         if claim.unsigned and not claim.unsigned.isdisjoint(headers):
             name = min(claim.unsigned.intersection(headers)).decode()
-            told = "Host' or ':authority" if name == "host" else name
-            raise signature_does_not_match(f"'{told}' must be a 'SignedHeader' in the AWS Authorization.")
+            header = "Host' or ':authority" if name == "host" else name
+            raise signature_does_not_match(f"'{header}' must be a 'SignedHeader' in the AWS Authorization.")
         return signed, _checked_time(signed, now)
 
     # --- the two places of a signature ---
@@ -156,22 +156,22 @@ class Verifier:
         return _Signed(claim, signature, date, limits.CLOCK_SKEW_S, query)
 
     def _in_query(self, query: bytes) -> _Signed:
-        given = dict(pairs(query))
-        missing = [name.decode() for name in _IN_QUERY if name not in given]
+        parameters = dict(pairs(query))
+        missing = [name.decode() for name in _IN_QUERY if name not in parameters]
         if missing:
             text = " ".join(f"AWS query-string parameters must include '{name}'." for name in missing)
             raise incomplete_signature(f"{text} Re-examine the query-string parameters.")
-        if given[b"X-Amz-Algorithm"] != _ALGORITHM:
-            raise incomplete_signature(f"Unsupported AWS 'algorithm': '{_shown(given[b'X-Amz-Algorithm'])}'.")
-        credential, names = given[b"X-Amz-Credential"], given[b"X-Amz-SignedHeaders"]
+        if parameters[b"X-Amz-Algorithm"] != _ALGORITHM:
+            raise incomplete_signature(f"Unsupported AWS 'algorithm': '{_shown(parameters[b'X-Amz-Algorithm'])}'.")
+        credential, names = parameters[b"X-Amz-Credential"], parameters[b"X-Amz-SignedHeaders"]
         place = credential + b"\n" + names  # no header contains a line feed
         claim = self._claims.get(place)
         if claim is None:
             claim = self._claim(credential, names)
             self._remember(place, claim)
-        kept = b"&".join(each for each in query.split(b"&") if not each.startswith(b"X-Amz-Signature="))
-        valid_s = _valid_s(given.get(b"X-Amz-Expires"))
-        return _Signed(claim, given[_SIGNATURE], given[b"X-Amz-Date"], valid_s, kept)
+        unsigned_query = b"&".join(each for each in query.split(b"&") if not each.startswith(b"X-Amz-Signature="))
+        valid_s = _valid_s(parameters.get(b"X-Amz-Expires"))
+        return _Signed(claim, parameters[_SIGNATURE], parameters[b"X-Amz-Date"], valid_s, unsigned_query)
 
     # --- claims ---
 
@@ -240,16 +240,18 @@ def _parts(authorization: bytes) -> dict[bytes, bytes]:
         )
         raise incomplete_signature(f"{text} Base64): '{_hashed(authorization)}'.")
     parts = {name: value for name, _, value in pairs}
-    wanted = (b"Credential", b"Signature", b"SignedHeaders")
-    missing = [f"Authorization header requires '{name.decode()}' parameter." for name in wanted if not parts.get(name)]
+    required = (b"Credential", b"Signature", b"SignedHeaders")
+    missing = [
+        f"Authorization header requires '{name.decode()}' parameter." for name in required if not parts.get(name)
+    ]
     if missing:
-        raise _lacking(missing, authorization)
+        raise _missing_parts(missing, authorization)
     return parts
 
 
-def _lacking(missing: list[str], authorization: bytes) -> SqsError:
-    said = f"(Hashed with SHA-256 and encoded with Base64) Authorization={_hashed(authorization)}"
-    return incomplete_signature(f"{' '.join(missing)} {said}")
+def _missing_parts(missing: list[str], authorization: bytes) -> SqsError:
+    digest = f"(Hashed with SHA-256 and encoded with Base64) Authorization={_hashed(authorization)}"
+    return incomplete_signature(f"{' '.join(missing)} {digest}")
 
 
 def _hashed(text: bytes) -> str:
@@ -269,7 +271,7 @@ def _date_header(headers: Mapping[bytes, bytes], claim: _Claim, authorization: b
     date = headers.get(b"date")
     if date is None:
         text = "Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header."
-        raise _lacking([text], authorization)
+        raise _missing_parts([text], authorization)
     if b"date" not in claim.names:
         raise signature_does_not_match("'Date' must be a 'SignedHeader' in the AWS Authorization.")
     if _DATE.fullmatch(date):
@@ -311,20 +313,20 @@ def _valid_s(expires: bytes | None) -> int:
 def _checked_time(signed: _Signed, now: float) -> int:
     """Check that the signature is valid now; return the end of its validity, in seconds since 1970."""
     date, valid_s = signed.date, signed.valid_s
-    at = _seconds(date)
-    if at + valid_s < now:
-        then = f"{_basic(now - valid_s)} ({_basic(now)} - {valid_s / 60:g} min.)"
+    signed_s = _seconds(date)
+    if signed_s + valid_s < now:
+        then = f"{_basic_time(now - valid_s)} ({_basic_time(now)} - {valid_s / 60:g} min.)"
         raise signature_does_not_match(f"Signature expired: {date.decode()} is now earlier than {then}")
-    if at > now + limits.CLOCK_SKEW_S:
-        then = f"{_basic(now + limits.CLOCK_SKEW_S)} ({_basic(now)} + {limits.CLOCK_SKEW_S / 60:g} min.)"
+    if signed_s > now + limits.CLOCK_SKEW_S:
+        then = f"{_basic_time(now + limits.CLOCK_SKEW_S)} ({_basic_time(now)} + {limits.CLOCK_SKEW_S / 60:g} min.)"
         raise signature_does_not_match(f"Signature not yet current: {date.decode()} is still later than {then}")
     if date[:8] != signed.claim.date:
         text = "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP"
         raise signature_does_not_match(
             f"{text}: '{_shown(signed.claim.date)}' != '{date[:8].decode()}', from '{date.decode()}'."
         )
-    return at + valid_s
+    return signed_s + valid_s
 
 
-def _basic(seconds: float) -> str:
+def _basic_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime(_BASIC)

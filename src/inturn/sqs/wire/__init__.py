@@ -4,17 +4,17 @@ from inturn.serving.http.http1 import Request, Response
 from inturn.sqs.errors import SqsError
 from inturn.sqs.model import Shape
 from inturn.sqs.wire import json, query
-from inturn.sqs.wire.json import Call, Protocol, protocol_of
+from inturn.sqs.wire.json import ApiCall, Protocol, protocol_of
 
-__all__ = ["Call", "Protocol", "answered", "parse", "protocol_of", "refused"]
+__all__ = ["ApiCall", "Protocol", "answered", "parse", "protocol_of", "refused"]
 
 
-def parse(request: Request) -> Call:
+def parse(request: Request) -> ApiCall:
     """Parse a request, or refuse it."""
     return json.parse(request) if protocol_of(request) is Protocol.JSON else query.parse(request)
 
 
-def answered(call: Call, answer: Shape, request_id: str) -> Response:
+def answered(call: ApiCall, answer: Shape, request_id: str) -> Response:
     """Return the response with an action's answer."""
     if call.protocol is Protocol.JSON:
         return json.answered(answer, request_id)

@@ -120,10 +120,10 @@ _WRITERS: Final[dict[str, _Writer]] = {
 
 def json_answer(action: str, answer: Shape, request_id: str) -> bytes:
     """Return the document with an action's answer."""
-    told: dict[str, Any] = {"ResponseMetadata": {"RequestId": request_id}}
+    document: dict[str, Any] = {"ResponseMetadata": {"RequestId": request_id}}
     if not isinstance(answer, Empty):
-        told[f"{action}Result"] = _tree(answer)
-    return _encode({f"{action}Response": told})
+        document[f"{action}Result"] = _tree(answer)
+    return _encode({f"{action}Response": document})
 
 
 def json_error(error: SqsError, request_id: str) -> bytes:

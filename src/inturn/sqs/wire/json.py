@@ -33,7 +33,7 @@ class Protocol(Enum):
     """A form, answered in JSON if the client accepts that: used by gateways and scripts."""
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """A parsed request for one action.
 
     Attributes:
@@ -72,7 +72,7 @@ def protocol_of(request: Request) -> Protocol:
     return Protocol.QUERY_JSON if is_json and b"xml" not in accepted else Protocol.QUERY
 
 
-def parse(request: Request) -> Call:
+def parse(request: Request) -> ApiCall:
     """Parse a request, or refuse it."""
     found = _READERS.get(request.headers.get(b"x-amz-target", b""))
     if found is None:
@@ -86,7 +86,7 @@ def parse(request: Request) -> Call:
         params = read(body)
     except (ValueError, RecursionError):
         params = _params_without_nulls(action, body)
-    return Call(Protocol.JSON, action.name, params)
+    return ApiCall(Protocol.JSON, action.name, params)
 
 
 def answered(answer: Shape, request_id: str) -> Response:

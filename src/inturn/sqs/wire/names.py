@@ -30,9 +30,9 @@ _ONE: Final = {
 
 def members(kind: type[Struct]) -> list[tuple[str, str, inspect.Type]]:
     """Return the fields of a type, each with its Python name, its API name and its type."""
-    told = inspect.type_info(kind)
-    assert isinstance(told, inspect.StructType)  # noqa: S101 - for the type checker
-    return [(field.name, field.encode_name, _present(field.type)) for field in told.fields]
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - for the type checker
+    return [(field.name, field.encode_name, _present(field.type)) for field in info.fields]
 
 
 def query_name(name: str, kind: inspect.Type) -> str:

@@ -18,7 +18,7 @@ from inturn.sqs import errors, limits
 from inturn.sqs.model import ACTIONS, Shape
 from inturn.sqs.wire import json
 from inturn.sqs.wire.answers import answer_text, error_text, json_answer, json_error
-from inturn.sqs.wire.json import Call, Protocol, params_of, protocol_of
+from inturn.sqs.wire.json import ApiCall, Protocol, params_of, protocol_of
 from inturn.sqs.wire.names import members, query_name
 
 CONTENT_TYPE: Final = "text/xml"
@@ -38,7 +38,7 @@ _VALUES: Final = ("Value", "value")
 _Reader = Callable[[Any, str], Any]
 
 
-def parse(request: Request) -> Call:
+def parse(request: Request) -> ApiCall:
     """Parse a request, or refuse it."""
     path, _, query = request.target.partition(b"?")
     fields = _fields(query, request.body if request.method != "GET" else b"")
@@ -53,10 +53,10 @@ def parse(request: Request) -> Call:
     place = path.decode("latin-1")
     if place not in {"", "/"}:
         tree.setdefault("QueueUrl", place)
-    return Call(protocol_of(request), name, params_of(action, tree, errors.invalid_parameter_value))
+    return ApiCall(protocol_of(request), name, params_of(action, tree, errors.invalid_parameter_value))
 
 
-def answered(call: Call, answer: Shape, request_id: str) -> Response:
+def answered(call: ApiCall, answer: Shape, request_id: str) -> Response:
     """Return the response with an action's answer."""
     if call.protocol is Protocol.QUERY_JSON:
         return Response(200, json_answer(call.action, answer, request_id), _JSON, _headers(request_id))
@@ -134,67 +134,67 @@ def _tree(fields: dict[str, str], known: dict[str, Any]) -> dict[str, Any]:
 # Readers turn a node of the tree into the JSON protocol's value; ``at`` is the node's own name.
 
 
-def _members(node: Any, readers: dict[str, tuple[str, _Reader]], at: str) -> dict[str, Any]:
+def _members(node: Any, readers: dict[str, tuple[str, _Reader]], path: str) -> dict[str, Any]:
     if isinstance(node, str):
-        raise errors.malformed_query_string(f"The parameter {at} has no members.")
+        raise errors.malformed_query_string(f"The parameter {path} has no members.")
     return {
-        readers[name][0]: readers[name][1](held, f"{at}.{name}" if at else name)
+        readers[name][0]: readers[name][1](held, f"{path}.{name}" if path else name)
         for name, held in node.items()
         if name in readers
     }
 
 
-def _text(node: Any, at: str) -> str:
+def _text(node: Any, path: str) -> str:
     if not isinstance(node, str):
-        raise errors.malformed_query_string(f"The parameter {at} has no value.")
+        raise errors.malformed_query_string(f"The parameter {path} has no value.")
     return node
 
 
-def _integer(node: Any, at: str) -> int:
-    text = _text(node, at)
+def _integer(node: Any, path: str) -> int:
+    text = _text(node, path)
     if not _INTEGER.fullmatch(text):
-        raise errors.invalid_value(_short(text), at, "Must be an integer.")
+        raise errors.invalid_value(_short(text), path, "Must be an integer.")
     return int(text)
 
 
-def _numbered(node: Any, at: str, group: str) -> list[tuple[Any, str]]:
+def _numbered(node: Any, path: str, group: str) -> list[tuple[Any, str]]:
     """Return the elements of a list or map in the order of their numbers, each with its name."""
     if isinstance(node, dict) and list(node) == [group]:
-        node, at = node[group], f"{at}.{group}"
+        node, path = node[group], f"{path}.{group}"
     if not isinstance(node, dict) or not any(map(_NUMBER.fullmatch, node)):
-        return [(node, at)]
+        return [(node, path)]
     for key in node:
         if not _NUMBER.fullmatch(key):
-            raise errors.malformed_query_string(f"The parameter {at} has members with and without numbers.")
-    return [(node[key], f"{at}.{key}") for key in sorted(node, key=int)]
+            raise errors.malformed_query_string(f"The parameter {path} has members with and without numbers.")
+    return [(node[key], f"{path}.{key}") for key in sorted(node, key=int)]
 
 
 def _list(item: _Reader) -> _Reader:
-    def read(node: Any, at: str) -> list[Any]:
-        return [] if node == "" else [item(one, name) for one, name in _numbered(node, at, "member")]
+    def read(node: Any, path: str) -> list[Any]:
+        return [] if node == "" else [item(one, name) for one, name in _numbered(node, path, "member")]
 
     return read
 
 
 def _map(item: _Reader) -> _Reader:
-    def read(node: Any, at: str) -> dict[str, Any]:
+    def read(node: Any, path: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for entry, name in _numbered(node, at, "entry"):
+        for entry, name in _numbered(node, path, "entry"):
             key = _text(*_part(entry, name, _KEYS))
             if key in found:
-                raise errors.malformed_query_string(f"The parameter {at} has {_short(key)} twice.")
+                raise errors.malformed_query_string(f"The parameter {path} has {_short(key)} twice.")
             found[key] = item(*_part(entry, name, _VALUES))
         return found
 
     return read
 
 
-def _part(entry: Any, at: str, names: tuple[str, ...]) -> tuple[Any, str]:
+def _part(entry: Any, path: str, names: tuple[str, ...]) -> tuple[Any, str]:
     """Return the key or the value of a map's entry, with its name."""
     for name in names:
         if isinstance(entry, dict) and name in entry:
-            return entry[name], f"{at}.{name}"
-    raise errors.missing_parameter(f"{at}.{names[0]}")
+            return entry[name], f"{path}.{name}"
+    raise errors.missing_parameter(f"{path}.{names[0]}")
 
 
 def _reader(name: str, kind: inspect.Type) -> _Reader:
@@ -205,7 +205,7 @@ def _reader(name: str, kind: inspect.Type) -> _Reader:
             return _integer
         case inspect.StructType(cls=cls):
             known = _readers(cls)
-            return lambda node, at: _members(node, known, at)
+            return lambda node, path: _members(node, known, path)
         case inspect.VarTupleType(item_type=item):
             return _list(_reader(name, item))
         case inspect.DictType(value_type=value):

@@ -21,7 +21,7 @@ class PostgresServers(SqlServers):
     def figures(self, now_ms: int) -> list[QueueFigures]:
         """Return the figures of all queues, with one statement."""
         rows = self._all("figures", now_ms, limits.SEQUENCE_BITS)
-        return [QueueFigures.at(now_ms, row[0], row[1:4], *row[4:]) for row in rows]
+        return [QueueFigures.from_numbers(now_ms, row[0], row[1:4], *row[4:]) for row in rows]
 
     def written(self, now_ms: int) -> int:
         """Write the time; return the number of messages."""

@@ -30,7 +30,7 @@ class SqlServers:
         """Return the figures of a pipeline."""
         standing = self._all("standing", info.number, limits.FIGURES_ROWS)
         outbox = self._one("outbox_figures", info.number, limits.FIGURES_ROWS)
-        return PipelineFigures.at(now_ms, info.name, info.counts, standing, outbox)
+        return PipelineFigures.from_rows(now_ms, info.name, info.counts, standing, outbox)
 
     def attempt(self, queue: QueueInfo, attempt_id: str, now_ms: int) -> list[ReceivedLease]:
         """Return the leases of the receive with this id if all of them are unchanged, otherwise an empty list."""

@@ -36,7 +36,7 @@ class SqliteServers(SqlServers):
             oldest = self._queues.read(info, 0, 1, pending=True)
             blocked = self._blocked(info, now_ms) if depth.in_flight + depth.delayed else 0
             sent_ms = oldest[0].sent_ms if oldest else None
-            found.append(QueueFigures.at(now_ms, name, depth[:3], sent_ms, blocked, depth.parked))
+            found.append(QueueFigures.from_numbers(now_ms, name, depth[:3], sent_ms, blocked, depth.parked))
         return found
 
     def _blocked(self, queue: QueueInfo, now_ms: int) -> int:

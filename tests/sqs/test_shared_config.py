@@ -23,7 +23,7 @@ from inturn.database import Database
 from inturn.sqs import limits
 from inturn.sqs.config import AccessKey, Config, ServerConfig, load
 from inturn.sqs.run import Endpoint
-from inturn.sqs.saved_keys import keys_in, name_of, remove_key, save_key, text_of
+from inturn.sqs.saved_keys import encode_key, fact_name, keys_in, remove_key, save_key
 from inturn.store import limits as store_limits
 from inturn.store.commands import Ask
 from inturn.store.postgres.connection import plainly
@@ -254,7 +254,7 @@ def test_a_move_task_goes_on_at_another_server(databases: list[Database], monkey
         }
         sqs.start_message_move_task(**arns, MaxNumberOfMessagesPerSecond=10)
         moving = one._app._mover._running["dead"]
-        for task in (one._looking, moving):  # as if it were dead
+        for task in (one._polling, moving):  # as if it were dead
             moving.get_loop().call_soon_threadsafe(task.cancel)
 
         def state() -> dict[str, Any]:
@@ -279,7 +279,7 @@ def keys(db: Database) -> tuple[AccessKey, ...]:
 @pytest.mark.parametrize("saved", ['{"secret": "hunter2", "actions": ["Fly"]}', '{"secret": ""}', '{"secret": 5}'])
 def test_a_saved_key_that_is_not_valid_is_named_without_its_secret(saved: str) -> None:
     with pytest.raises(InputError, match="is not a valid access key; remove it with") as refused:
-        keys_in({name_of("shop"): saved})
+        keys_in({fact_name("shop"): saved})
     assert "hunter2" not in str(refused.value)
 
 
@@ -303,7 +303,7 @@ def test_keys_by_hand(postgres_url: str, databases: list[Database], monkeypatch:
     assert [(each.id, each.admin) for each in keys(databases[0])] == [("mailer", False), ("ops", True)]
     assert '"admin":true' in ran("keys", "list", postgres_url, "--json").replace(" ", "")
     ran("keys", "remove", postgres_url, "ops")
-    assert "admin" not in text_of(keys(databases[0])[0]), "it is left out"
+    assert "admin" not in encode_key(keys(databases[0])[0]), "it is left out"
     monkeypatch.setenv("MINE", "s9")
     assert ran("keys", "add", postgres_url, "mailer", "--secret-env", "MINE") == "mailer was changed."
     assert [each.secret for each in keys(databases[0])] == ["s9"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inturn.console.picture import picture
-from inturn.console.time_line import RANGES, SHOWN, EventKind, TimeLineEvent, time_line
+from inturn.console.timeline_events import RANGES, SHOWN, EventKind, TimeLineEvent, timeline_events
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.inspection import GroupHistory, GroupStatus, HeldStatus, Inspector, TakenDecision
 from inturn.core.pipeline.order import StoredOrder
@@ -36,7 +36,7 @@ def line(
 ) -> list[TimeLineEvent]:
     held = [HeldStatus(0, turn, None, AT, "00", {"n": turn}) for turn in turns]
     group = GroupStatus("g", status, 0, reached, None, skipped or [], len(held), None, None, 1, None)
-    return time_line(cast("Any", Words()), group, held)
+    return timeline_events(cast("Any", Words()), group, held)
 
 
 def test_the_line_of_a_failed_group() -> None:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.sqs.config import AccessKey, Config, Loaded, ServerConfig, with_options
+from inturn.sqs.config import AccessKey, Config, LoadedConfig, ServerConfig, with_options
 from inturn.sqs.events import EVENTS
-from inturn.sqs.saved_keys import check_sealing, keys_in, name_of, saved_in, text_of
+from inturn.sqs.saved_keys import check_sealing, encode_key, fact_name, keys_in, parse_saved
 from inturn.sqs.sealing import SealingKeys, SealingKeySource
 from inturn.store.commands import Ask
 
@@ -29,7 +29,7 @@ SETTINGS: Final = ("account", "base_url", "check_region", "region", "regions", "
 _SETTING: Final = "server/"
 
 
-class Shared:
+class SharedConfig:
     """A server's view of the shared keys and settings."""
 
     def __init__(self, db: Database, config: Config) -> None:
@@ -38,7 +38,7 @@ class Shared:
         self._version = -1
         self._source = SealingKeySource(config.server.sealing_key_file)
         self._sealing = SealingKeys()
-        self._trouble = ""
+        self._last_error = ""
 
     async def start(self) -> Config:
         """Save the configured values, and return the configuration completed from the database.
@@ -58,10 +58,10 @@ class Shared:
             ids = ", ".join(sorted(others))
             text = "the database has access keys that are not configured here: %(ids)s"
             EVENTS.info("keys_found", self._db.name, text, ids=ids)
-        kept = {name.removeprefix(_SETTING): value for name, value in facts.items() if name.startswith(_SETTING)}
-        return with_options(config, {name: msgspec.json.decode(kept[name]) for name in SETTINGS if name in kept})
+        stored = {name.removeprefix(_SETTING): value for name, value in facts.items() if name.startswith(_SETTING)}
+        return with_options(config, {name: msgspec.json.decode(stored[name]) for name in SETTINGS if name in stored})
 
-    async def changed(self) -> Sequence[AccessKey] | None:
+    async def changed_keys(self) -> Sequence[AccessKey] | None:
         """Return all keys if one of them, or a sealing key, was changed since the last call; else None.
 
         Raises:
@@ -69,19 +69,19 @@ class Shared:
         """
         if not self._db.store.servers.is_shared:
             return None
-        version, facts = await self._db.writer.arun(Ask("", self._look))
-        while (found := await self._sealing_now()) != self._sealing:  # and may already be in use
+        version, facts = await self._db.writer.arun(Ask("", self._read))
+        while (found := await self._current_sealing()) != self._sealing:  # and may already be in use
             if found is None:
                 return None
             EVENTS.info("sealing_keys_changed", self._db.name, "the sealing keys have changed", newest=found.newest)
             self._sealing, self._version = found, -1
-            version, facts = await self._db.writer.arun(Ask("", self._look))
+            version, facts = await self._db.writer.arun(Ask("", self._read))
         if version == self._version:
             return None
         self._version = version
         return keys_in(facts, self._sealing)
 
-    async def _sealing_now(self) -> SealingKeys | None:
+    async def _current_sealing(self) -> SealingKeys | None:
         """Return the current sealing keys; if they cannot be read, the previous ones.
 
         The first failure returns None, and the caller waits for its next check: the file may be half-written, and the
@@ -90,12 +90,12 @@ class Shared:
         try:
             found = await asyncio.to_thread(self._source.read)
         except InputError as error:
-            is_new, self._trouble = str(error) != self._trouble, str(error)
+            is_new, self._last_error = str(error) != self._last_error, str(error)
             if is_new:
                 text = "cannot read the sealing keys; the previous ones stay in use: %(error)s"
                 EVENTS.error("sealing_keys_unreadable", self._db.name, text, error=str(error))
             return None if is_new else self._sealing
-        self._trouble = ""
+        self._last_error = ""
         return found
 
     def _declare(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str], list[str]]:
@@ -105,42 +105,42 @@ class Shared:
         for name, value in (*self._new_keys(facts), *self._new_settings(facts)):
             if name in facts:
                 is_secret = not name.startswith(_SETTING)
-                had = "another value" if is_secret else f"the value {facts[name]}, not {value},"
-                changed.append(f"{name} had {had}")
+                old = "another value" if is_secret else f"the value {facts[name]}, not {value},"
+                changed.append(f"{name} had {old}")
             servers.keep(name, value)
             facts[name] = value
         return servers.version(), facts, changed
 
     def _new_keys(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the configured keys that differ from the saved ones; one that cannot be compared is not changed."""
-        there = saved_in(facts)
+        saved_keys = parse_saved(facts)
         for key in sorted(self._config.keys, key=lambda each: each.id):
-            saved = there.get(key.id)
+            saved = saved_keys.get(key.id)
             try:
-                check_sealing(there, self._sealing)
+                check_sealing(saved_keys, self._sealing)
                 if saved is None or saved.opened(key.id, self._sealing) != key:
-                    yield name_of(key.id), text_of(key, self._sealing)
+                    yield fact_name(key.id), encode_key(key, self._sealing)
             except InputError as error:
                 text = "access key %(key)s is not saved: %(error)s"
                 EVENTS.error("unusable_key", key.id, text, key=key.id, error=str(error))
 
     def _new_settings(self, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        said = _said(self._config)
+        explicit = _explicit_settings(self._config)
         for setting in SETTINGS:
             name, value = f"{_SETTING}{setting}", msgspec.json.encode(getattr(self._config.server, setting)).decode()
-            if setting in said and facts.get(name) != value:
+            if setting in explicit and facts.get(name) != value:
                 yield name, value
 
-    def _look(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str]]:
+    def _read(self, store: Any, _now_ms: int) -> tuple[int, dict[str, str]]:
         servers: ServerStore = store.servers
         version = servers.version()
         return version, {} if version == self._version else servers.facts()
 
 
-def _said(config: Config) -> frozenset[str]:
+def _explicit_settings(config: Config) -> frozenset[str]:
     """Return the ``[server]`` settings that a configuration sets; without a file, those that are not the default."""
-    if isinstance(config, Loaded):
-        return config.said
+    if isinstance(config, LoadedConfig):
+        return config.explicit_settings
     usual = ServerConfig()
     return frozenset(
         name for name in ServerConfig.__struct_fields__ if getattr(config.server, name) != getattr(usual, name)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from inturn.console import finding
-from inturn.console.databases import DatabasePlace, databases
+from inturn.console import group_search
+from inturn.console.databases import DatabaseAddress, databases
 from inturn.console.fields import RequestFields
-from inturn.console.places import StorePlace, UnreadStore, found
 from inturn.console.roles import Role
+from inturn.console.store_addresses import StoreAddress, UnreadStore, store_addresses
 from inturn.core import limits
 from inturn.core.errors import InputError, InturnError
 from inturn.database import Database
@@ -23,7 +23,7 @@ from inturn.database import Database
 BUDGET_S: Final = 2.0
 """Time for one search, in seconds."""
 _MOST: Final = 50
-_EVERY: Final = 256
+_CLOCK_ROWS: Final = 256
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FoundMessage:
 
 
 class _Budget:
-    """The remaining time of a search; the clock is read only every ``_EVERY`` rows."""
+    """The remaining time of a search; the clock is read only every ``_CLOCK_ROWS`` rows."""
 
     def __init__(self) -> None:
         self._until, self._rows = time.monotonic() + BUDGET_S, 0
@@ -59,7 +59,7 @@ class _Budget:
     def rows(self, rows: Iterable[Any], of: str) -> Iterator[Any]:
         """Yield rows while time remains, and record the places that were cut off."""
         for each in rows:
-            if self._rows % _EVERY == 0 and time.monotonic() > self._until:
+            if self._rows % _CLOCK_ROWS == 0 and time.monotonic() > self._until:
                 self.cut.append(of)
                 return
             self._rows += 1
@@ -75,48 +75,56 @@ def search(fields: RequestFields) -> dict[str, Any]:
     text, is_within = fields.get("q"), fields.get("within") == "contents"
     if is_within and not fields.person.may(Role.OPERATOR):
         raise InputError("viewers cannot search contents, which may have masked fields; log in as operator or admin")
-    told = finding.search(fields)
+    found = group_search.search(fields)
     messages: list[FoundMessage] = []
     budget = _Budget()
     if text and is_within:
-        messages = list(islice(_messages(fields, text, budget, told["unread"]), _MOST))
-    return told | {"within": is_within, "messages": messages, "most": _MOST, "cut": budget.cut}
+        messages = list(islice(_messages(fields, text, budget, found["unread"]), _MOST))
+    return found | {"within": is_within, "messages": messages, "most": _MOST, "cut": budget.cut}
 
 
 def _messages(fields: RequestFields, text: str, budget: _Budget, unread: list[UnreadStore]) -> Iterator[FoundMessage]:
-    places: list[StorePlace | DatabasePlace] = [*found(fields.stores)[0], *databases(fields.stores)]
-    for at in places:
+    addresses: list[StoreAddress | DatabaseAddress] = [*store_addresses(fields.stores)[0], *databases(fields.stores)]
+    for address in addresses:
         try:
-            yield from _in_store(at, text, budget) if isinstance(at, StorePlace) else _in_queues(at, text, budget)
+            yield from (
+                _in_store(address, text, budget)
+                if isinstance(address, StoreAddress)
+                else _in_queues(address, text, budget)
+            )
         except (InturnError, OSError) as error:
-            if all(each.title != at.title for each in unread):
-                unread.append(UnreadStore(at.title, str(error)))
+            if all(each.title != address.title for each in unread):
+                unread.append(UnreadStore(address.title, str(error)))
 
 
-def _in_store(at: StorePlace, text: str, budget: _Budget) -> Iterator[FoundMessage]:
+def _in_store(address: StoreAddress, text: str, budget: _Budget) -> Iterator[FoundMessage]:
     """Yield held messages, outputs and rejected messages of a pipeline."""
-    with at.open() as look:
-        for group in budget.rows(look.unsettled(), f"held messages of {at.title}"):
-            for each in look.held(group.group) if group.held else ():
+    with address.open() as inspector:
+        for group in budget.rows(inspector.unsettled(), f"held messages of {address.title}"):
+            for each in inspector.held(group.group) if group.held else ():
                 if each.id == text or _has(each.content, text):
-                    yield FoundMessage(at.title, "held", None, group.group, look.place(each), each.id, each.content)
-        for made in budget.rows(look.outputs(), f"outputs of {at.title}"):
+                    yield FoundMessage(
+                        address.title, "held", None, group.group, inspector.place(each), each.id, each.content
+                    )
+        for made in budget.rows(inspector.outputs(), f"outputs of {address.title}"):
             if text in {made.effect_id, made.id} or _has(made.output, text):
                 place = "" if made.revision is None else f"revision {made.revision}"
-                yield FoundMessage(at.title, "output", None, made.group, place, made.effect_id, made.output)
-        for refused in budget.rows(look.rejected(), f"rejected messages of {at.title}"):
+                yield FoundMessage(address.title, "output", None, made.group, place, made.effect_id, made.output)
+        for refused in budget.rows(inspector.rejected(), f"rejected messages of {address.title}"):
             if text in refused.message:
-                yield FoundMessage(at.title, "rejected", None, refused.group, refused.reason, None, refused.message)
+                yield FoundMessage(
+                    address.title, "rejected", None, refused.group, refused.reason, None, refused.message
+                )
 
 
-def _in_queues(at: DatabasePlace, text: str, budget: _Budget) -> Iterator[FoundMessage]:
+def _in_queues(address: DatabaseAddress, text: str, budget: _Budget) -> Iterator[FoundMessage]:
     """Yield messages of queues; the text may also be a sequence number."""
-    with at.open() as db:
+    with address.open() as db:
         for name in db.queues():
-            for each in budget.rows(_peeked(db, name), f"queue {name} of {at.title}"):
+            for each in budget.rows(_peeked(db, name), f"queue {name} of {address.title}"):
                 if text in {each.dedup_id, str(each.sequence_number)} or _has(each.body, text):
                     number = f"message {each.sequence_number}"
-                    yield FoundMessage(at.title, "queue", name, each.group, number, each.dedup_id, each.body)
+                    yield FoundMessage(address.title, "queue", name, each.group, number, each.dedup_id, each.body)
 
 
 def _peeked(db: Database, name: str) -> Iterator[Any]:

@@ -51,33 +51,33 @@ class TimeLineEvent:
     turns: tuple[int, int] | None = None
 
 
-def time_line(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> list[TimeLineEvent]:
+def timeline_events(inspector: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> list[TimeLineEvent]:
     """Return the events of a group in its store, in the order of the group.
 
     Args:
-        look: the store, for the words of its order.
+        inspector: the store, for the words of its order.
         group: the group.
         held: the messages that it holds, in order.
     """
-    events = [*_behind(look, group), *_ahead(look, group, held)]
-    if group.status == Status.OPEN and look.order.grade.has_gaps:
-        due = look.due(group)
+    events = [*_past_events(inspector, group), *_pending_events(inspector, group, held)]
+    if group.status == Status.OPEN and inspector.order.grade.has_gaps:
+        due = inspector.due(group)
         events.append(_range(EventKind.NEXT, due, due, "expected next"))
     return events
 
 
-def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
+def _past_events(inspector: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
     """Yield the applied and the skipped ranges."""
-    after = f"after {look.unit} {group.step}"
-    if group.reached is None or not look.order.grade.has_revisions:
-        if group.state is not None and not look.order.grade.has_revisions:
+    after = f"after {inspector.unit} {group.step}"
+    if group.reached is None or not inspector.order.grade.has_revisions:
+        if group.state is not None and not inspector.order.grade.has_revisions:
             yield TimeLineEvent(EventKind.APPLIED, "up to here", after, place="up to here")
         return
-    if look.order.start is None or not look.order.grade.has_gaps:
-        label = f"up to {look.order.grade.words(group.reached, None, 0)}"
+    if inspector.order.start is None or not inspector.order.grade.has_gaps:
+        label = f"up to {inspector.order.grade.words(group.reached, None, 0)}"
         yield TimeLineEvent(EventKind.APPLIED, label, after, place=label, turns=(group.reached, group.reached))
         return
-    first, skipped = look.order.start, [each for each in sorted(group.skipped) if each[1] <= group.reached]
+    first, skipped = inspector.order.start, [each for each in sorted(group.skipped) if each[1] <= group.reached]
     if len(skipped) > RANGES:
         before = skipped[:-RANGES]
         about = f"except {counted(len(before), 'skipped range')}"
@@ -92,38 +92,38 @@ def _behind(look: Inspector, group: GroupStatus) -> Iterator[TimeLineEvent]:
         yield _range(EventKind.APPLIED, first, group.reached, after)
 
 
-def _ahead(look: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> Iterator[TimeLineEvent]:
+def _pending_events(inspector: Inspector, group: GroupStatus, held: Sequence[HeldStatus]) -> Iterator[TimeLineEvent]:
     """Yield the gaps and the held messages after a group's position."""
-    gap = look.gap(group, list(held))
+    gap = inspector.gap(group, list(held))
     if gap is not None:
         yield _range(EventKind.MISSING, *gap, "not received")
     for number, each in enumerate(held[:SHOWN]):
-        if number and look.order.grade.has_gaps and (between := _between(held[number - 1], each)):
+        if number and inspector.order.grade.has_gaps and (between := _missing_between(held[number - 1], each)):
             yield _range(EventKind.MISSING, *between, "not received")
         is_failed = not number and group.status == Status.FAILED
         yield TimeLineEvent(
             EventKind.FAILED if is_failed else EventKind.HELD,
-            look.place(each),
+            inspector.place(each),
             "the handler raised" if is_failed else f"since {each.since:%Y-%m-%d %H:%M:%S} UTC",
             each.content,
-            _short(look, each),
+            _short_place(inspector, each),
             each.since,
             (each.turn, each.turn),
         )
     if len(held) > SHOWN:
         last = held[-1]
-        label, more = f"{len(held) - SHOWN:,} more", f"up to {look.place(last)}"
+        label, more = f"{len(held) - SHOWN:,} more", f"up to {inspector.place(last)}"
         yield TimeLineEvent(EventKind.MORE, label, more, place=label, turns=(held[SHOWN].turn, last.turn))
 
 
-def _short(look: Inspector, held: HeldStatus) -> str:
+def _short_place(inspector: Inspector, held: HeldStatus) -> str:
     """Return the place of a held message, abbreviated."""
-    if look.order.grade.has_revisions:
+    if inspector.order.grade.has_revisions:
         return f"{held.turn}"
-    return held.id or look.place(held)
+    return held.id or inspector.place(held)
 
 
-def _between(one: HeldStatus, other: HeldStatus) -> tuple[int, int] | None:
+def _missing_between(one: HeldStatus, other: HeldStatus) -> tuple[int, int] | None:
     """Return the revisions missing between two held messages of one epoch."""
     if one.epoch != other.epoch or other.turn - one.turn < 2:
         return None

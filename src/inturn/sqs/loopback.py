@@ -16,9 +16,9 @@ from inturn.sqs.context import Permit
 from inturn.sqs.errors import access_denied, signature_does_not_match
 from inturn.sqs.events import EVENTS
 from inturn.sqs.naming import RequestOrigin, is_region
-from inturn.sqs.wire import Call
+from inturn.sqs.wire import ApiCall
 
-_NOBODY: Final = Permit(RequestOrigin())
+_ANONYMOUS: Final = Permit(RequestOrigin())
 
 READING: Final = frozenset(
     (
@@ -38,7 +38,7 @@ _NAME: Final = b"Credential="
 _IN_QUERY: Final = b"X-Amz-Credential="
 
 
-class Local:
+class LoopbackAccess:
     """The checks of each API request, for endpoints without keys.
 
     The host of the base URL is accepted too. Signed requests must be signed for the region; None: any.
@@ -47,9 +47,9 @@ class Local:
     def __init__(self, base_url: str | None = None, region: str | None = None) -> None:
         self._region = region
         self._own = urlsplit(base_url or "").hostname
-        self._has_told = False
+        self._has_warned = False
         self.is_own = lru_cache(limits.HOSTS)(self._is_own)
-        self._caller = lru_cache(limits.CLAIMS)(self._called)
+        self._caller = lru_cache(limits.CLAIMS)(self._permit_for)
 
     def admit(self, head: Request) -> None:
         """Refuse a request of a web page by its head."""
@@ -61,11 +61,11 @@ class Local:
                 "is neither this machine nor the host of base_url. Configure access keys, or base_url."
             )
 
-    def enter(self, request: Request) -> None:
+    def authenticate(self, request: Request) -> None:
         """Check the head again; requests need no signature."""
         self.admit(request)
 
-    def permit(self, _who: None, request: Request, call: Call) -> Permit:
+    def authorize(self, _signer: None, request: Request, call: ApiCall) -> Permit:
         """Check that no page changes anything by a request that browsers send without a preflight.
 
         A page may load a request's address as an image, or send a form. A request with an ``Authorization`` header
@@ -86,19 +86,19 @@ class Local:
         if call.action in _SETTING:
             params: Any = call.params
             if call.action == "AddPermission" or params.attributes.get("Policy"):
-                self.tell_of_policies()
-        said = credential(request.target, headers)
-        return _NOBODY if said is None else self._caller(said)
+                self.warn_of_policies()
+        scope = credential(request.target, headers)
+        return _ANONYMOUS if scope is None else self._caller(scope)
 
-    def tell_of_policies(self) -> None:
+    def warn_of_policies(self) -> None:
         """Log, once, that policies are stored but not applied."""
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_warned:
+            self._has_warned = True
             text = "queue policies do not apply: without access keys every client counts as the owner"
             EVENTS.warning("policies_ignored", "", text)
 
-    def _called(self, said: bytes) -> Permit:
-        region = scoped_region(said)
+    def _permit_for(self, scope: bytes) -> Permit:
+        region = scoped_region(scope)
         if region is not None and self._region not in (region, None):
             raise signature_does_not_match("Credential should be scoped to a valid region.")
         return Permit(RequestOrigin("", region))
@@ -128,22 +128,22 @@ def credential(target: bytes, headers: Mapping[bytes, bytes]) -> bytes | None:
     """Return the part of a request with its credential, the same for many requests; None if it is not signed."""
     authorization = headers.get(b"authorization")
     if authorization is None:
-        said, begin, after = target, target.find(_IN_QUERY), b"&"
+        text, begin, after = target, target.find(_IN_QUERY), b"&"
     else:
-        said, begin, after = authorization, authorization.find(_NAME), b","
+        text, begin, after = authorization, authorization.find(_NAME), b","
     if begin < 0:
         return None
     most = begin + limits.CREDENTIAL_BYTES
-    end = said.find(after, begin, most)
-    return said[begin : most if end < 0 else end]
+    end = text.find(after, begin, most)
+    return text[begin : most if end < 0 else end]
 
 
-def scoped_region(said: bytes) -> str | None:
+def scoped_region(credential_text: bytes) -> str | None:
     """Return the region of a :func:`credential`, quoted or not; refuse an invalid one.
 
     As in ``Credential=key/20261123/us-east-1/sqs/aws4_request``.
     """
-    parts = unquote_to_bytes(said.partition(_NAME)[2]).rsplit(b"/", 4)
+    parts = unquote_to_bytes(credential_text.partition(_NAME)[2]).rsplit(b"/", 4)
     if len(parts) < 5:
         return None
     region = parts[2].decode("latin-1")

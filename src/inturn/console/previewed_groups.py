@@ -11,20 +11,20 @@ _MOST_GROUPS: Final = 200_000
 """Maximum number of groups in all stored lists together; the latest list is always stored."""
 
 
-class _ShownList(NamedTuple):
+class _GroupList(NamedTuple):
     store: str
     action: str
     marks: Mapping[str, str]
 
 
-class ShownLists:
+class PreviewedGroups:
     """The latest lists of this console; thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._lists: dict[str, _ShownList] = {}
+        self._lists: dict[str, _GroupList] = {}
 
-    def keep(self, store: str, action: str, marks: Mapping[str, str]) -> str:
+    def save(self, store: str, action: str, marks: Mapping[str, str]) -> str:
         """Store a list, and return its name; the oldest lists are removed if there are too many groups.
 
         Args:
@@ -35,7 +35,7 @@ class ShownLists:
         """
         name = secrets.token_urlsafe(16)
         with self._mutex:
-            self._lists[name] = _ShownList(store, action, marks)
+            self._lists[name] = _GroupList(store, action, marks)
             total = sum(len(each.marks) + 1 for each in self._lists.values())
             for old in [*self._lists][:-1]:
                 if total <= _MOST_GROUPS:
@@ -52,6 +52,6 @@ class ShownLists:
         with self._mutex:
             found = self._lists.get(name)
         if found is None or (found.store, found.action) != (store, action):
-            told = "the list of groups on your page is no longer stored; open the list again and decide then"
-            raise RequestRefused(told, 409)
+            text = "the list of groups on your page is no longer stored; open the list again and decide then"
+            raise RequestRefused(text, 409)
         return found.marks

@@ -5,7 +5,7 @@ from signing import signed
 
 from inturn.sqs.errors import SqsError
 from inturn.sqs.limits import CREDENTIAL_BYTES
-from inturn.sqs.local import credential, scoped_region
+from inturn.sqs.loopback import credential, scoped_region
 
 
 def region(target: bytes, headers: dict[bytes, bytes]) -> str | None:

@@ -28,15 +28,15 @@ _DIRECTORIES: Final[dict[str, bool]] = {}
 """For each path, whether it was a directory when it last existed."""
 
 
-class StorePlace(NamedTuple):
+class StoreAddress(NamedTuple):
     """One pipeline's store.
 
     Attributes:
-        at: its address: a directory or a URI of a store on Spark, or ``shop.db#ledger``.
+        address: its address: a directory or a URI of a store on Spark, or ``shop.db#ledger``.
         title: the address without a password; the name of the store in pages and requests.
     """
 
-    at: str
+    address: str
     title: str
 
     def open(self) -> Decider:
@@ -45,17 +45,17 @@ class StorePlace(NamedTuple):
         Raises:
             StoreError: if it does not exist.
         """
-        if is_pipeline(self.at):
-            database, _, name = self.at.rpartition("#")
+        if is_pipeline(self.address):
+            database, _, name = self.address.rpartition("#")
             reader = _reader(database)
             try:
-                return LockFreeInspector(reader, name, lambda: opened(database))
+                return LockFreeInspector(reader, name, lambda: open_existing(database))
             except BaseException:
                 reader.close()
                 raise
         from inturn.spark.driver.inspection import SparkInspector
 
-        return SparkInspector(self.at)
+        return SparkInspector(self.address)
 
 
 @dataclass(frozen=True)
@@ -66,61 +66,61 @@ class UnreadStore:
     why: str
 
 
-def found(stores: Sequence[str]) -> tuple[list[StorePlace], list[UnreadStore]]:
-    """Return the places of stores (of a whole database, of all its pipelines) and the stores that cannot be read."""
-    answers, unread = answered([(shown(at), at) for at in stores], _places)
-    return [each for places in answers for each in places], unread
+def store_addresses(stores: Sequence[str]) -> tuple[list[StoreAddress], list[UnreadStore]]:
+    """Return the addresses of stores (of a whole database, of all its pipelines) and the stores that cannot be read."""
+    answers, unread = query_all([(shown(address), address) for address in stores], _addresses_of)
+    return [each for addresses in answers for each in addresses], unread
 
 
-def place(stores: Sequence[str], title: str) -> StorePlace:
-    """Return the place with a title; no other store is queried.
+def store_address(stores: Sequence[str], title: str) -> StoreAddress:
+    """Return the address with a title; no other store is queried.
 
     Raises:
         InputError: if no store has this title.
         StoreError: if the database that may contain it cannot be read.
     """
     names = []
-    for at in stores:
-        if is_database(at) and not title.startswith(f"{shown(at)}#"):
-            names.append(f"{shown(at)}#…")
+    for address in stores:
+        if is_database(address) and not title.startswith(f"{shown(address)}#"):
+            names.append(f"{shown(address)}#…")
             continue
-        places = _places(at)
-        for each in places:
+        found = _addresses_of(address)
+        for each in found:
             if each.title == title:
                 return each
-        names += [each.title for each in places]
+        names += [each.title for each in found]
     raise InputError(f"no store {title!r} in this console; its stores: {', '.join(names)}")
 
 
-def _places(at: str) -> list[StorePlace]:
-    if not is_database(at):
-        return [StorePlace(at, shown(at))]
-    reader = _reader(at)
+def _addresses_of(address: str) -> list[StoreAddress]:
+    if not is_database(address):
+        return [StoreAddress(address, shown(address))]
+    reader = _reader(address)
     try:
-        names = reader.read(lambda kept: sorted(kept.names()))
+        names = reader.read(lambda store: sorted(store.names()))
     finally:
         reader.close()
-    return [StorePlace(f"{at}#{name}", f"{shown(at)}#{name}") for name in names]
+    return [StoreAddress(f"{address}#{name}", f"{shown(address)}#{name}") for name in names]
 
 
-def answered(asked: Iterable[tuple[str, A]], ask: Callable[[A], T]) -> tuple[list[T], list[UnreadStore]]:
+def query_all(stores: Iterable[tuple[str, A]], ask: Callable[[A], T]) -> tuple[list[T], list[UnreadStore]]:
     """Query stores in parallel; return the answers in order, and the stores that cannot be read, by title."""
     answers: list[T] = []
     unread: list[UnreadStore] = []
 
-    def one(each: tuple[str, A]) -> T | UnreadStore:
+    def query(each: tuple[str, A]) -> T | UnreadStore:
         title, store = each
         try:
             return ask(store)
         except (InturnError, OSError) as error:
             return UnreadStore(title, str(error))
 
-    stores = list(asked)
-    if len(stores) == 1:
-        results = [one(stores[0])]
+    asked = list(stores)
+    if len(asked) == 1:
+        results = [query(asked[0])]
     else:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            results = list(threads.map(one, stores))
+            results = list(threads.map(query, asked))
     for each in results:
         if isinstance(each, UnreadStore):
             unread.append(each)
@@ -129,44 +129,44 @@ def answered(asked: Iterable[tuple[str, A]], ask: Callable[[A], T]) -> tuple[lis
     return answers, unread
 
 
-def opened(at: str) -> Database:
+def open_existing(address: str) -> Database:
     """Open an existing database, for a change or for its queues.
 
     Raises:
         StoreError: if it does not exist, or another process holds its lock for too long.
     """
-    return open_database(at, create=False, busy_s=limits.CONSOLE_ANSWER_S)
+    return open_database(address, create=False, busy_s=limits.CONSOLE_ANSWER_S)
 
 
-def _reader(at: str) -> PipelineReader:
+def _reader(address: str) -> PipelineReader:
     try:
-        return open_reader(at, limits.CONSOLE_ANSWER_S)
+        return open_reader(address, limits.CONSOLE_ANSWER_S)
     except StoreMismatch:
-        opened(at).close()  # migrates tables of an older version, or raises if they are of a newer one
-        return open_reader(at, limits.CONSOLE_ANSWER_S)
+        open_existing(address).close()  # migrates tables of an older version, or raises if they are of a newer one
+        return open_reader(address, limits.CONSOLE_ANSWER_S)
 
 
-def is_database(at: str) -> bool:
+def is_database(address: str) -> bool:
     """Return whether a text names a whole database and not a pipeline in it; see :func:`_is_directory`."""
-    checked_target(at)
-    if "://" in at:
-        return at.startswith(("postgres://", "postgresql://")) and "#" not in at
-    return "#" not in at and not _is_directory(at)
+    checked_target(address)
+    if "://" in address:
+        return address.startswith(("postgres://", "postgresql://")) and "#" not in address
+    return "#" not in address and not _is_directory(address)
 
 
-def database_of(at: str) -> str | None:
+def database_of(address: str) -> str | None:
     """Return the database of a text that names it or a pipeline in it; None: it names a store on Spark."""
-    return at.rpartition("#")[0] if is_pipeline(at) else at if is_database(at) else None
+    return address.rpartition("#")[0] if is_pipeline(address) else address if is_database(address) else None
 
 
-def is_pipeline(at: str) -> bool:
+def is_pipeline(address: str) -> bool:
     """Return whether a text names a pipeline in a database, such as ``shop.db#ledger``."""
-    return "#" in at and not _is_directory(at)
+    return "#" in address and not _is_directory(address)
 
 
-def _is_directory(at: str) -> bool:
+def _is_directory(address: str) -> bool:
     """Return whether a path is a store on Spark; a missing path is one if it was one before, or looks like one."""
-    path = Path(at)
+    path = Path(address)
     if path.exists():
-        _DIRECTORIES[at] = path.is_dir()
-    return _DIRECTORIES.get(at, not path.suffix and "#" not in at)
+        _DIRECTORIES[address] = path.is_dir()
+    return _DIRECTORIES.get(address, not path.suffix and "#" not in address)

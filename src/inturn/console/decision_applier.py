@@ -1,6 +1,7 @@
 """Application of decisions by a console with ``--take``: a separate process per store runs the handlers.
 
-``python -m inturn.console.taking STORE DEFINITION…`` applies the decisions of one store with the matching definition.
+``python -m inturn.console.decision_applier STORE DEFINITION…`` applies the decisions of one store with the matching
+definition.
 """
 
 import logging
@@ -12,18 +13,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from inturn.console.places import StorePlace
+from inturn.console.store_addresses import StoreAddress
 from inturn.core.errors import InturnError, StoreMismatch
 from inturn.definitions import load
 from inturn.settling import settle
 
 WAIT_S: Final = 5.0
 """The time that a running stream has to apply a decision first, in seconds."""
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _LOG: Final = logging.getLogger(__name__)
 
 
-class DecisionTaker:
+class DecisionApplier:
     """Applies decisions soon after they were recorded.
 
     Args:
@@ -35,60 +36,60 @@ class DecisionTaker:
         self._due: dict[str, bool] = {}
         self._mutex = threading.Lock()
 
-    def take(self, at: str) -> None:
+    def apply(self, address: str) -> None:
         """Start applying the decisions of a store, including decisions recorded in the meantime."""
         with self._mutex:
-            is_running, self._due[at] = at in self._due, True
+            is_running, self._due[address] = address in self._due, True
         if not is_running:
-            threading.Thread(target=self._run, args=(at,), name="inturn-console-taking", daemon=True).start()
+            threading.Thread(target=self._run, args=(address,), name="inturn-console-decisions", daemon=True).start()
 
-    def _run(self, at: str) -> None:
+    def _run(self, address: str) -> None:
         while True:
             with self._mutex:
-                if not self._due[at]:
-                    del self._due[at]
+                if not self._due[address]:
+                    del self._due[address]
                     return
-                self._due[at] = False
-            command = [sys.executable, "-m", "inturn.console.taking", at, *self._definitions]
+                self._due[address] = False
+            command = [sys.executable, "-m", "inturn.console.decision_applier", address, *self._definitions]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - ours
             if done.returncode:
                 _LOG.warning("decisions were not applied: %s", done.stderr.decode("utf-8", "replace").strip()[-2000:])
 
 
-def take(at: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
+def apply_decisions(address: str, definitions: Sequence[str], wait_s: float = WAIT_S) -> None:
     """Apply the decisions of a store, in this process.
 
     Raises:
         StoreMismatch: if no definition matches the store.
         InturnError: if the store cannot be used.
     """
-    with StorePlace(at, at).open() as look:
-        is_streamed = look.unit != "turn" and look.is_followed()
-    if is_streamed and _is_taken(at, wait_s):
+    with StoreAddress(address, address).open() as decider:
+        is_streamed = decider.unit != "turn" and decider.is_followed()
+    if is_streamed and _is_applied(address, wait_s):
         return
     *others, last = definitions
-    with StorePlace(at, at).open() as look:
+    with StoreAddress(address, address).open() as decider:
         for each in others:
             with suppress(StoreMismatch):
-                settle(look, load(each), at)
+                settle(decider, load(each), address)
                 return
-        settle(look, load(last), at)
+        settle(decider, load(last), address)
 
 
-def _is_taken(at: str, wait_s: float) -> bool:
+def _is_applied(address: str, wait_s: float) -> bool:
     """Return whether a running stream has applied the decisions within some time."""
     from inturn.spark.tables.manifest import SparkStore
 
-    store, until = SparkStore(at), time.monotonic() + wait_s
+    store, until = SparkStore(address), time.monotonic() + wait_s
     while time.monotonic() < until:
         if not store.pending_decisions(store.latest(), 1):
             return True
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return False
 
 
 if __name__ == "__main__":
     try:
-        take(sys.argv[1], sys.argv[2:])
+        apply_decisions(sys.argv[1], sys.argv[2:])
     except InturnError as error:
         sys.exit(str(error))
