@@ -28,7 +28,7 @@ class DeliveryTable(Table, frozen=True, kw_only=True, tag_field="kind"):
         make = getattr(deliver, str(self.__struct_config__.tag))
         return make(**given, **options)  # type: ignore[no-any-return]
 
-    def beside(self, folder: Path) -> "DeliveryTable":  # noqa: ARG002 - a hook
+    def resolved(self, folder: Path) -> "DeliveryTable":  # noqa: ARG002 - a hook
         """Return the table with relative files resolved against the folder."""
         return self
 

@@ -11,8 +11,8 @@ import msgspec
 
 from inturn.cli.errors import needed
 from inturn.cli.options import FileOptions
-from inturn.cli.places import check_no_database, is_database, queue_at
 from inturn.cli.sample import numbered
+from inturn.cli.targets import check_no_database, is_database, queue_at
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text

@@ -42,7 +42,7 @@ def seconds(text: str, what: str) -> float:
     return float(found[1]) * _UNITS_S[found[2]]
 
 
-def part(text: str, what: str) -> float:
+def fraction(text: str, what: str) -> float:
     """Return a share, from ``2%`` or ``0.02``.
 
     Raises:
@@ -80,7 +80,7 @@ def _ms(text: str, what: str) -> float:
     return round(seconds(text, what) * 1e3, 6)
 
 
-def turned(options: Mapping[str, Any]) -> dict[str, Any]:
+def changed_knobs(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the knobs that options set; an option that is None sets nothing.
 
     Raises:
@@ -126,7 +126,7 @@ def _is_number(knob: str) -> bool:
 def _reader(knob: str) -> Callable[[str, str], float]:
     if knob in _COUNTS:
         return _count
-    return part if knob.endswith("_rate") else seconds
+    return fraction if knob.endswith("_rate") else seconds
 
 
 def _count(text: str, what: str) -> int:

@@ -54,7 +54,7 @@ def names(command: Callable[..., Any]) -> dict[str, str]:
     }
 
 
-def given(options: "DataclassInstance") -> dict[str, Any]:
+def given_options(options: "DataclassInstance") -> dict[str, Any]:
     """Return the options that are set, by name: without those that are None, and without flags that are not set."""
     return {name: value for name, value in asdict(options).items() if value is not None and value is not False}
 

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from inturn.cli.errors import needed
 from inturn.cli.options import TABLE_ROWS, AsJson, AsLines, DatabaseAt, RowLimit, StoreAt
-from inturn.cli.places import look_into, opened, parts
-from inturn.cli.texts import cell, json_line, line, plain_console, say, say_cut, say_json
+from inturn.cli.output import cell, json_line, one_line, plain_console, print_json, print_text, print_truncated
+from inturn.cli.targets import open_inspector, opened_database, split_target
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -82,16 +82,16 @@ def rejected(store: StoreAt, *, group: Group = None, how: WriteOptions) -> None:
 
 def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     """List the pipelines of a database, with the numbers of groups, held messages and undelivered outputs."""
-    path, name = parts(database)
+    path, name = split_target(database)
     if name:
         raise InputError(f"{shown(database)!r} names a pipeline; list all with 'inturn pipelines {shown(path)}'")
-    with opened(path) as db:
+    with opened_database(path) as db:
         looks = {each: DatabaseInspector(db, each) for each in db.pipelines()}
         found = {name: look.summary()._asdict() for name, look in looks.items()}
         versions = {name: _versions(look) for name, look in looks.items()}
     if as_json:
         one = {name: {look.version: found[name]["groups"]} for name, look in looks.items()}
-        say_json([{"pipeline": name, **found[name], "versions": versions[name] or one[name]} for name in found])
+        print_json([{"pipeline": name, **found[name], "versions": versions[name] or one[name]} for name in found])
         return
     table = Table("pipeline", "groups", "waiting", "parked", "held", "outputs", box=None, pad_edge=False)
     for name, numbers in found.items():
@@ -101,7 +101,7 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     plain_console().print(table if found else f"{shown(path)} has no pipelines.")
     for name, look in looks.items():
         if text := _versions_text(versions[name], look.version):
-            say(f"{line(name)}: {text}")
+            print_text(f"{one_line(name)}: {text}")
 
 
 def _versions(look: "Inspector") -> dict[int, int]:
@@ -131,17 +131,19 @@ def _write(
 ) -> None:
     """Write the rows of a store; ``end`` returns a sentence to print below a table."""
     form = _format(how)
-    with look_into(store) as look:
+    with open_inspector(store) as look:
         table = read(PipelineResults(look))
         if how.to is not None:
-            say(f"{counted(_save(_first(table, how.limit), form, how.to), 'row')} written to {how.to}.", err=True)
+            print_text(
+                f"{counted(_save(_first(table, how.limit), form, how.to), 'row')} written to {how.to}.", err=True
+            )
         elif form is ResultFormat.JSON:
             for record in _first(table, how.limit).records():
-                say_json(record, default=_time)
+                print_json(record, default=_time)
         else:
             _show(table, how.limit or TABLE_ROWS)
             if text := end(look):
-                say(text)
+                print_text(text)
 
 
 def _format(how: WriteOptions) -> ResultFormat:
@@ -205,7 +207,7 @@ def _show(table: ResultTable[Any], limit: int) -> None:
     """Print the first rows as a table, without columns that are empty in all rows."""
     rows = list(islice(table.texts(), limit + 1))
     if not rows:
-        say("No results.")
+        print_text("No results.")
         return
     names = [name for name in table.columns if any(row[name] is not None for row in rows)]
     shown_as = Table(*names, box=None, pad_edge=False)
@@ -215,7 +217,7 @@ def _show(table: ResultTable[Any], limit: int) -> None:
         shown_as.add_row(*(_cell(row[name]) for name in names))
     plain_console().print(shown_as)
     if len(rows) > limit:
-        say_cut(f"the first {limit:,}")
+        print_truncated(f"the first {limit:,}")
 
 
 def _cell(value: Any) -> Text:

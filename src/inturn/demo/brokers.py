@@ -43,19 +43,19 @@ class DemoBroker(ABC):
         """Start the broker; yield the target for :func:`inturn.demo.senders.sender`: a topic or queue of this run."""
         made = f"inturn-demo-{uuid.uuid4().hex[:8]}"
         if self.at is not None:
-            with self._place(self.at, made) as target:
+            with self._create_target(self.at, made) as target:
                 yield target
             return
         scratch = tempfile.TemporaryDirectory(prefix="inturn-demo-broker-", ignore_cleanup_errors=True)
-        with scratch as folder, self._started(Path(folder)) as at, self._place(at, made) as target:
+        with scratch as folder, self._start(Path(folder)) as at, self._create_target(at, made) as target:
             yield target
 
     @abstractmethod
-    def _started(self, folder: Path) -> AbstractContextManager[str]:
+    def _start(self, folder: Path) -> AbstractContextManager[str]:
         """Start the broker in a folder; the context has its address."""
 
     @abstractmethod
-    def _place(self, at: str, name: str) -> AbstractContextManager[str]:
+    def _create_target(self, at: str, name: str) -> AbstractContextManager[str]:
         """Create a topic or queue, and delete it at the end; the context has the target."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class DemoKafka(DemoBroker):
 
     @override
     @contextmanager
-    def _started(self, folder: Path) -> Iterator[str]:
+    def _start(self, folder: Path) -> Iterator[str]:
         server = kafka_server.KafkaServer(folder, self._cache / "jars")
         try:
             yield server.servers
@@ -93,7 +93,7 @@ class DemoKafka(DemoBroker):
 
     @override
     @contextmanager
-    def _place(self, at: str, name: str) -> Iterator[str]:
+    def _create_target(self, at: str, name: str) -> Iterator[str]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it has no stub of it
 
@@ -132,12 +132,12 @@ class DemoRabbitMQ(DemoBroker):
             )
 
     @override
-    def _started(self, folder: Path) -> AbstractContextManager[str]:
+    def _start(self, folder: Path) -> AbstractContextManager[str]:
         return rabbitmq_server.rabbitmq(folder)
 
     @override
     @contextmanager
-    def _place(self, at: str, name: str) -> Iterator[str]:
+    def _create_target(self, at: str, name: str) -> Iterator[str]:
         import asyncio
 
         import aio_pika

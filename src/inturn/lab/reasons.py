@@ -10,7 +10,7 @@ MOST_NAMED = 3
 """Maximum number of revisions that a sentence names; further revisions are counted."""
 
 
-def why_wrong(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str:
+def order_fault(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str:
     """Return the first fault in the order in which the messages of a group were applied."""
     highest, had = -1, set()
     for index, message in enumerate(applied):
@@ -72,7 +72,7 @@ def reasons_for(
     found = []
     if wrong:
         group = wrong[0]
-        why = why_wrong(load, log, applied[group])
+        why = order_fault(load, log, applied[group])
         found.append(f"{len(wrong)} of {len(load.names)} groups end with a wrong state; {load.names[group]}: {why}")
     held = log.disposition.count(Disposition.HELD)
     if held:

@@ -61,7 +61,7 @@ def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p
     for given in sorted(runs, key=lambda each: each.knobs.consumers):
         consumers = given.knobs.consumers
         for index, each in enumerate(given.designs):
-            why = _why_not(each, max_wrong, p99_s)
+            why = _refusal_reason(each, max_wrong, p99_s)
             if why is None:
                 busy_us = each.utilisation * each.consumers * each.makespan_us
                 good.append((consumers, busy_us, index, each))
@@ -90,7 +90,7 @@ def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p
     )
 
 
-def _why_not(result: DesignResult, max_wrong: int, p99_s: float) -> str | None:
+def _refusal_reason(result: DesignResult, max_wrong: int, p99_s: float) -> str | None:
     """Return why a design does not meet the requirement; None if it does."""
     if result.wrong_groups > max_wrong:
         return result.reasons[0] if result.reasons else f"{result.wrong_groups} groups end with a wrong state"

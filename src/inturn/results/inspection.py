@@ -21,7 +21,7 @@ from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, last_line
 from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
-from inturn.results.place import FORGOTTEN, PLACES, counts_of, place
+from inturn.results.stored_place import ERASED_STATE, PLACE_DECODER, counts_of, stored_place
 from inturn.store.commands import Ask, Read
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
@@ -77,7 +77,7 @@ class DatabaseInspector(Decider):
         self.title = f"pipeline {name!r}"
         self._is_known = False
         self.order, self.policy, self.version = StoredOrder.of(""), "", 1
-        self.about()
+        self.info()
 
     @override
     def __exit__(self, *_: object) -> None:
@@ -86,23 +86,23 @@ class DatabaseInspector(Decider):
 
     @override
     def counts(self) -> Counts:
-        return counts_of(self.about())
+        return counts_of(self.info())
 
     def summary(self) -> PipelineSummary:
         """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
-        return self._ask(lambda kept, info: kept.summary(info.number))
+        return self._read(lambda kept, info: kept.summary(info.number))
 
     @override
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
-        found = map(self._status, self.lines(parked=True)) if names is None else self.statuses(names).values()
+        found = map(self._status, self.records(parked=True)) if names is None else self.statuses(names).values()
         yield from (each for each in found if each.status != Status.OPEN)
 
     @override
     def briefs(self) -> Iterator[GroupBrief]:
         after, size = "", limits.BRIEFS_AT_ONCE
-        while found := self._ask(lambda kept, info, after=after: kept.briefs(info.number, after, size)):  # type: ignore[misc]
+        while found := self._read(lambda kept, info, after=after: kept.briefs(info.number, after, size)):  # type: ignore[misc]
             for name, status, timeline, held, oldest_us in found:
-                yield GroupBrief(name, status, last_line(PLACES.decode(timeline).error), held, oldest_us)
+                yield GroupBrief(name, status, last_line(PLACE_DECODER.decode(timeline).error), held, oldest_us)
             after = found[-1][0]
 
     @override
@@ -112,17 +112,17 @@ class DatabaseInspector(Decider):
         except NoSuchGroup:
             if self._is_known:
                 raise
-            why = self._ask(lambda kept, _info: _no_pipeline(self._name, kept))
+            why = self._read(lambda kept, _info: _no_pipeline(self._name, kept))
             raise NoSuchGroup(f"no group {name!r}: {why}") from None
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
-        yield from map(self._status, self.lines())
+        yield from map(self._status, self.records())
 
     def _status(self, line: GroupRecord) -> GroupStatus:
         return status_of(line, self.version)
 
-    def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
+    def records(self, *, parked: bool = False) -> Iterator[GroupRecord]:
         """Yield the stored records of all groups, or only of groups that are not open."""
         yield from self._pages(
             lambda kept, number, after: kept.listed(number, after, limits.RESULT_ROWS, parked=parked),
@@ -161,27 +161,27 @@ class DatabaseInspector(Decider):
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield the items that ``read`` returns page by page, each page after the key of the last item."""
-        while found := self._ask(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
+        while found := self._read(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
             yield from found
             after = key(found[-1])
 
     @override
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
-        lines = self._ask(lambda kept, info: kept.lines(info.number, names))
+        lines = self._read(lambda kept, info: kept.lines(info.number, names))
         return {line.group: self._status(line) for line in lines}
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
-        found = self._ask(lambda kept, info: kept.heads(info.number, names))
-        return {group: _waiting(each) for group, each in found.items()}
+        found = self._read(lambda kept, info: kept.heads(info.number, names))
+        return {group: _held_status(each) for group, each in found.items()}
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
-        return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
+        return [_held_status(each) for each in self._read(lambda kept, info: kept.held(info.number, name))]
 
     @override
     def undecided(self, name: str) -> list[Decision]:
-        found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
+        found = self._read(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
     @override
@@ -197,7 +197,7 @@ class DatabaseInspector(Decider):
                 next((_failing(each) for each in out if each.attempts), None),
             )
 
-        return self.look(read)
+        return self.read(read)
 
     @override
     def append(self, decisions: Sequence[Decision]) -> list[str]:
@@ -207,11 +207,11 @@ class DatabaseInspector(Decider):
 
     @override
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
-        return self._ask(lambda kept, info: kept.verdicts(info.number, names))
+        return self._read(lambda kept, info: kept.verdicts(info.number, names))
 
     @override
     def groups_of(self, names: Sequence[str]) -> dict[str, str]:
-        return self._ask(lambda kept, info: kept.decided_groups(info.number, names))
+        return self._read(lambda kept, info: kept.decided_groups(info.number, names))
 
     @override
     def is_followed(self) -> bool:
@@ -219,7 +219,7 @@ class DatabaseInspector(Decider):
 
     @override
     def more(self, name: str) -> list[str]:
-        found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
+        found = self._read(lambda kept, info: kept.outgoing(info.number, [name], 1))
         if not found:
             return []
         (post,) = found
@@ -232,19 +232,19 @@ class DatabaseInspector(Decider):
         again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
         return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Next attempt: {again}."]
 
-    def look(self, function: Callable[[PipelineStore, int], T]) -> T:
+    def read(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""
-        return self._ask(lambda kept, info: function(kept, info.number))
+        return self._read(lambda kept, info: function(kept, info.number))
 
-    def about(self) -> PipelineInfo:
+    def info(self) -> PipelineInfo:
         """Return the stored definition and counts of the pipeline."""
-        return self._ask(lambda _kept, info: info)
+        return self._read(lambda _kept, info: info)
 
     def now_ms(self) -> int:
         """Return the time of the database, in milliseconds since 1970."""
         return self.db.writer.clock()
 
-    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+    def _read(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
         """Read in a transaction."""
         return self.db.writer.run(Read("", partial(self._apply, function)))
 
@@ -275,7 +275,7 @@ def _no_pipeline(name: str, kept: PipelineStore) -> str:
 
 def status_of(line: GroupRecord, version: int | None = None) -> GroupStatus:
     """Return the status in a stored record of a group; ``version``: the version of the pipeline, if it matters."""
-    at = place(line)
+    at = stored_place(line)
     return GroupStatus(
         group=line.group,
         status=line.status,
@@ -288,11 +288,11 @@ def status_of(line: GroupRecord, version: int | None = None) -> GroupStatus:
         deadline=None if line.due_us is None else time_of(line.due_us),
         step=line.version,
         state=msgspec.json.decode(of_message_pack(line.state)),
-        old_version=at.version if version is not None and at.version < version and line.state != FORGOTTEN else None,
+        old_version=at.version if version is not None and at.version < version and line.state != ERASED_STATE else None,
     )
 
 
-def _waiting(held: HeldMessage) -> HeldStatus:
+def _held_status(held: HeldMessage) -> HeldStatus:
     content = msgspec.json.decode(held.content)
     return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
 

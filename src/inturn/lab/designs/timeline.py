@@ -35,7 +35,7 @@ class TimelineBroker(TaskBroker):
 
     @override
     def start(self, key: int, consumer: int, now_us: int) -> None:  # noqa: C901 - hot, and one transaction
-        queue, place, log, troubled = self.queued[key], self.load.place, self.log, self.failing.messages
+        queue, place, log, troubled = self.queued[key], self.load.place, self.log, self.pending_failures.messages
         duration_us, settle_us = self.draws.duration_us, self.rules.times.settle_us
         attempts, done_us = log.attempts, log.done_us
         at_us = max(now_us, self.load.arrival_us[queue[0]] + self.rules.times.receive_us)  # it was prefetched
@@ -51,12 +51,12 @@ class TimelineBroker(TaskBroker):
                     continue
                 next_place = place[message]
             elif place[message] != next_place:
-                self._set_aside(message, key, next_place, consumer, at_us)
+                self._hold_early(message, key, next_place, consumer, at_us)
                 continue
             early = self.early[key]
             while True:
                 if message in troubled:
-                    at_us, rest_us, back_us = self.struggle(message, consumer, at_us, now_us)
+                    at_us, rest_us, back_us = self.handle_failing(message, consumer, at_us, now_us)
                     if back_us:
                         self._roll_back(key, mark, taken, drained)
                         self.end(key, consumer, at_us, rest_us, back_us)
@@ -102,7 +102,7 @@ class TimelineBroker(TaskBroker):
             elif result == AttemptResult.DUPLICATE and self.log.disposition[message] != Disposition.REFUSED:
                 self.log.disposition[message] = Disposition.DUPLICATE
 
-    def _set_aside(self, message: int, key: int, next_place: int, consumer: int, at_us: int) -> None:
+    def _hold_early(self, message: int, key: int, next_place: int, consumer: int, at_us: int) -> None:
         """Hold a message that is early, and drop a copy of a held one."""
         early, place = self.early[key], self.load.place[message]
         if place < next_place or (early and place in early):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from inturn.lab.page.looks import line_looks
+from inturn.lab.page.line_styles import line_styles
 from inturn.lab.page.words import knob_value, rate, share, span
 from inturn.lab.sweep import CurvePoint, DesignCurve, SeedInterval, SweepResult
 from inturn.pages.svg import BESIDE, Drawing, Plot, Tick, width_of
@@ -63,7 +63,7 @@ def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
     left = max(width_of(name, 9) for _, name in ticks) + 12
     beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, in units of the axis
     plot = Plot.framed(drawing, (-0.08 * last, last + beside), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
-    looks = line_looks(curve.design for curve in sweep.curves)
+    looks = line_styles(curve.design for curve in sweep.curves)
     labels = []
     for together, label in drawn:
         curve = _first(together)

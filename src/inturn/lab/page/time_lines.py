@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from inturn.lab.page.looks import BACK, GREY, GROUPS, LINE, OWN, WRONG
+from inturn.lab.page.line_styles import BACK, GREY, GROUPS, LINE, OWN, WRONG
 from inturn.lab.page.words import span
 from inturn.lab.results import DesignResult, HandlingSpan, TimeLineWindow
 from inturn.pages.svg import Drawing, Icon, Place, Plot, icons, width_of

@@ -27,15 +27,15 @@ class StoredPlace(msgspec.Struct, array_like=True):
     conflicts: bytes = b""
 
 
-PLACES: Final = msgspec.msgpack.Decoder(StoredPlace)
+PLACE_DECODER: Final = msgspec.msgpack.Decoder(StoredPlace)
 """Decodes the places of groups."""
-FORGOTTEN: Final = b"\xc0"
+ERASED_STATE: Final = b"\xc0"
 """The encoded state of a group that was erased, and so given up: None."""
 
 
-def place(line: GroupRecord) -> StoredPlace:
+def stored_place(line: GroupRecord) -> StoredPlace:
     """Return a group's place in its order."""
-    return PLACES.decode(line.timeline)
+    return PLACE_DECODER.decode(line.timeline)
 
 
 def counts_of(info: PipelineInfo) -> Counts:
@@ -43,9 +43,9 @@ def counts_of(info: PipelineInfo) -> Counts:
     return msgspec.convert(info.counts, Counts)
 
 
-def forgotten(line: GroupRecord, why: str) -> GroupRecord:
+def erased_record(line: GroupRecord, why: str) -> GroupRecord:
     """Return the record of a group without its content: it is given up, and keeps only digests of applied messages."""
-    at = place(line)
+    at = stored_place(line)
     at.parked, at.error = Status.GIVEN_UP, why
-    left = line._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(at), state=FORGOTTEN)
+    left = line._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(at), state=ERASED_STATE)
     return left._replace(held=0, oldest_us=None, due_us=None)
