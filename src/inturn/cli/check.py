@@ -56,7 +56,7 @@ def check(
     Also reports a handler that is not deterministic. The exit code is 1 if engines differ, if the handler is not
     deterministic, or if too many messages are rejected, since the pipeline does not fit the messages then.
     """
-    most = fraction(max_rejected, "--max-rejected")
+    max_share = fraction(max_rejected, "--max-rejected")
     with contextlib.ExitStack() as stack:
         check_no_database(source)
         from inturn.cli.sample import from_lines, from_spark, line_files
@@ -96,8 +96,8 @@ def check(
             print_json(_document(found, sample, seed) | {"rejections": rejected._asdict()})
         else:
             _show(found, sample, definition, source, seed)
-            _show_rejections(rejected, most)
-        if found.differences or rejected.share > most:
+            _show_rejections(rejected, max_share)
+        if found.differences or rejected.share > max_share:
             raise typer.Exit(1)
 
 
@@ -166,11 +166,11 @@ def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[An
     from inturn.testing.engine_input import value_of
 
     name = pipeline.arrival
-    given = {type(value_of(each, name)) for each in messages} if name else set()
-    if not given <= {int, type(None)}:
-        kinds = ", ".join(sorted(kind.__name__ for kind in given))
+    ordered = {type(value_of(each, name)) for each in messages} if name else set()
+    if not ordered <= {int, type(None)}:
+        kinds = ", ".join(sorted(kind.__name__ for kind in ordered))
         raise InputError(f"--disorder renumbers {name!r}, the order of arrival, which is {kinds}; omit --disorder")
-    return disorder(messages, seed=seed, arrival=name if int in given else None)
+    return disorder(messages, seed=seed, arrival=name if int in ordered else None)
 
 
 def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: str, seed: int) -> None:
@@ -199,24 +199,24 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
         _print_differences(console, name, [each for each in found.differences if each.other == name])
 
 
-def _numbers(story: "EngineResult") -> dict[str, Any]:
+def _numbers(result: "EngineResult") -> dict[str, Any]:
     """Return the numbers of a result, by their names in the JSON."""
-    counts = story.counts
+    counts = result.counts
     return {
-        "groups": len(story.states),
+        "groups": len(result.states),
         "received": counts.received,
         "applied": counts.applied,
         "duplicate_or_stale": counts.duplicate + counts.stale,
-        "held": story.holding(),
+        "held": result.holding(),
         "rejected": counts.rejected,
-        "outputs": sum(map(len, story.outputs.values())),
+        "outputs": sum(map(len, result.outputs.values())),
     }
 
 
-def _cells(story: "EngineResult") -> list[str]:
-    numbers = _numbers(story)
+def _cells(result: "EngineResult") -> list[str]:
+    numbers = _numbers(result)
     numbers["rejected"] = sum(numbers["rejected"].values())
-    return [*(f"{number:,}" for number in numbers.values()), f"{story.seconds:.1f}"]
+    return [*(f"{number:,}" for number in numbers.values()), f"{result.seconds:.1f}"]
 
 
 def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
@@ -240,8 +240,8 @@ def _print_differences(console: Console, engine: str, differences: "list[Differe
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
     """Return the comparison as JSON values."""
     engines = {
-        name: {"agrees": found.agrees(name), **_numbers(story), "seconds": round(story.seconds, 3)}
-        for name, story in found.results.items()
+        name: {"agrees": found.agrees(name), **_numbers(result), "seconds": round(result.seconds, 3)}
+        for name, result in found.results.items()
     }
     differences = [
         {"engine": each.other, "group": each.group, "what": each.what, "says": str(each)} for each in found.differences

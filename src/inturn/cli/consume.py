@@ -166,10 +166,10 @@ def consume(
         print_json(found.workers)
     else:
         for each in found.workers:
-            counts = [f"{count} {what.replace('_', '-')}" for what, count in each.items() if what not in _NAMES]
+            counts = [f"{count} {name.replace('_', '-')}" for name, count in each.items() if name not in _NAMES]
             print_text(f"{one_line(each['handler'])} over {one_line(each['queue'])}: {', '.join(counts)}")
-    if until_empty and not found.is_stopped and (left := list(_remaining(chosen))):
-        print_text("\n".join(left), err=True)
+    if until_empty and not found.is_stopped and (remaining := list(_remaining(chosen))):
+        print_text("\n".join(remaining), err=True)
         raise typer.Exit(1)
 
 

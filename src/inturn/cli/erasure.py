@@ -63,8 +63,8 @@ def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as
     if as_json:
         print_json({"group": group, **done._asdict()})
         return
-    gone = [(done.outputs, "output"), (done.rejected, "rejected message"), (done.held, "held message")]
-    print_text(f"Removed: {', '.join(counted(count, what) for count, what in gone)}.")
+    removed = [(done.outputs, "output"), (done.rejected, "rejected message"), (done.held, "held message")]
+    print_text(f"Removed: {', '.join(counted(count, noun) for count, noun in removed)}.")
     print_text("The store gave the group up." if done.is_known else "The store does not know the group.")
 
 

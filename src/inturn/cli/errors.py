@@ -92,7 +92,7 @@ def reported_errors(spelled: Callable[[str], str] = str) -> Iterator[None]:
 
 
 @contextmanager
-def needed(what: str, extra: str) -> Iterator[None]:
+def needed(purpose: str, extra: str) -> Iterator[None]:
     """Name the extra whose package is missing in the imports of the block.
 
     Raises:
@@ -101,7 +101,7 @@ def needed(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise SetupError(f"{what} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
+        raise SetupError(f"{purpose} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
 
 
 def with_options(text: str, options: Mapping[str, str]) -> str:

@@ -40,9 +40,9 @@ def park(
 
 
 @queue.command()
-def resume(at: QueueAt, which: GroupOptions, yes: Yes = False, as_json: AsJson = False) -> None:
+def resume(at: QueueAt, group_options: GroupOptions, yes: Yes = False, as_json: AsJson = False) -> None:
     """Resume the delivery of parked groups, of one or many."""
-    selection = which.selection
+    selection = group_options.selection
     with queue_at(at) as there:
         if len(selection.names) == 1:
             _resume_one(there, selection.names[0], as_json=as_json)
@@ -127,8 +127,8 @@ def groups(
 
 def _why(each: GroupView) -> str:
     until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
-    because = "" if each.note is None else f": {one_line(each.note)}"
-    return f"{each.why.name.lower().replace('_', ' ')}{until}{because}"
+    note = "" if each.note is None else f": {one_line(each.note)}"
+    return f"{each.why.name.lower().replace('_', ' ')}{until}{note}"
 
 
 def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def run(
         print_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
         return
     for name, counts in found.items():
-        told = f"{counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored"
-        print_text(f"{one_line(name)}: {told}" + (f", {counts.moved:,} moved" if counts.moved else ""))
+        text = f"{counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored"
+        print_text(f"{one_line(name)}: {text}" + (f", {counts.moved:,} moved" if counts.moved else ""))
 
 
 def _health(running: "list[SourceRun]") -> dict[str, Any]:
@@ -116,15 +116,15 @@ def check(
         print_json(found)
         return
     for each in found:
-        at = f"{one_line(each['source'])} {one_line(each['partition'])}"
+        location = f"{one_line(each['source'])} {one_line(each['partition'])}"
         if "not_read" in each:
             print_text(
-                f"{at}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker counts deliveries"
+                f"{location}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker counts deliveries"
             )
             continue
-        said = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
+        outcome = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
         kind = "rejected: " if "rejected" in each else ""
-        print_text(f"{at} {json.dumps(each['position'])}: {kind}{one_line(str(said))}")
+        print_text(f"{location} {json.dumps(each['position'])}: {kind}{one_line(str(outcome))}")
 
 
 def _check_webhooks(config: Path, *, as_json: bool) -> None:
@@ -359,15 +359,15 @@ def _maker(table: "AnySource", folder: Path, queue: str) -> "Callable[[Database]
     from inturn.ingest import Ingest
 
     settings = ("batch", "batch_bytes", "lease_s", "once", "on_move", "max_rejected", "max_rejected_bytes")
-    how: dict[str, Any] = {name: getattr(table, name) for name in settings}
+    options: dict[str, Any] = {name: getattr(table, name) for name in settings}
     source, mapping, decode = table.source(folder), table.message_mapping(), table.decoder(folder)
-    return lambda db: Ingest(source, db.queue(queue), mapping, name=table.name, decode=decode, **how)
+    return lambda db: Ingest(source, db.queue(queue), mapping, name=table.name, decode=decode, **options)
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":
     known = [each.name for each in config.sources]
     missing = [name for name in only if name not in known]
     if missing or not known:
-        what = f"no source {missing[0]!r}" if missing else "no sources"
-        raise InputError(f"the configuration has {what}; existing sources: {', '.join(known) or 'none'}")
+        problem = f"no source {missing[0]!r}" if missing else "no sources"
+        raise InputError(f"the configuration has {problem}; existing sources: {', '.join(known) or 'none'}")
     return [each for each in config.sources if not only or each.name in only]

@@ -52,7 +52,7 @@ def add(
         from inturn.sqs.saved_keys import save_key
         from inturn.sqs.sealing import SealingKeySource
     is_given = secret_env is not None or secret_file is not None
-    given = {
+    settings = {
         "id": key_id,
         "secret": None if is_given else secrets.token_urlsafe(30),
         "secret_env": secret_env,
@@ -62,7 +62,7 @@ def add(
         "account": account,
         "admin": admin,
     }
-    key = convert({name: value for name, value in given.items() if value}, AccessKey)
+    key = convert({name: value for name, value in settings.items() if value}, AccessKey)
     key = with_secret(key, "secret", Path())
     with opened_database(at) as db:
         was_there = save_key(db, key, SealingKeySource(sealing_key_file).read())

@@ -116,25 +116,26 @@ def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], so
     from inturn.lab.fit import fitted
     from inturn.lab.scenario import Scenario
 
-    given, clock_us = list[LabMessage](), 0
+    messages_in_order, clock_us = list[LabMessage](), 0
     for group, place, time_us, duration_ms in messages:
         # The clock may be that of the events, so it is made non-decreasing in the order of arrival.
         clock_us = clock_us + _GAP_US if time_us is None else max(clock_us, time_us)
         duration_us = None if duration_ms is None or duration_ms < 0 else round(duration_ms * 1_000)
-        given.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
-    distinct = len({(each.group, each.revision) for each in given})
-    made = Scenario(
+        messages_in_order.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
+    distinct = len({(each.group, each.revision) for each in messages_in_order})
+    fitted_scenario = Scenario(
         name=source,
         title=f"messages similar to {source}",
         description=f"{min(distinct, _FITTED):,} messages, and copies, were drawn with the arrivals, skew, lateness "
-        f"and copies of the first {len(given):,} messages of {source}. Missing handler times are drawn too.",
+        f"and copies of the first {len(messages_in_order):,} messages of {source}. "
+        "Missing handler times are drawn too.",
         source=source,
-        messages=fitted(given, min(distinct, _FITTED)),
+        messages=fitted(messages_in_order, min(distinct, _FITTED)),
         pipeline=None,
         knobs=Knobs(),
     )
     return run_study(
-        made, StudyRequest(sweeps=(("consumers", list(_TRIED)),), seeds=3, recommend=(0, 5.0)), quiet=quiet
+        fitted_scenario, StudyRequest(sweeps=(("consumers", list(_TRIED)),), seeds=3, recommend=(0, 5.0)), quiet=quiet
     )
 
 

@@ -88,8 +88,8 @@ def send(
         return
     wrong = next(iter(given_options(message)), None)
     if wrong or body is not None or file is not None:
-        what = spelling(wrong) if wrong else "the body"
-        raise InputError(f"with --from each line defines its whole message; omit {what}")
+        content = spelling(wrong) if wrong else "the body"
+        raise InputError(f"with --from each line defines its whole message; omit {content}")
     _send_many(at, source, fields, SendCounts(start_line), wait_s=wait_s, create=create, as_json=as_json)
 
 
@@ -248,11 +248,11 @@ def _body(data: str | bytes, content: ContentIs | None) -> Any:
         raise InputError(f"the body is not UTF-8 text: {error}; pass --content bytes") from error
 
 
-def _json(text: str | bytes, what: str, hint: str = "") -> Any:
+def _json(text: str | bytes, name: str, hint: str = "") -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON: {error}{hint}") from error
+        raise InputError(f"{name} is not JSON: {error}{hint}") from error
 
 
 def _send_many(
@@ -310,12 +310,12 @@ def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 
 def _print_empty(at: str, queue: "Queue") -> None:
     there = queue.depth().messages
-    why = (
+    reason = (
         f"none of {there:,} is available; for the reasons run 'inturn groups {shown(at)}'"
         if there
         else "queue is empty"
     )
-    print_text(f"No message received: {why}.", err=True)
+    print_text(f"No message received: {reason}.", err=True)
 
 
 def _print(

@@ -36,9 +36,9 @@ def expanded(command: Command) -> Command:
             parameters.append(_parameter(each.name, each.annotation, each.default))
 
     @functools.wraps(command)
-    def call(**given: Any) -> Any:
-        values = {name: group(**{each: given.pop(each) for each in of}) for name, (group, of) in groups.items()}
-        return command(**given, **values)
+    def call(**arguments: Any) -> Any:
+        values = {name: group(**{each: arguments.pop(each) for each in of}) for name, (group, of) in groups.items()}
+        return command(**arguments, **values)
 
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast("Command", call)

@@ -40,14 +40,14 @@ def visible_lines(text: str) -> str:
     return text if text.isprintable() else "\n".join(map(visible, text.split("\n")))
 
 
-def print_text(words: str, *, err: bool = False) -> None:
+def print_text(text: str, *, err: bool = False) -> None:
     """Print lines with controls made visible."""
-    typer.echo(visible_lines(words), err=err)
+    typer.echo(visible_lines(text), err=err)
 
 
-def print_line(console: Console, words: str, style: str = "") -> None:
+def print_line(console: Console, text: str, style: str = "") -> None:
     """Print a line that contains user data, without markup and in full length."""
-    console.print(Text(visible_lines(words), style), soft_wrap=True)
+    console.print(Text(visible_lines(text), style), soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
@@ -61,28 +61,28 @@ def print_table(table: Table) -> None:
     console.print(table)
 
 
-def print_json(document: Any, **how: Any) -> None:
+def print_json(document: Any, **json_options: Any) -> None:
     """Print one line of JSON in full."""
-    typer.echo(json_line(document, **how))
+    typer.echo(json_line(document, **json_options))
 
 
-def print_json_array(items: Iterable[Any], **how: Any) -> None:
+def print_json_array(items: Iterable[Any], **json_options: Any) -> None:
     """Print a JSON array on one line, item by item: only one is in memory at a time."""
     before = "["
     for item in items:
-        typer.echo(f"{before}{json_line(item, **how)}", nl=False)
+        typer.echo(f"{before}{json_line(item, **json_options)}", nl=False)
         before = ", "
     typer.echo("[]" if before == "[" else "]")
 
 
-def print_truncated(what: str) -> None:
+def print_truncated(rows: str) -> None:
     """Print that a table is incomplete; ``what`` names the rows that it shows."""
-    print_text(f"Shown: {what}; use --limit for more, or --json for all.", err=True)
+    print_text(f"Shown: {rows}; use --limit for more, or --json for all.", err=True)
 
 
-def json_line(document: Any, **how: Any) -> str:
+def json_line(document: Any, **json_options: Any) -> str:
     """Return one line of JSON; non-printable characters are escaped, so that every parser restores the text."""
-    text = json.dumps(document, ensure_ascii=False, **how)
+    text = json.dumps(document, ensure_ascii=False, **json_options)
     if not text.isprintable():  # only within strings: JSON itself is printed on one line
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return text
@@ -126,12 +126,12 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int],
         yield lambda count: shown_now.advance(task, count)
 
 
-def print_reasons(what: str, groups: Mapping[str, str]) -> None:
+def print_reasons(outcome: str, groups: Mapping[str, str]) -> None:
     """Print the outcome and the reason for the first groups; JSON contains all of them."""
-    for name, why in list(groups.items())[:_SHOWN]:
-        print_text(f"  {one_line(name)}: {what}, {one_line(why)}")
+    for name, reason in list(groups.items())[:_SHOWN]:
+        print_text(f"  {one_line(name)}: {outcome}, {one_line(reason)}")
     if len(groups) > _SHOWN:
-        print_text(f"  … and {len(groups) - _SHOWN:,} more {what}; use --json for all.")
+        print_text(f"  … and {len(groups) - _SHOWN:,} more {outcome}; use --json for all.")
 
 
 def is_interactive() -> bool:

@@ -179,19 +179,19 @@ def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove a queue with its messages, readers and settings."""
     path, name = split_queue_target(at)
     with opened_database(path) as db:
-        there = db.queue(name, create=False)
-        info = there.info()
+        deleted = db.queue(name, create=False)
+        info = deleted.info()
         served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
-        what = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
+        content = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
         fails = ""
         if served:
             fails = f" It is the dead-letter queue of {', '.join(served)}, which then has none for messages that fail."
-        confirm_loss(f"Remove {shown(at)} with {what} permanently?{fails}", yes=yes, as_json=as_json)
-        there.delete()
+        confirm_loss(f"Remove {shown(at)} with {content} permanently?{fails}", yes=yes, as_json=as_json)
+        deleted.delete()
     if as_json:
         print_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
     else:
-        print_text(f"{shown(at)} was removed, with {what}.")
+        print_text(f"{shown(at)} was removed, with {content}.")
 
 
 def redrive(

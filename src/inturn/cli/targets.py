@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from inturn.queue import Queue
 
 
-def split_target(at: str) -> tuple[str, str]:
+def split_target(target: str) -> tuple[str, str]:
     """Return the text before the # and the text after it; of an address, the last #, since a password may have one.
 
     Raises:
         InputError: if it is an address that would be taken for a file.
     """
-    checked_target(at)
-    if "://" not in at:
-        path, _, name = at.partition("#")
+    checked_target(target)
+    if "://" not in target:
+        path, _, name = target.partition("#")
         return path, name
-    path, sign, name = at.rpartition("#")
-    return (path, name) if sign else (at, "")
+    path, sign, name = target.rpartition("#")
+    return (path, name) if sign else (target, "")
 
 
-def split_queue_target(at: str) -> tuple[str, str]:
+def split_queue_target(target: str) -> tuple[str, str]:
     """Return the database and the queue that an argument names.
 
     Raises:
         InputError: if no queue is named.
     """
-    path, name = split_target(at)
+    path, name = split_target(target)
     if path and name:
         return path, name
-    there = _names_in(path, queues) if path else None
-    known = "" if there is None else f"; existing queues: {', '.join(there) or 'none'}"
-    such = there[0] if there else "payments"
-    msg = f"{shown(at)!r} names no queue; expected DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{such}{known}"
-    raise InputError(msg)
+    existing = _names_in(path, queues) if path else None
+    known = "" if existing is None else f"; existing queues: {', '.join(existing) or 'none'}"
+    example = existing[0] if existing else "payments"
+    expected = f"expected DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{example}"
+    raise InputError(f"{shown(target)!r} names no queue; {expected}{known}")
 
 
 @contextmanager
@@ -91,23 +91,23 @@ def create_missing_database(path: str, queues: "Iterable[str]", *, is_quiet: boo
     with suppress(NoSuchDatabase), opened_database(path) as db:
         if db.queues():
             return
-    made = list(dict.fromkeys(queues))
+    created = list(dict.fromkeys(queues))
     with open_database(path) as db, db.transaction() as tx:
-        for name in made:
+        for name in created:
             db.create(name, tx=tx)
     if not is_quiet:
-        print_text(f"{shown(path)} had no queues; created {', '.join(map(one_line, made))}.", err=True)
+        print_text(f"{shown(path)} had no queues; created {', '.join(map(one_line, created))}.", err=True)
 
 
 @contextmanager
-def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
+def queue_at(target: str, *, create: bool = False) -> "Iterator[Queue]":
     """Open the named queue; create it only with ``create``."""
-    path, name = split_queue_target(at)
+    path, name = split_queue_target(target)
     with ExitStack() as stack:
         try:
             db = stack.enter_context(opened_database(path, create=create))
         except NoSuchDatabase as error:
-            raise NoSuchDatabase(f"{error}; create it with 'inturn queue create {shown(at)}'") from error
+            raise NoSuchDatabase(f"{error}; create it with 'inturn queue create {shown(target)}'") from error
         yield db.queue(name, create=create)
 
 
@@ -206,10 +206,10 @@ def _names_in(path: str, names: "Callable[[Database], list[str]]") -> list[str] 
 
 
 def _names_no_pipeline(path: str) -> str:
-    there = _names_in(path, pipelines)
-    such = there[0] if there else "PIPELINE"
-    known = "" if there is None else f"; existing pipelines: {', '.join(there) or 'none'}"
-    return f"{shown(path)} is a database; name a pipeline of it, such as {shown(path)}#{such}{known}"
+    existing = _names_in(path, pipelines)
+    example = existing[0] if existing else "PIPELINE"
+    known = "" if existing is None else f"; existing pipelines: {', '.join(existing) or 'none'}"
+    return f"{shown(path)} is a database; name a pipeline of it, such as {shown(path)}#{example}{known}"
 
 
 def nearby_databases(path: str) -> str:

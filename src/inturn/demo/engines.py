@@ -99,13 +99,16 @@ def spark_result(spark: "SparkSession", store: Path, counts: Counts) -> EngineOu
     )
 
 
-def worker_result(look: DatabaseInspector, delivered: dict[str, Any]) -> EngineOutcome:
+def worker_result(inspector: DatabaseInspector, delivered: dict[str, Any]) -> EngineOutcome:
     """Return the result in a worker's database, with its delivered outputs by effect id."""
     return EngineOutcome(
-        {each.group: (_status(each), each.reached, *(each.state[name] for name in FIELDS)) for each in look.groups()},
+        {
+            each.group: (_status(each), each.reached, *(each.state[name] for name in FIELDS))
+            for each in inspector.groups()
+        },
         delivered,
-        Counter((each.group, each.reason) for each in look.rejected()),
-        look.counts(),
+        Counter((each.group, each.reason) for each in inspector.rejected()),
+        inspector.counts(),
     )
 
 

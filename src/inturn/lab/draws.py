@@ -33,7 +33,7 @@ class Draws:
     def __init__(self, load: Workload, knobs: Knobs) -> None:
         chance = random.Random(f"{knobs.seed}: handler times")  # noqa: S311 - a simulation, not a secret
         draw = knobs.handler.draw_us
-        self.duration_us = [draw(chance) if given is None else given for given in load.duration_us]
+        self.duration_us = [draw(chance) if known_us is None else known_us for known_us in load.duration_us]
         chance = random.Random(f"{knobs.seed}: noise")  # noqa: S311 - as above
         self.noise = [chance.random() for _ in self.duration_us]
         self.planned_failures: dict[int, list[AttemptResult]] = {}

@@ -140,14 +140,14 @@ def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
     Raises:
         InputError: if there are no messages.
     """
-    given = sorted(messages, key=lambda message: message.at_us)
-    if not given:
+    ordered = sorted(messages, key=lambda message: message.at_us)
+    if not ordered:
         raise InputError("the log has no messages; expected at least one")
     counts: dict[str, int] = {}
     first_us: dict[tuple[str, int], int] = {}
     rises: dict[str, list[tuple[int, int]]] = {}  # per group: revisions that were the highest so far, with their times
     gaps, lateness, copies, before_us = [], [], [], None
-    for message in given:
+    for message in ordered:
         identity = (message.group, message.revision)
         if identity in first_us:
             copies.append(message.at_us - first_us[identity])
@@ -166,7 +166,7 @@ def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
     return LogProfile(
         gaps_us=tuple(gaps),
         shares=tuple(sorted(counts.values(), reverse=True)),
-        durations_us=tuple(message.duration_us for message in given if message.duration_us is not None),
+        durations_us=tuple(message.duration_us for message in ordered if message.duration_us is not None),
         lateness_us=tuple(lateness),
         late_share=len(lateness) / len(first_us),
         copies_us=tuple(copies),

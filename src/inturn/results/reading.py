@@ -80,7 +80,7 @@ class LockFreeInspector(DatabaseInspector):
 
     @override
     def _read(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
-        return self._reader.read(lambda kept: function(kept, self._info(kept)))
+        return self._reader.read(lambda pipelines: function(pipelines, self._info(pipelines)))
 
 
 class _LazyDatabase:

@@ -102,15 +102,15 @@ class TaskBroker:
         next_us = arrival[0] if total else NEVER
         while True:
             if heap and heap[0][0] <= next_us:
-                now_us, _, kind, which = heappop(heap)
+                now_us, _, kind, subject = heappop(heap)
                 if kind == _BOTH:
-                    idle.append(holder[which])
-                    if queued[which]:
-                        ready_keys.append(which)
+                    idle.append(holder[subject])
+                    if queued[subject]:
+                        ready_keys.append(subject)
                     else:
-                        leased[which] = 0
+                        leased[subject] = 0
                 else:
-                    self.on_event(kind, which, now_us)
+                    self.on_event(kind, subject, now_us)
             elif coming < total:
                 now_us = next_us
                 message = order[coming]
@@ -133,12 +133,12 @@ class TaskBroker:
     def start(self, key: int, consumer: int, now_us: int) -> None:
         """Run a task: the consumer receives messages of the key and handles them."""
         queue, rules, times = self.queued[key], self.rules, self.rules.times
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
+        append, disposition, failing = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
         duration_us, settle_us = self.draws.duration_us, times.settle_us
         at_us = now_us + times.receive_us
         for _ in range(min(len(queue), rules.batch)):
             message = queue.popleft()
-            if message in troubled:
+            if message in failing:
                 at_us, rest_us, back_us = self.handle_failing(message, consumer, at_us, now_us)
                 if rest_us:
                     queue.appendleft(message)
@@ -163,14 +163,14 @@ class TaskBroker:
         if rest_us < NEVER:
             heappush(self.heap, (at_us + rest_us, self.number - 1, _KEY, key))
 
-    def on_event(self, kind: int, which: int, now_us: int) -> None:  # noqa: ARG002 - subclasses need the time
+    def on_event(self, kind: int, subject: int, now_us: int) -> None:  # noqa: ARG002 - subclasses need the time
         """Make a consumer available again, or a key after its pause; subclasses add further kinds."""
         if kind == _CONSUMER:
-            self.idle.append(which)
-        elif self.queued[which]:
-            self.ready_keys.append(which)
+            self.idle.append(subject)
+        elif self.queued[subject]:
+            self.ready_keys.append(subject)
         else:
-            self.leased[which] = 0
+            self.leased[subject] = 0
 
     def handle_failing(self, message: int, consumer: int, at_us: int, began_us: int) -> tuple[int, int, int]:
         """Handle a message that fails.

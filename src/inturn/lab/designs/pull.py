@@ -34,23 +34,23 @@ class SessionBroker(TaskBroker):
         heappush(self.heap, (at_us + rest_us, self.number, _SESSION, key))
 
     @override
-    def on_event(self, kind: int, which: int, now_us: int) -> None:
+    def on_event(self, kind: int, subject: int, now_us: int) -> None:
         if kind not in {_SESSION, _LEAVE, ARRIVAL}:
-            super().on_event(kind, which, now_us)
+            super().on_event(kind, subject, now_us)
             return
-        consumer = self.holder[which]
+        consumer = self.holder[subject]
         if kind == _LEAVE:
-            if self.leased[which] == IDLE_SESSION and self.left_at_us[which] == now_us:
-                self.leased[which] = 0
+            if self.leased[subject] == IDLE_SESSION and self.left_at_us[subject] == now_us:
+                self.leased[subject] = 0
                 self.idle.append(consumer)
-        elif self.queued[which]:
-            self.leased[which] = 1
-            self.start(which, consumer, now_us)
+        elif self.queued[subject]:
+            self.leased[subject] = 1
+            self.start(subject, consumer, now_us)
         else:
-            self.leased[which] = IDLE_SESSION
-            self.left_at_us[which] = now_us + self.rules.times.idle_us
+            self.leased[subject] = IDLE_SESSION
+            self.left_at_us[subject] = now_us + self.rules.times.idle_us
             self.number += 1
-            heappush(self.heap, (self.left_at_us[which], self.number, _LEAVE, which))
+            heappush(self.heap, (self.left_at_us[subject], self.number, _LEAVE, subject))
 
 
 class Sessions(Design):
@@ -94,13 +94,13 @@ class KeyParallelBroker(TaskBroker):
         return end_us, rest_us, back_us
 
     @override
-    def on_event(self, kind: int, which: int, now_us: int) -> None:
+    def on_event(self, kind: int, subject: int, now_us: int) -> None:
         if kind == _CRASH:
-            self._crash(which, now_us)
+            self._crash(subject, now_us)
         elif kind == _RESTART:
             self.idle.extend(range(self.knobs.consumers))
         else:
-            super().on_event(kind, which, now_us)
+            super().on_event(kind, subject, now_us)
 
     def _crash(self, crashed: int, now_us: int) -> None:
         """End the process: messages in progress and uncommitted messages will be read again."""

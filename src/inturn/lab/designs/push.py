@@ -128,7 +128,7 @@ class PushBroker:
         arrival, queue_of, ready = self.load.arrival_us, self.layout.queue_of, self.ready
         subscriptions, credit, ready_subscriptions = self.layout.subscriptions, self.credit, self.ready_subscriptions
         heap, send = self.heap, self._send
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.watched
+        append, disposition, special = self.log.attempts.append, self.log.disposition, self.watched
         ack_us, applied = self.rules.times.ack_us, int(AttemptResult.APPLIED)
         coming, total, next_us = 0, len(arrival), arrival[0]
         while True:
@@ -138,7 +138,7 @@ class PushBroker:
                     self._restart(-1 - message, now_us)
                     continue
                 queue, consumer = subscriptions[subscription]
-                if message in troubled:
+                if message in special:
                     self._finish_watched(now_us, message, subscription, begin_us)
                 else:
                     append((begin_us, now_us - ack_us, consumer, message, applied))
@@ -237,7 +237,7 @@ class PushBroker:
 
     def _crash(self, consumer: int, now_us: int, message: int) -> None:
         """End a consumer: all messages sent to it are requeued, in the order in which they were sent."""
-        own = {each for each, (_, who) in enumerate(self.layout.subscriptions) if who == consumer}
+        own = {each for each, (_, owner) in enumerate(self.layout.subscriptions) if owner == consumer}
         lost = sorted(event for event in self.heap if event[1] >= 0 and event[2] in own)
         self.heap[:] = [event for event in self.heap if event[1] < 0 or event[2] not in own]
         heapify(self.heap)
@@ -247,8 +247,8 @@ class PushBroker:
             self.ready_subscriptions[queue] = deque(each for each in self.ready_subscriptions[queue] if each not in own)
             self.waiting[queue] = deque(each for each in self.waiting[queue] if each not in own)
         self.log.notes.append((now_us, message, f"consumer {consumer} died with {len(lost)} more messages"))
-        for given in [message, *(event[1] for event in lost)]:
-            self._requeue(given, now_us)
+        for requeued in [message, *(event[1] for event in lost)]:
+            self._requeue(requeued, now_us)
         heappush(self.heap, (now_us + int(self.knobs.restart_s * SECOND_US), -1 - consumer, 0, 0))
         for queue in sorted(queues):
             self._promote(queue)

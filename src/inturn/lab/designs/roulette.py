@@ -213,12 +213,12 @@ class RouletteBroker:
         self.ready_consumers = deque(each for each in range(self.knobs.consumers) if each not in dead)
         self.stalled = 0
 
-    def _note_circulating(self, why: str) -> None:
+    def _note_circulating(self, cause: str) -> None:
         """Note the messages that were still circulating when the simulation ended."""
         at_us = self.log.attempts[-1][1]
         for message, kind in enumerate(self.log.disposition):
             if kind == Disposition.HELD:
-                self.log.notes.append((at_us, message, f"still being requeued at the end of the simulation: {why}"))
+                self.log.notes.append((at_us, message, f"still being requeued at the end of the simulation: {cause}"))
 
 
 class RequeueRoulette(Design):

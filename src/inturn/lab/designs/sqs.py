@@ -176,7 +176,7 @@ class FifoQueue:
 
     def _handle(self, received: ReceivedBatch, messages: list[int], at_us: int) -> int:
         """Handle a batch, and return the time of its end."""
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
+        append, disposition, failing = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
         duration_us, message_us, consumer = self.draws.duration_us, self.times.message_us, received.consumer
         key_of, back = self.load.key, received.to_return
         for message in messages:
@@ -185,7 +185,7 @@ class FifoQueue:
                 continue
             begin_us = at_us
             at_us += duration_us[message]
-            if message not in troubled:
+            if message not in failing:
                 append((begin_us, at_us, consumer, message, 0))
                 disposition[message] = 1
                 at_us += message_us

@@ -56,7 +56,7 @@ def render(
         recommendation=recommendation,
         titles={each.design: each.title for each in result.designs},
         sweeps=[_sweep(each) for each in sweeps],
-        legend=[(markup(icon), told) for icon, told in time_lines.legend()],
+        legend=[(markup(icon), text) for icon, text in time_lines.legend()],
         at_work=_at_work(result, ordered),
         lives=_lives(ordered),
         ticks=lives.LifeScale(ordered).ticks(),
