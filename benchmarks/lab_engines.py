@@ -47,7 +47,7 @@ class Recorder:
         self.load, self.log = load, SimulationLog(load, consumers)
         self.done = threading.Event()
         self.spent_us: dict[str, list[float]] = defaultdict(list)
-        self._duration_us, self._failing = draws.duration_us, draws.failing()
+        self._duration_us, self._failing = draws.duration_us, draws.pending_failures()
         self.arrived_us = list(load.arrival_us)
         self._left, self._lock = set(range(len(load))), threading.Lock()
         self.began = time.perf_counter()

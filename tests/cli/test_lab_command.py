@@ -161,7 +161,7 @@ def test_every_scenario_becomes_a_page(name: str) -> None:
     story = scenario(name)
     page = Path(f"pages/{name}.html").read_text()
     assert story.title in page
-    assert story.story[:40].replace("'", "&#39;") in page
+    assert story.description[:40].replace("'", "&#39;") in page
 
 
 def test_the_json_has_the_shapes_that_the_library_reads() -> None:

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from inturn.cli.errors import Commands, with_options
-from inturn.cli.option_groups import expanded, given
+from inturn.cli.option_groups import expanded, given_options
 from inturn.core.errors import InputError
 
 
@@ -98,8 +98,8 @@ def test_one_option_in_two_groups_is_refused() -> None:
 
 
 def test_given_options_are_neither_none_nor_flags_that_are_not_set() -> None:
-    assert given(Wait(wait_s=0.0)) == {"wait_s": 0.0, "hidden": 7}
-    assert given(Wait(quiet=True, where="")) == {"wait_s": 1.0, "quiet": True, "where": "", "hidden": 7}
+    assert given_options(Wait(wait_s=0.0)) == {"wait_s": 0.0, "hidden": 7}
+    assert given_options(Wait(quiet=True, where="")) == {"wait_s": 1.0, "quiet": True, "where": "", "hidden": 7}
 
 
 def test_parameters_in_an_error_are_named_as_options(app: Commands) -> None:

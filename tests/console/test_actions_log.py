@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from console_shop import Shop
 
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.console import actions_log
 from inturn.console.actions_log import ActionsLog
 from inturn.console.roles import Person, Role
@@ -43,7 +43,7 @@ def test_without_the_log_no_action_is_done(shop: Shop, tmp_path: Path) -> None:
         assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True), action.path
         formed = shop.browser.post(action.path, data=asked | {"token": shop.token()})
         assert (formed.status_code, "nothing was changed" in formed.text) == (503, True), action.path
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.undecided("eu-1") == []
     assert figures(shop) == before
 

@@ -5,7 +5,7 @@ from console_shop import LEDGER, Shop
 from starlette.testclient import TestClient
 
 import inturn
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.console import console
 
 SCRIPT = "<script>alert(1)</script>"
@@ -55,7 +55,7 @@ def test_no_answer_may_be_framed_or_run_scripts(shop: Shop, path: str) -> None:
 def test_a_form_of_another_site_is_refused(shop: Shop, headers: dict[str, str]) -> None:
     form = {"token": shop.token(), "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form, headers=headers).status_code == 403
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.undecided("eu-1") == []
 
 
@@ -63,7 +63,7 @@ def test_a_form_of_another_site_is_refused(shop: Shop, headers: dict[str, str]) 
 def test_a_form_without_the_token_of_a_page_is_refused(shop: Shop, token: str) -> None:
     form = {"token": token, "store": shop.store, "group": "eu-1", "action": "drop"}
     assert shop.browser.post("/decide", data=form).status_code == 403
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.undecided("eu-1") == []
 
 
@@ -75,7 +75,7 @@ def test_a_token_is_of_one_console(shop: Shop) -> None:
 
 def test_a_decision_is_never_made_by_a_link(shop: Shop) -> None:
     shop.page("/preview", store=shop.store, group="eu-1", action="drop")
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.undecided("eu-1") == []
 
 

@@ -11,7 +11,7 @@ from console_shop import HOST, Shop
 from starlette.testclient import TestClient
 
 import inturn
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.console import ConsoleConfig, console
 from inturn.console.differences import ABSENT, differences
 from inturn.console.dry_run import dry_run
@@ -83,14 +83,14 @@ def request(at: str, module: str, amount: int = 5, group: str = "eu-2", names: s
 
 
 def test_it_shows_the_state_and_the_outputs_that_would_come(shop: Shop, module: str) -> None:
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         before = look.group("eu-2")
     found = dry_run(request(shop.store, module))
     assert (found.error, found.groups, found.outcomes) == ("", 1, {"open": 1})
     (trial,) = found.sample
     assert (trial["state_before"], trial["state"]) == (before.state, {"balance": 5})
     assert trial["outputs"] == [{"booked": 5}]
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.group("eu-2") == before
         assert look.undecided("eu-2") == []
 
@@ -172,7 +172,7 @@ def test_a_page_shows_the_differences_and_decides(shop: Shop, module: str, tmp_p
         assert (wrong.status_code, "which is not JSON" in wrong.text) == (400, True)
         many = {"token": token, "store": shop.store, "action": "drop", "error": "ValueError*"}
         assert "2 groups" in browser.post("/try", data=many).text.lower()
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.undecided("eu-1") == []
 
 

@@ -13,7 +13,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import inturn
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.console import ConsoleConfig, Role, console
 from inturn.core.errors import InputError
 from inturn.database import Database
@@ -149,7 +149,7 @@ def test_it_takes_decisions_if_it_is_told_to(shop: Shop, tmp_path: Path) -> None
         while "failed" in {each["status"] for each in browser.get("/api/stuck").json()["stores"][0]["groups"]}:
             assert time.monotonic() < until
             time.sleep(0.2)
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert {each.group: each.status for each in look.groups()}["eu-2"] == "open"
 
 

@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import inturn
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.console import console, pages
 from inturn.core.errors import InputError
 
@@ -35,7 +35,7 @@ def test_the_first_page_is_filtered_by_the_patterns_of_the_command_line(shop: Sh
 
 def test_a_group_says_what_explain_says(shop: Shop) -> None:
     page = shop.page("/group", store=shop.store, group="eu-1")
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         said = look.explain("eu-1").split("\n")[0].partition("since")[0]
     assert said in page
     kinds = [
@@ -50,7 +50,7 @@ def test_a_failing_message_is_mended_and_the_group_goes_on(shop: Shop) -> None:
     assert "recorded" in answer.text
     assert "The decision is not applied yet" in shop.page("/group", store=shop.store, group="eu-1")
     shop.send()
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.group("eu-1").state == {"balance": 13}
     assert "carried out" in shop.browser.get(answer.url).text
 
@@ -62,7 +62,7 @@ def test_one_decision_is_about_all_groups_with_an_error(shop: Shop) -> None:
     assert "0 of 2 decisions are applied" in answer.text
     shop.send()
     assert "2 of 2 decisions are applied" in shop.browser.get(answer.url).text
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert {each.group: each.status for each in look.groups()} == {
             "eu-1": "waiting",
             "eu-2": "open",
@@ -96,7 +96,7 @@ def test_a_decision_is_about_the_message_that_the_page_has_shown(shop: Shop) -> 
         assert answer.status_code == 409
         assert "The group has changed since" in answer.text
         assert "the group is at revision 2, which is not the state that was shown" in answer.text
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.undecided("eu-2") == []
     assert shop.decide(group="eu-2", action="drop", seen=seen(shop, "group", group="eu-2")).status_code == 200
 
@@ -106,7 +106,7 @@ def test_a_decision_is_about_the_content_that_the_page_has_shown(shop: Shop) -> 
     shop.decide(group="eu-2", action="replace", content='{"amount": -8}', by="bob", seen=shown)
     shop.send()
     assert shop.decide(group="eu-2", action="drop", by="ann", seen=shown).status_code == 409
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.held("eu-2")[0].content["amount"] == -8
 
 
@@ -117,7 +117,7 @@ def test_a_replacement_that_is_not_taken_yet_is_not_decided_about_unseen(shop: S
     assert answer.status_code == 200, "it is recorded, since nothing has moved yet"
     shop.send()
     assert "the content of the message was replaced" in shop.browser.get(answer.url).text
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert look.held("eu-2")[0].content["amount"] == -8
 
 
@@ -186,7 +186,7 @@ def test_a_decision_about_many_is_about_the_list_that_was_shown(shop: Shop) -> N
     answer = shop.decide(**fields, seen=shown)
     assert "1 group was left out" in answer.text
     shop.send()
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert {each.group: each.status for each in look.parked()} == {
             "eu-1": "waiting",
             "us-1": "waiting",
@@ -235,7 +235,7 @@ def test_what_cannot_be_decided_is_told_and_changes_nothing(shop: Shop, fields: 
     answer = shop.decide(**fields)
     assert answer.status_code == 400
     assert told in answer.text
-    with look_into(shop.store) as look:
+    with open_inspector(shop.store) as look:
         assert [look.undecided(name) for name in ("eu-1", "eu-2", "us-2")] == [[], [], []]
 
 

@@ -9,7 +9,7 @@ from console_shop import HOST, Shop
 from guarded import CARD, Guarded
 from starlette.testclient import TestClient
 
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.console import Account, ConsoleConfig, Role, TrustedProxy, console
 from inturn.console.masks import HIDDEN, MaskRules, error_type
 from inturn.console.routes import PAGES
@@ -53,7 +53,7 @@ def test_a_decision_has_the_name_of_who_is_logged_in(guarded: Guarded) -> None:
         "/api/decide", json={"store": guarded.shop.store, "group": "eu-1", "action": "drop", "by": "somebody else"}
     )
     assert done.status_code == 200
-    with look_into(guarded.shop.store) as look:
+    with open_inspector(guarded.shop.store) as look:
         assert [each.by for each in look.undecided("eu-1")] == ["the operator"]
     lines = guarded.browser(Role.ADMIN).get("/api/actions").json()["actions"]
     assert [(each["by"], each["action"], each["event"]) for each in lines] == [
@@ -68,7 +68,7 @@ def test_nothing_is_done_without_the_log(guarded: Guarded) -> None:
     asked = {"store": guarded.shop.store, "group": "eu-1", "action": "drop"}
     answer = guarded.browser(Role.OPERATOR).post("/api/decide", json=asked)
     assert (answer.status_code, "nothing was changed" in answer.json()["error"]) == (503, True)
-    with look_into(guarded.shop.store) as look:
+    with open_inspector(guarded.shop.store) as look:
         assert look.undecided("eu-1") == []
 
 

@@ -22,8 +22,8 @@ from inturn.cli import app
 from inturn.core.errors import InturnError, SetupError
 from inturn.core.pipeline.journal import Counts
 from inturn.demo import console, crash, delivery, flights, naive, page, producer, run
-from inturn.demo.engines import Differences, Engine, differences
-from inturn.demo.event_log import EventLog, course
+from inturn.demo.engines import Differences, EngineOutcome, differences
+from inturn.demo.event_log import EventLog, build_event_log
 from inturn.demo.pipeline import aircraft
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Example, Kill, Knot, choose_knot
 from svg_texts import check, parse
@@ -54,7 +54,7 @@ def result(**changes):
         Counts(received=5, applied=1, duplicate=1, held=2, rejected={"invalid": 1}),
         Counts(received=1, released=1, applied=2),
     ]
-    wrong = {name: naive.Wrong(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, SPARK, PROCESS)}
+    wrong = {name: naive.WrongCounts(0, 0, 0, 0, 0) for name in (NAIVE, DISTINCT, SPARK, PROCESS)}
     truth = flights.Truth("LAX", 1, 300)
     made = DemoResult(
         messages=6,
@@ -70,7 +70,9 @@ def result(**changes):
         outputs=1,
         landings=1,
         wrong=wrong,
-        course=course(1.0, {"UA": [dt.datetime.fromtimestamp(2, dt.UTC)]}, [2.1], [("1970-01-01T00:00:04Z", 1.0)], 3.5),
+        course=build_event_log(
+            1.0, {"UA": [dt.datetime.fromtimestamp(2, dt.UTC)]}, [2.1], [("1970-01-01T00:00:04Z", 1.0)], 3.5
+        ),
         knot=Knot("N1", ["left JFK for LAX, 1 Jan", "landed LAX, 1 Jan"], [2, 1, 2]),
         examples=[Example("N1", truth, dict.fromkeys(wrong, RIGHT))],
         misspelt="N1",
@@ -150,7 +152,7 @@ def test_the_pure_timeline_over_the_delivery_is_the_truth(legs, sent, rows):
         tail: naive.NaiveAnswer(state.location, state.legs, state.minutes, state.phantoms)
         for tail, state in second.states.items()
     }
-    assert naive.compare(truth, answers) == naive.Wrong(0, 0, 0, 0, 0)
+    assert naive.compare(truth, answers) == naive.WrongCounts(0, 0, 0, 0, 0)
     assert first.counts.held == second.counts.released > 0
     assert first.counts.rejected.get("conflict", 0) + second.counts.rejected.get("conflict", 0) == 1
     assert first.counts.rejected["invalid"] + second.counts.rejected["invalid"] >= 24
@@ -193,10 +195,10 @@ def test_a_stream_whose_python_started_too_slowly_is_started_again_once():
     streaming = pytest.importorskip("pyspark.errors").StreamingQueryException
     slow = streaming("Query x terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST")
     again = Query()
-    assert crash.to_the_end(Query(slow), lambda: again) is again
+    assert crash.drain_stream(Query(slow), lambda: again) is again
     for failing in (Query(streaming("the handler is wrong")), Query(slow)):
         with pytest.raises(streaming):
-            crash.to_the_end(failing, lambda: Query(slow))
+            crash.drain_stream(failing, lambda: Query(slow))
 
 
 def test_a_process_that_ends_otherwise_than_it_should_is_told_with_what_it_said(tmp_path):
@@ -229,12 +231,12 @@ def test_the_handler_sees_a_phantom_if_it_is_fed_out_of_turn():
 @pytest.mark.parametrize(
     ("answers", "wrong"),
     [
-        ({"N1": RIGHT}, naive.Wrong(0, 0, 0, 0, 0)),
-        ({"N1": replace(RIGHT, location="BOS")}, naive.Wrong(1, 1, 0, 0, 0)),
-        ({"N1": replace(RIGHT, legs=2, minutes=600)}, naive.Wrong(1, 0, 1, 1, 0)),
-        ({"N1": replace(RIGHT, phantoms=1)}, naive.Wrong(1, 0, 0, 0, 1)),
-        ({}, naive.Wrong(1, 1, 1, 1, 1)),
-        ({"N1": RIGHT, "N2": RIGHT}, naive.Wrong(1, 1, 1, 1, 0)),
+        ({"N1": RIGHT}, naive.WrongCounts(0, 0, 0, 0, 0)),
+        ({"N1": replace(RIGHT, location="BOS")}, naive.WrongCounts(1, 1, 0, 0, 0)),
+        ({"N1": replace(RIGHT, legs=2, minutes=600)}, naive.WrongCounts(1, 0, 1, 1, 0)),
+        ({"N1": replace(RIGHT, phantoms=1)}, naive.WrongCounts(1, 0, 0, 0, 1)),
+        ({}, naive.WrongCounts(1, 1, 1, 1, 1)),
+        ({"N1": RIGHT, "N2": RIGHT}, naive.WrongCounts(1, 1, 1, 1, 0)),
     ],
 )
 def test_an_aircraft_is_wrong_once_however_many_of_its_answers_are(answers, wrong):
@@ -260,8 +262,8 @@ def test_the_most_tangled_aircraft_is_chosen(legs, rows):
         {"process": Counts(received=6, applied=5)},
         {"process": Counts(received=6, applied=4, duplicate=1, rejected={"invalid": 1})},
         {"differences": Differences(0, 0, 0, 1)},
-        {"wrong": result().wrong | {SPARK: naive.Wrong(1, 1, 0, 0, 0)}},
-        {"wrong": result().wrong | {PROCESS: naive.Wrong(1, 0, 0, 0, 1)}},
+        {"wrong": result().wrong | {SPARK: naive.WrongCounts(1, 1, 0, 0, 0)}},
+        {"wrong": result().wrong | {PROCESS: naive.WrongCounts(1, 0, 0, 0, 1)}},
         {"stopped": {SPARK: {"N1": "parked"}, PROCESS: {}}},
         {"stopped": {name: {"N1": "parked", "N2": "waiting"} for name in (SPARK, PROCESS)}},
         {"stopped": {name: {"N1": "waiting"} for name in (SPARK, PROCESS)}},
@@ -295,10 +297,12 @@ def test_the_tables_fit_into_a_narrow_terminal():
 
 def test_what_differs_between_engines_is_counted():
     counts = Counts(received=3, applied=1, duplicate=1, rejected={"invalid": 1})
-    one = Engine({"N1": ("open", 1), "N2": ("open", 2)}, {"e1": 1, "e2": 2}, Counter([(None, "invalid")]), counts)
+    one = EngineOutcome(
+        {"N1": ("open", 1), "N2": ("open", 2)}, {"e1": 1, "e2": 2}, Counter([(None, "invalid")]), counts
+    )
     same = replace(one, counts=Counts(received=3, released=2, applied=1, stale=1, held=2, rejected={"invalid": 1}))
     assert differences(one, same) == Differences(0, 0, 0, 0)
-    other = Engine({"N1": ("open", 2)}, {"e1": 2, "e3": 2}, Counter({("N1", "conflict"): 2}), Counts(received=4))
+    other = EngineOutcome({"N1": ("open", 2)}, {"e1": 2, "e3": 2}, Counter({("N1", "conflict"): 2}), Counts(received=4))
     assert differences(one, other) == Differences(2, 3, 3, 3)
 
 
@@ -311,16 +315,16 @@ def test_the_course_counts_from_the_beginning():
 def test_the_texts_of_the_picture_stay_inside_and_apart():
     many = Counts(received=125_533, released=1_110, applied=124_302, duplicate=11_206, held=1_110)
     many.rejected = {"invalid": 24, "conflict": 1}
-    wrong = {NAIVE: naive.Wrong(949, 304, 522, 522, 477), DISTINCT: naive.Wrong(487, 148, 1, 1, 477)}
+    wrong = {NAIVE: naive.WrongCounts(949, 304, 522, 522, 477), DISTINCT: naive.WrongCounts(487, 148, 1, 1, 477)}
     knot = Knot("N307JB", [f"left EWR for MC{at}, {at} Jan" for at in range(14)], [*range(1, 13), 9, 13, 14])
     lanes = {name: [3, 1, 4] * 20 for name in ("UA", "B6", "EV", "DL", "others")}
     events = EventLog(0.5, lanes, [2] * 60, [(1, 11.0), (18, 29), (45, 55.5), (56.2, 57)], 30.1)
     changes = {"steps": [many], "process": many, "wrong": result().wrong | wrong, "knot": knot, "course": events}
-    assert check(page.drawn(result(messages=125_533, aircraft=12_631, late=1_155, twice=1_206, **changes)))
+    assert check(page.draw_result(result(messages=125_533, aircraft=12_631, late=1_155, twice=1_206, **changes)))
 
 
 def test_the_page_carries_its_picture_and_needs_no_network():
-    drawn = page.drawn(result())
+    drawn = page.draw_result(result())
     texts = {element.text for element in parse(drawn).iter()}
     for words in ("In order of arrival: 0 aircraft wrong.", "In order: 0.", "copy", "landed LAX, 1 Jan", "from UA"):
         assert words in texts

@@ -118,7 +118,7 @@ def test_a_dry_run_shows_a_sample_of_each_outcome(store: StoredLedger) -> None:
 def test_a_terminal_is_asked_before_many_groups_are_decided_about(
     store: StoredLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inturn.cli.texts.is_asked", lambda: True)
+    monkeypatch.setattr("inturn.cli.output.is_interactive", lambda: True)
     before = store.content()
     done = CliRunner().invoke(app, ["parked", "give-up", store.at, "--all"], input="n\n")
     assert (done.exit_code, "give-up: 4 groups in" in done.output) == (1, True)

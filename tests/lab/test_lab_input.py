@@ -105,9 +105,13 @@ def test_an_empty_log_is_an_error() -> None:
 def test_each_design_gets_the_same_draws() -> None:
     load = Workload(at(*((n, "a", n) for n in range(200))))
     one, other = (Draws(load, Knobs(failure_rate=0.2, poison_rate=0.1, crash_rate=0.1, seed=5)) for _ in range(2))
-    assert (one.duration_us, one.troubles, one.poison) == (other.duration_us, other.troubles, other.poison)
+    assert (one.duration_us, one.planned_failures, one.poison) == (
+        other.duration_us,
+        other.planned_failures,
+        other.poison,
+    )
     assert one.poison
-    assert one.troubles
+    assert one.planned_failures
 
 
 @pytest.mark.parametrize(

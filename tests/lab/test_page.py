@@ -60,7 +60,11 @@ def swept() -> list[SweepResult]:
 def html(transfers: LabResult, swept: list[SweepResult]) -> str:
     story = scenario("transfers")
     return render(
-        transfers, title=story.title, story=story.story, sweeps=swept, recommendation=recommend(transfers, p99_s=5.0)
+        transfers,
+        title=story.title,
+        description=story.description,
+        sweeps=swept,
+        recommendation=recommend(transfers, p99_s=5.0),
     )
 
 
@@ -187,11 +191,11 @@ def test_a_life_is_told_in_order_of_time_and_cut_in_the_middle() -> None:
     result = scenario("transfers").run()
     life = result.design("roulette").life
     assert life is not None
-    told = lives.told(life)
+    told = lives.life_events(life)
     assert told[0] == ("0", "arrived", False)
     assert told[-1][1].startswith("applied")
     long = msgspec.structs.replace(life, events=life.events[:1] + life.events[1:-1] * 20 + life.events[-1:])
-    cut = lives.told(long)
+    cut = lives.life_events(long)
     assert len(cut) == 7
     assert any("more events" in text for _, text, _ in cut)
     assert (cut[0], cut[-1]) == (told[0], told[-1])
@@ -205,7 +209,7 @@ def test_hostile_names_stay_text() -> None:
         for revision in range(1, 8)
     ]
     result = run(log, knobs=Knobs(failure_rate=0.2), follow=(HOSTILE["HTML"], 3), scenario=HOSTILE["HTML"])
-    html = render(result, story=HOSTILE["HTML"], audit=AuditLink("report.html", HOSTILE["HTML"]))
+    html = render(result, description=HOSTILE["HTML"], audit=AuditLink("report.html", HOSTILE["HTML"]))
     page = Page(html)
     assert not [tag for tag, _ in page.tags if tag == "script"]
     assert HOSTILE["HTML"] in page.text

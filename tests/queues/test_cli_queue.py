@@ -475,7 +475,7 @@ def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, mon
         payments.park("new", "y")
         return True
 
-    monkeypatch.setattr("inturn.cli.texts.is_asked", lambda: True)
+    monkeypatch.setattr("inturn.cli.output.is_interactive", lambda: True)
     monkeypatch.setattr("inturn.cli.groups.typer.confirm", asked)
     ran = run("queue", "resume", Q, "--all")
     assert (ran.exit_code, parked(payments)) == (1, ["new"])
@@ -485,7 +485,7 @@ def test_only_what_was_found_before_the_question_is_resumed(payments: Queue, mon
 def test_a_terminal_is_asked_before_many_groups_are_resumed(payments: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         payments.park(name, "x")
-    monkeypatch.setattr("inturn.cli.texts.is_asked", lambda: True)
+    monkeypatch.setattr("inturn.cli.output.is_interactive", lambda: True)
     ran = run("queue", "resume", Q, "--all", typed="n\n")
     assert (ran.exit_code, f"resume: 3 groups of {Q}; continue?" in ran.output, len(parked(payments))) == (1, True, 3)
     ran = run("queue", "resume", Q, "--all", "--json", typed="y\n")

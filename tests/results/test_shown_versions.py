@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import inturn
 from inturn.cli import app
-from inturn.cli.places import look_into
+from inturn.cli.targets import open_inspector
 from inturn.definitions import load
 from inturn.spark.columns.hashing import group_hash
 from inturn.worker import Worker
@@ -112,7 +112,7 @@ def test_only_the_older_states_are_listed(at: str) -> None:
 def test_the_rest_is_upgraded_once_upgrade_is_mended(at: str, tmp_path: Path) -> None:
     (name,) = json.loads(command("upgrade", at, "--wait-s", "0", "--json"))["pending"].values()
     take(at, SECOND)
-    with look_into(at) as look:
+    with open_inspector(at) as look:
         assert "upgrade raised five on a state of version 1" in (look.verdict(name) or "")
         assert look.group("old").old_version == 1
 

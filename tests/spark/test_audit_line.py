@@ -19,7 +19,7 @@ from inturn.core.values.instant import instant_us, parsed
 from inturn.spark import audit, batch
 from inturn.spark.audit.report import AuditReport, FaultKind
 from inturn.spark.audit.values import numbers_and_times, text_micros
-from inturn.testing.replayed import in_list_order
+from inturn.testing.replay_engine import in_list_order
 
 Message = dict[str, Any]
 NOON = dt.datetime(2014, 10, 22, 11, 15, tzinfo=dt.UTC)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from inturn import Arrival, Gapless, Monotone, MonotoneFields, Pipeline, Retry, Timestamp, Wait
 from inturn.core.errors import InputError, Retryable
 from inturn.spark import batch
-from inturn.testing import Comparison, Different, EngineResult, compare, disorder, same, sparked
+from inturn.testing import Comparison, Different, EngineResult, compare, disorder, same, spark_engines
 
 ALL = ("replay", "worker", "batch", "stream")
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -233,7 +233,7 @@ def test_a_batch_that_loses_a_message_is_found(spark: SparkSession, monkeypatch:
     def lossy(line: Pipeline, df: DataFrame, **more: Any) -> Any:
         return batch(line, df.where("account != 'acct-2' OR revision != 5"), **more)
 
-    monkeypatch.setattr(sparked, "batch", lossy)
+    monkeypatch.setattr(spark_engines, "batch", lossy)
     told = list(map(str, found(ledger(Gapless("revision")), CLEAN, spark, "batch").differences))
     assert {words[:15] for words in told if words.startswith("group")} == {"group 'acct-2' "}
     assert "batch: 43 of 44 messages were counted as received" in told
@@ -247,12 +247,12 @@ def test_a_batch_in_an_order_of_its_own_is_found(spark: SparkSession, monkeypatc
     (note,) = comparison.notes
     assert note.startswith("without arrival= a batch applies these messages in its own order, and 4 groups")
     assert note.endswith("then, such as 'acct-0'; name the column with the order of arrival: Pipeline(arrival=…)")
-    monkeypatch.setattr(sparked.OnSpark, "_arrival_decides", False)
+    monkeypatch.setattr(spark_engines.SparkEngines, "_depends_on_arrival", False)
     assert not found(line, came, spark, "batch").agrees("batch")
 
 
 def test_a_stream_that_takes_everything_again_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparked, "_forget_last", shutil.rmtree)
+    monkeypatch.setattr(spark_engines, "_forget_last", shutil.rmtree)
     told = found(ledger(Gapless("revision")), CLEAN, spark, "stream").differences
     assert [str(each) for each in told] == ["stream: 88 of 44 messages were counted as received"]
 

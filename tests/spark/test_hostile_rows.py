@@ -38,7 +38,7 @@ def rows() -> list[Row]:
 def test_every_engine_says_the_same(spark: SparkSession) -> None:
     found = compare(hostile, rows(), engines=("replay", "worker", "batch"), spark=spark)
     assert [str(each) for each in found.differences] == []
-    assert found.stories["batch"].counts.rejected["invalid"] > 0
+    assert found.results["batch"].counts.rejected["invalid"] > 0
 
 
 def test_a_string_that_is_no_utf8_is_invalid_alone(spark: SparkSession, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_all_engines_find_them(spark: SparkSession, case: str) -> None:
         log = [msgspec.convert(each, Change) for each in log]
     found = compare(CASES[case], log, engines=ALL, seed=2, spark=spark)
     assert found.differences == []
-    assert found.stories["replay"].counts.applied > 20
+    assert found.results["replay"].counts.applied > 20
 
 
 def test_the_envelope_of_a_queue_fills_fields_within_others(spark: SparkSession, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_how_far_back_that_is_the_limit_says(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(limits, "REMEMBERED_REVISIONS", 4)
     clean = [{"account": "a", "revision": n, "amount": n} for n in range(1, 21)]
     found = compare(pipeline(), [*clean, clean[1] | {"amount": 9}, clean[18] | {"amount": 9}], engines=["worker"])
-    assert found.stories["replay"].forgotten == {"a": 1}
+    assert found.results["replay"].forgotten == {"a": 1}
     assert found.differences == []
 
 
@@ -144,7 +144,7 @@ def test_an_engine_that_ends_with_an_error_is_told(monkeypatch: pytest.MonkeyPat
         msg = "the disk is full"
         raise StoreError(msg)
 
-    monkeypatch.setattr(sys.modules["inturn.testing.compare"], "worked", full)
+    monkeypatch.setattr(sys.modules["inturn.testing.compare"], "run_worker", full)
     found = compare(pipeline(), CLEAN, engines=["worker"])
     assert [each.other for each in found.differences] == ["worker"]
     assert str(found.differences[0]) == "worker: StoreError: the disk is full"

@@ -15,7 +15,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import Replay
 from inturn.core.queue.messages import QueueInfo
 from inturn.queue import Queue, QueueSettings, draft
-from inturn.results.place import counts_of
+from inturn.results.stored_place import counts_of
 from inturn.store.commands import Ask
 from inturn.store.postgres import PostgresStore
 from inturn.store.protocols import PipelineKeeper

@@ -229,7 +229,7 @@ def test_a_command_takes_decisions_again_whose_groups_a_worker_changed_meanwhile
     def handler(state: Row, message: Row) -> tuple[Row, list[Any]]:
         if not touched:
             touched.append(message["account"])
-            line, info = decided.look(lambda kept, number: kept.lines(number, touched)[0]), decided.about()
+            line, info = decided.read(lambda kept, number: kept.lines(number, touched)[0]), decided.info()
             update = GroupUpdate(line, [], [], [])
             decided.db.writer.run(Ask("", lambda store, now_ms: store.pipelines.keep(info, [update], [], now_ms)))  # type: ignore[attr-defined]
         return state | {"done": True}, []

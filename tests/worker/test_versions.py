@@ -25,7 +25,7 @@ from inturn.core.errors import PipelineError, StateError
 from inturn.core.pipeline.decision import Decision, DecisionAction
 from inturn.core.pipeline.versions import OldState, as_json, change, shape_of
 from inturn.core.values.states import kind_of
-from inturn.results.place import place
+from inturn.results.stored_place import stored_place
 from inturn.worker import Worker
 from kernel_harness import Bench
 
@@ -103,7 +103,7 @@ class InWorker:
 
     def standing(self, line: Pipeline) -> dict[str, tuple[str, str]]:
         lines = self.shop.ask(lambda kept, number: kept.listed(number, "", 100))
-        return {each.group: (each.status, _end(place(each).error)) for each in lines}
+        return {each.group: (each.status, _end(stored_place(each).error)) for each in lines}
 
     def states(self, line: Pipeline) -> dict[str, Any]:
         return {group: state for group, (state, _) in self.shop.seen_lines(line).items()}

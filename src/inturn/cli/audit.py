@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.options import AsJson, FileOptions, SparkMaster
-from inturn.cli.texts import cell, lines, plain_console, print_line, say_json
+from inturn.cli.output import cell, plain_console, print_json, print_line, visible_lines
 from inturn.core.errors import InputError
 from inturn.core.words import counted, duration
 
@@ -102,7 +102,7 @@ def audit(
             if out is not None:
                 report = ReportFolder(out).add_lab(report, rendered(study, AuditLink(PAGE, path)))
     if as_json:
-        say_json(report.to_dict() if study is None else report.to_dict() | {"lab": document(study)})
+        print_json(report.to_dict() if study is None else report.to_dict() | {"lab": document(study)})
     else:
         show(report, plain_console())
         if study is not None:
@@ -134,7 +134,11 @@ def show(report: "AuditReport", console: Console) -> None:
             groups = f"{found.groups:,}" if found.groups else ""
             such = "; ".join(report.samples.get(kind, []))
             table.add_row(
-                Text(kind, "red"), f"{found.messages:,}", groups, kind.meaning, Text(lines(such), overflow="ellipsis")
+                Text(kind, "red"),
+                f"{found.messages:,}",
+                groups,
+                kind.meaning,
+                Text(visible_lines(such), overflow="ellipsis"),
             )
         console.print(table)
     elif report.messages:
@@ -206,6 +210,8 @@ def _columns(report: "AuditReport") -> Table:
     for column in report.columns:
         chosen = column.name == report.keys.place
         table.add_row(
-            cell(column.name, "bold" if chosen else ""), cell(column.grade or "none"), Text(lines(column.verdict))
+            cell(column.name, "bold" if chosen else ""),
+            cell(column.grade or "none"),
+            Text(visible_lines(column.verdict)),
         )
     return table

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from inturn.cli.options import AsJson
-from inturn.cli.places import check_no_directory, near, opened
-from inturn.cli.texts import line, say, say_json
+from inturn.cli.output import one_line, print_json, print_text
+from inturn.cli.targets import check_no_directory, nearby_databases, opened_database
 from inturn.core.address import is_address
 from inturn.core.errors import InputError, NoSuchDatabase
 from inturn.core.words import counted
@@ -24,13 +24,13 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy a database consistently while it is in use (cp of an open file loses data)."""
-    with opened(database) as db:
+    with opened_database(database) as db:
         db.backup(copy)
         there = db.queues()
     if as_json:
-        say_json({"copy": copy, "queues": there})
+        print_json({"copy": copy, "queues": there})
     else:
-        say(f"{line(database)} was copied to {line(copy)}: {counted(len(there), 'queue')}")
+        print_text(f"{one_line(database)} was copied to {one_line(copy)}: {counted(len(there), 'queue')}")
 
 
 def restore(
@@ -48,14 +48,17 @@ def restore(
     for each in (copy, database):
         check_no_directory(each)
     if not Path(copy).is_file():
-        raise NoSuchDatabase(f"no backup file {copy!r}; {near(copy)}")
+        raise NoSuchDatabase(f"no backup file {copy!r}; {nearby_databases(copy)}")
     from inturn.store.sqlite.backup import restore as put_back
 
     numbers, aside = put_back(copy, database, replace=replace)
     if as_json:
-        say_json({"database": database, "queues": numbers, "replaced": aside})
+        print_json({"database": database, "queues": numbers, "replaced": aside})
         return
-    say(f"{line(database)} was restored from {line(copy)}, as a new incarnation: {counted(len(numbers), 'queue')}")
+    print_text(
+        f"{one_line(database)} was restored from {one_line(copy)}, "
+        f"as a new incarnation: {counted(len(numbers), 'queue')}"
+    )
     if aside:
-        say(f"the previous database is kept as {line(aside)}")
-    say("A checkpoint whose position is after the copy is refused; start its query with a new checkpoint.")
+        print_text(f"the previous database is kept as {one_line(aside)}")
+    print_text("A checkpoint whose position is after the copy is refused; start its query with a new checkpoint.")

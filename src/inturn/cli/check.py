@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inturn.cli.lab_knobs import part
+from inturn.cli.lab_knobs import fraction
 from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt
-from inturn.cli.places import check_no_database
-from inturn.cli.texts import lines, plain_console, print_line, say_json
+from inturn.cli.output import plain_console, print_json, print_line, visible_lines
+from inturn.cli.targets import check_no_database
 from inturn.core.errors import InputError, InturnError
 from inturn.core.words import counted
 from inturn.definitions import load
@@ -56,7 +56,7 @@ def check(
     Also reports a handler that is not deterministic. The exit code is 1 if engines differ, if the handler is not
     deterministic, or if too many messages are rejected, since the pipeline does not fit the messages then.
     """
-    most = part(max_rejected, "--max-rejected")
+    max_share = fraction(max_rejected, "--max-rejected")
     with contextlib.ExitStack() as stack:
         check_no_database(source)
         from inturn.cli.sample import from_lines, from_spark, line_files
@@ -93,11 +93,11 @@ def check(
             raise typer.Exit(1) from fault
         rejected = _rejections(found, sample, definition, messages)
         if as_json:
-            say_json(_document(found, sample, seed) | {"rejections": rejected._asdict()})
+            print_json(_document(found, sample, seed) | {"rejections": rejected._asdict()})
         else:
             _show(found, sample, definition, source, seed)
-            _show_rejections(rejected, most)
-        if found.differences or rejected.share > most:
+            _show_rejections(rejected, max_share)
+        if found.differences or rejected.share > max_share:
             raise typer.Exit(1)
 
 
@@ -110,19 +110,21 @@ class _Rejections(NamedTuple):
 
 
 def _rejections(found: "Comparison", sample: "Sample", pipeline: "Pipeline", messages: list[Any]) -> _Rejections:
-    counts = found.stories["replay"].counts
+    counts = found.results["replay"].counts
     left_out, rejected = len(sample.left_out), sum(counts.rejected.values())
-    reasons = Counter(map(_in_general, sample.left_out))
+    reasons = Counter(map(_without_details, sample.left_out))
     if rejected:
         try:
-            reasons.update(f"{each.reason}: {_in_general(each.detail)}" for each in pipeline.replay(messages).rejected)
+            reasons.update(
+                f"{each.reason}: {_without_details(each.detail)}" for each in pipeline.replay(messages).rejected
+            )
         except InturnError:  # raised by a policy that the comparison leaves out
             reasons.update(counts.rejected)
     total = counts.received + left_out
     return _Rejections(left_out + rejected, (left_out + rejected) / max(total, 1), reasons.most_common(_REASONS))
 
 
-def _in_general(reason: str) -> str:
+def _without_details(reason: str) -> str:
     """Return a reason without the line and the values of one message, so that the same reasons can be counted."""
     return re.sub(r"""'[^']*'|"[^"]*"|\b\d[\w.:+-]*""", "…", re.sub(r"^.*?, line \d+:? ", "", reason))
 
@@ -140,7 +142,7 @@ def _show_rejections(rejected: _Rejections, most: float) -> None:
 def _name(fault: str, *, as_json: bool) -> None:
     """Print that the handler is not deterministic."""
     if as_json:
-        say_json({"agree": False, "not_deterministic": fault})
+        print_json({"agree": False, "not_deterministic": fault})
     else:
         print_line(plain_console(), f"{fault[0].upper()}{fault[1:]}.", "bold red")
 
@@ -155,7 +157,7 @@ def _showing(spark: "SparkSession | None", title: str, *, quiet: bool) -> Iterat
             yield
         return
     console = plain_console(stderr=True)
-    with console.status(Text(lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
+    with console.status(Text(visible_lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
         yield
 
 
@@ -164,24 +166,24 @@ def _disordered(pipeline: "Pipeline", messages: list[Any], seed: int) -> list[An
     from inturn.testing.engine_input import value_of
 
     name = pipeline.arrival
-    given = {type(value_of(each, name)) for each in messages} if name else set()
-    if not given <= {int, type(None)}:
-        kinds = ", ".join(sorted(kind.__name__ for kind in given))
+    ordered = {type(value_of(each, name)) for each in messages} if name else set()
+    if not ordered <= {int, type(None)}:
+        kinds = ", ".join(sorted(kind.__name__ for kind in ordered))
         raise InputError(f"--disorder renumbers {name!r}, the order of arrival, which is {kinds}; omit --disorder")
-    return disorder(messages, seed=seed, arrival=name if int in given else None)
+    return disorder(messages, seed=seed, arrival=name if int in ordered else None)
 
 
 def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: str, seed: int) -> None:
     console = plain_console()
-    title = Text(lines(f"{pipeline.name}: {source}, seed {seed}"), "table.title")
+    title = Text(visible_lines(f"{pipeline.name}: {source}, seed {seed}"), "table.title")
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for name in ("engine", "groups", "messages", "applied", "duplicate", "held", "rejected", "outputs", "s", "agrees"):
         table.add_column(name, justify="left" if name in ("engine", "agrees") else "right")
-    failed = [each.other for each in found.differences if each.other not in found.stories]
-    for name in (*found.stories, *failed):
+    failed = [each.other for each in found.differences if each.other not in found.results]
+    for name in (*found.results, *failed):
         good = found.agrees(name)
         word = "reference" if name == "replay" else "yes" if good else "NO"
-        cells = _cells(found.stories[name]) if name in found.stories else [""] * 8
+        cells = _cells(found.results[name]) if name in found.results else [""] * 8
         table.add_row(name, *cells, Text(word, "" if name == "replay" else "green" if good else "bold red"))
     console.print(table)
     for line in _left_out(sample, pipeline):
@@ -189,32 +191,32 @@ def _show(found: "Comparison", sample: "Sample", pipeline: "Pipeline", source: s
     for note in found.notes:
         print_line(console, f"Note: {note}.", "yellow")
     if not found.differences:
-        rule = found.stories["replay"]
+        rule = found.results["replay"]
         outputs = sum(map(len, rule.outputs.values()))
         said = f"{len(rule.states):,} groups, {rule.counts.applied:,} messages applied, {outputs:,} outputs"
         print_line(console, f"All engines agree: {said}. The handler is deterministic.", "green")
     for name in dict.fromkeys(each.other for each in found.differences):
-        _tell(console, name, [each for each in found.differences if each.other == name])
+        _print_differences(console, name, [each for each in found.differences if each.other == name])
 
 
-def _numbers(story: "EngineResult") -> dict[str, Any]:
+def _numbers(result: "EngineResult") -> dict[str, Any]:
     """Return the numbers of a result, by their names in the JSON."""
-    counts = story.counts
+    counts = result.counts
     return {
-        "groups": len(story.states),
+        "groups": len(result.states),
         "received": counts.received,
         "applied": counts.applied,
         "duplicate_or_stale": counts.duplicate + counts.stale,
-        "held": story.holding(),
+        "held": result.holding(),
         "rejected": counts.rejected,
-        "outputs": sum(map(len, story.outputs.values())),
+        "outputs": sum(map(len, result.outputs.values())),
     }
 
 
-def _cells(story: "EngineResult") -> list[str]:
-    numbers = _numbers(story)
+def _cells(result: "EngineResult") -> list[str]:
+    numbers = _numbers(result)
     numbers["rejected"] = sum(numbers["rejected"].values())
-    return [*(f"{number:,}" for number in numbers.values()), f"{story.seconds:.1f}"]
+    return [*(f"{number:,}" for number in numbers.values()), f"{result.seconds:.1f}"]
 
 
 def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
@@ -224,7 +226,7 @@ def _left_out(sample: "Sample", pipeline: "Pipeline") -> Iterator[str]:
         yield f"Unreadable{kind}: {count}, such as {sample.left_out[0]}"
 
 
-def _tell(console: Console, engine: str, differences: "list[Difference]") -> None:
+def _print_differences(console: Console, engine: str, differences: "list[Difference]") -> None:
     """Print the differences in words."""
     groups = {each.group for each in differences if each.group is not None}
     if groups:
@@ -238,8 +240,8 @@ def _tell(console: Console, engine: str, differences: "list[Difference]") -> Non
 def _document(found: "Comparison", sample: "Sample", seed: int) -> dict[str, Any]:
     """Return the comparison as JSON values."""
     engines = {
-        name: {"agrees": found.agrees(name), **_numbers(story), "seconds": round(story.seconds, 3)}
-        for name, story in found.stories.items()
+        name: {"agrees": found.agrees(name), **_numbers(result), "seconds": round(result.seconds, 3)}
+        for name, result in found.results.items()
     }
     differences = [
         {"engine": each.other, "group": each.group, "what": each.what, "says": str(each)} for each in found.differences

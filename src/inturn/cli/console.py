@@ -8,9 +8,9 @@ import typer
 
 from inturn.cli.errors import needed
 from inturn.cli.options import Host, TlsCert, TlsKey
-from inturn.cli.places import near, parts
-from inturn.cli.services import TelemetryOptions, adapted, monitored
-from inturn.cli.texts import line, say
+from inturn.cli.output import one_line, print_text
+from inturn.cli.services import TelemetryOptions, monitored, with_telemetry_options
+from inturn.cli.targets import nearby_databases, split_target
 from inturn.core.address import shown
 from inturn.core.errors import InputError, NoSuchDatabase
 from inturn.serving.listening import check_tls_pair, tls_context
@@ -44,7 +44,7 @@ def console(
         _check_exists(each)
     if take and not pipeline:
         raise InputError("--take needs the handlers of --pipeline; pass --pipeline, or omit --take")
-    settings = adapted(ConsoleConfig() if config is None else read_config(config), telemetry)
+    settings = with_telemetry_options(ConsoleConfig() if config is None else read_config(config), telemetry)
     configure(settings.log_level, json_lines=settings.log_json)
     server = console_server(
         stores,
@@ -62,7 +62,7 @@ def console(
         server,
         stop_on_signals(stopped.set, force=end_process),
     ):
-        say(f"Serving the console of {line(', '.join(names))} at {server.url}")
+        print_text(f"Serving the console of {one_line(', '.join(names))} at {server.url}")
         server.wait(stopped)
 
 
@@ -72,6 +72,6 @@ def _check_exists(store: str) -> None:
     Raises:
         NoSuchDatabase: if it does not.
     """
-    path, _ = parts(store)
+    path, _ = split_target(store)
     if "://" not in path and path != ":memory:" and not (Path(path).exists() or Path(store).exists()):
-        raise NoSuchDatabase(f"no database or store {path!r}; {near(path)}")
+        raise NoSuchDatabase(f"no database or store {path!r}; {nearby_databases(path)}")

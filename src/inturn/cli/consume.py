@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from inturn.cli.option_groups import given, spelling
-from inturn.cli.places import opened, split
+from inturn.cli.option_groups import given_options, spelling
+from inturn.cli.output import one_line, print_json, print_text
 from inturn.cli.services import (
     Concurrency,
     CountsAsJson,
-    Opened,
+    OpenDatabases,
     ServiceConfig,
     ServiceOptions,
-    adapted,
-    make_queues,
+    create_missing_queues,
     run,
+    with_telemetry_options,
 )
-from inturn.cli.texts import line, say, say_json
+from inturn.cli.targets import opened_database, split_queue_target
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, PipelineError
@@ -159,17 +159,17 @@ def consume(
     as_json: CountsAsJson = False,
 ) -> None:
     """Call handlers with the messages of queues until SIGTERM or Ctrl-C; running handlers finish first."""
-    chosen = adapted(ConsumeConfig() if config is None else read(config), service)
-    chosen = _with_one(chosen, handler, given(consumer))
+    chosen = with_telemetry_options(ConsumeConfig() if config is None else read(config), service)
+    chosen = _with_single_queue(chosen, handler, given_options(consumer))
     found = run(chosen, until_empty=until_empty)
     if as_json:
-        say_json(found.workers)
+        print_json(found.workers)
     else:
         for each in found.workers:
-            counts = [f"{count} {what.replace('_', '-')}" for what, count in each.items() if what not in _NAMES]
-            say(f"{line(each['handler'])} over {line(each['queue'])}: {', '.join(counts)}")
-    if until_empty and not found.is_stopped and (left := list(_left(chosen))):
-        say("\n".join(left), err=True)
+            counts = [f"{count} {name.replace('_', '-')}" for name, count in each.items() if name not in _NAMES]
+            print_text(f"{one_line(each['handler'])} over {one_line(each['queue'])}: {', '.join(counts)}")
+    if until_empty and not found.is_stopped and (remaining := list(_remaining(chosen))):
+        print_text("\n".join(remaining), err=True)
         raise typer.Exit(1)
 
 
@@ -192,7 +192,7 @@ def read(path: Path) -> ConsumeConfig:
     return msgspec.structs.replace(config, consumers=consumers)
 
 
-def _with_one(config: ConsumeConfig, handler: str | None, options: dict[str, Any]) -> ConsumeConfig:
+def _with_single_queue(config: ConsumeConfig, handler: str | None, options: dict[str, Any]) -> ConsumeConfig:
     """Return the settings with the handler that the options describe, if any."""
     if handler is None:
         if options:
@@ -211,11 +211,11 @@ def _service(config: ConsumeConfig) -> "Iterator[LoopService]":
     from inturn.consumer.service import ConsumerJob, ConsumerService
 
     with ExitStack() as stack:
-        databases = Opened(stack)
+        databases = OpenDatabases(stack)
         modules: dict[str, ModuleType] = {}
         options = [each.options(modules) for each in config.consumers]
-        places = [split(each.queue) for each in config.consumers]
-        make_queues(places, is_quiet=config.log_json)
+        places = [split_queue_target(each.queue) for each in config.consumers]
+        create_missing_queues(places, is_quiet=config.log_json)
         yield ConsumerService(
             [
                 ConsumerJob(
@@ -229,17 +229,17 @@ def _service(config: ConsumeConfig) -> "Iterator[LoopService]":
         )
 
 
-def _left(config: ConsumeConfig) -> "Iterator[str]":
+def _remaining(config: ConsumeConfig) -> "Iterator[str]":
     """Yield for each queue the parked and deferred messages that are left, with the commands for them."""
     for each in config.consumers:
-        path, name = split(each.queue)
-        with opened(path) as db:
+        path, name = split_queue_target(each.queue)
+        with opened_database(path) as db:
             depth = db.queue(name, create=False).depth()
-        if found := _left_in(shown(each.queue), depth):
+        if found := _remaining_in(shown(each.queue), depth):
             yield found
 
 
-def _left_in(at: str, depth: "Depth") -> str:
+def _remaining_in(at: str, depth: "Depth") -> str:
     """Return a text about the parked and deferred messages in a queue; empty if there are none."""
     parts = []
     if depth.parked and depth.messages > depth.deferred:  # a parked group may have no messages

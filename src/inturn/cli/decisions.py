@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inturn.cli.options import AsJson, Yes
-from inturn.cli.places import look_into
-from inturn.cli.texts import confirm, line, progress, say, say_each, say_json
+from inturn.cli.output import confirm, one_line, print_json, print_reasons, print_text, progress
+from inturn.cli.targets import open_inspector
 from inturn.core.errors import InputError
 from inturn.core.pipeline.dry_run import DryRunSummary
 from inturn.core.pipeline.selection import PARKED
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from inturn.core.pipeline.decision import DecisionAction
     from inturn.core.pipeline.selection import DecisionDraft, DecisionReport
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,22 +65,22 @@ class BulkDecisionOptions(DecisionOptions):
 
 
 def decide_many(
-    store: str, action: "DecisionAction", names: Iterable[str], how: DecisionOptions, **selected: Any
+    store: str, action: "DecisionAction", names: Iterable[str], options: DecisionOptions, **selected: Any
 ) -> None:
     """Decide about several groups, selected by name or by patterns, and report the results."""
-    with look_into(store) as look:
-        draft = look.draft(action, *names, by=how.author, why=how.why, **selected)
-        if how.dry_run:
-            show_dry_run(look, draft, how)
+    with open_inspector(store) as inspector:
+        draft = inspector.draft(action, *names, by=options.author, why=options.why, **selected)
+        if options.dry_run:
+            show_dry_run(inspector, draft, options)
             return
         count = counted(len(draft.decisions), "group")
-        asks = not (names or how.yes or len(draft.decisions) < 2)
-        confirm(f"{action}: {count} in {line(store)}", asks=asks, as_json=how.as_json)
-        report = taken(look, look.record(draft), how, store)
-        takes = look.takes
+        asks = not (names or options.yes or len(draft.decisions) < 2)
+        confirm(f"{action}: {count} in {one_line(store)}", asks=asks, as_json=options.as_json)
+        report = apply_or_wait(inspector, inspector.record(draft), options, store)
+        takes = inspector.takes
     again = _parked_again(store, report) if report.done else {}
-    if how.as_json:
-        say_json(report.to_dict() | {"parked": again})
+    if options.as_json:
+        print_json(report.to_dict() | {"parked": again})
     else:
         _say_report(report, again, takes)
     if report.void:
@@ -90,40 +90,46 @@ def decide_many(
 def _parked_again(store: str, report: "DecisionReport") -> dict[str, str]:
     """Return the groups that are parked again after their decision was applied, with their errors."""
     done = set(report.done)
-    with look_into(store) as look:
+    with open_inspector(store) as inspector:
         return {
-            each.group: last_line(each.error) for each in look.parked() if each.group in done and each.status in PARKED
+            each.group: last_line(each.error)
+            for each in inspector.parked()
+            if each.group in done and each.status in PARKED
         }
 
 
 def _say_report(report: "DecisionReport", again: dict[str, str], takes: str) -> None:
     counts = f"{len(report.done):,} done, {len(report.void):,} void, {len(report.pending):,} not applied yet"
-    say(f"{report.action}: {counts}" + (f"; {takes} (or pass --pipeline to apply it now)." if report.pending else "."))
-    say_each("parked", again)
-    say_each("void", report.void)
+    print_text(
+        f"{report.action}: {counts}" + (f"; {takes} (or pass --pipeline to apply it now)." if report.pending else ".")
+    )
+    print_reasons("parked", again)
+    print_reasons("void", report.void)
 
 
 # --- dry runs ---
 
 
-def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) -> None:
+def show_dry_run(inspector: "Decider", draft: "DecisionDraft", options: DecisionOptions) -> None:
     """Show the results of decisions with the handler of the given definition, without recording them."""
-    if how.pipeline is None:
+    if options.pipeline is None:
         raise InputError("--dry-run needs the handler; pass --pipeline, such as --pipeline ledger.py:ledger")
-    total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(how.sample)
-    with progress(f"{draft.action}, dry run", total, quiet=how.as_json) as advance:
-        for each in run(load(how.pipeline), look, draft):
+    total, summary = len(draft.decisions) + len(draft.void), DryRunSummary(options.sample)
+    with progress(f"{draft.action}, dry run", total, quiet=options.as_json) as advance:
+        for each in run(load(options.pipeline), inspector, draft):
             summary.add([each])
             advance(1)
-    if how.as_json:
+    if options.as_json:
         sample = [each.to_dict() for each in summary.sample]
-        say_json({"action": draft.action, "groups": total, "outcomes": summary.outcomes, "sample": sample}, default=str)
+        print_json(
+            {"action": draft.action, "groups": total, "outcomes": summary.outcomes, "sample": sample}, default=str
+        )
     else:
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
-        say(f"{draft.action}, dry run: {counted(total, 'group')}" + (f": {outcomes}." if total else "."))
+        print_text(f"{draft.action}, dry run: {counted(total, 'group')}" + (f": {outcomes}." if total else "."))
         for result in summary.sample:
-            say(str(result))
-        say("Nothing was written.")
+            print_text(str(result))
+        print_text("Nothing was written.")
     if summary.outcomes["void"]:
         raise typer.Exit(1)
 
@@ -131,30 +137,32 @@ def show_dry_run(look: "Decider", draft: "DecisionDraft", how: DecisionOptions) 
 # --- taking ---
 
 
-def taken(look: "Decider", report: "DecisionReport", how: DecisionOptions, store: str) -> "DecisionReport":
+def apply_or_wait(
+    inspector: "Decider", report: "DecisionReport", options: DecisionOptions, store: str
+) -> "DecisionReport":
     """Return a report once the running process has applied its decisions, or apply them with the given definition."""
-    is_beside = how.pipeline is not None and look.unit == "turn"  # workers tolerate a second one
-    with progress(str(report.action), len(report.pending), quiet=how.as_json) as advance:
-        if look.is_followed() and not is_beside:
-            report = _waited(look, report, how.wait_s, advance)
-        if report.pending and how.pipeline is not None:
-            settle(look, load(how.pipeline), store, advance)
-            report = _waited(look, report, 0, lambda _count: None)
+    is_beside = options.pipeline is not None and inspector.unit == "turn"  # workers tolerate a second one
+    with progress(str(report.action), len(report.pending), quiet=options.as_json) as advance:
+        if inspector.is_followed() and not is_beside:
+            report = _wait_for_verdicts(inspector, report, options.wait_s, advance)
+        if report.pending and options.pipeline is not None:
+            settle(inspector, load(options.pipeline), store, advance)
+            report = _wait_for_verdicts(inspector, report, 0, lambda _count: None)
     return report
 
 
-def _waited(
-    look: "Decider", report: "DecisionReport", wait_s: float, advance: "Callable[[int], None]"
+def _wait_for_verdicts(
+    inspector: "Decider", report: "DecisionReport", wait_s: float, advance: "Callable[[int], None]"
 ) -> "DecisionReport":
     """Return a report after all of its decisions are applied, or no further one was for ``wait_s``."""
     until = time.monotonic() + wait_s
     while True:
         began, before = time.monotonic(), len(report.pending)
-        report = look.updated(report)
+        report = inspector.updated(report)
         advance(before - len(report.pending))
         now = time.monotonic()
         if len(report.pending) < before:
             until = now + wait_s
         if not report.pending or now >= until:
             return report
-        time.sleep(max(_LOOK_S, 5 * (now - began)))
+        time.sleep(max(_POLL_S, 5 * (now - began)))

@@ -23,12 +23,12 @@ class DeliveryTable(ConfigTable, frozen=True, kw_only=True, tag_field="kind"):
         """
         from inturn import deliver
 
-        given = msgspec.structs.asdict(self)
-        options = given.pop("options", {}) if isinstance(self, SqsDelivery) else {}
+        values = msgspec.structs.asdict(self)
+        options = values.pop("options", {}) if isinstance(self, SqsDelivery) else {}
         make = getattr(deliver, str(self.__struct_config__.tag))
-        return make(**given, **options)  # type: ignore[no-any-return]
+        return make(**values, **options)  # type: ignore[no-any-return]
 
-    def beside(self, folder: Path) -> "DeliveryTable":  # noqa: ARG002 - a hook
+    def resolved(self, folder: Path) -> "DeliveryTable":  # noqa: ARG002 - a hook
         """Return the table with relative files resolved against the folder."""
         return self
 

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from inturn.cli.options import AsJson, GroupName, Yes
-from inturn.cli.places import check_store, is_store, opened, parts
-from inturn.cli.texts import confirm_loss, line, say, say_json
+from inturn.cli.output import confirm_loss, one_line, print_json, print_text
+from inturn.cli.targets import check_store, is_store, opened_database, split_target
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -30,28 +30,28 @@ def forget(
     interrupted, run it again. Backups are not changed.
     """
     by = by or getpass.getuser()
-    path, name = parts(store)
+    path, name = split_target(store)
     if not name and is_store(store):
         _forget_in_store(store, group, by=by, why=why, yes=yes, as_json=as_json)
         return
     if name:
         raise InputError(
             f"{shown(store)!r} names a queue or a pipeline, but a group is removed from all of them; use "
-            f"'inturn forget {shown(path)} {line(group)}'"
+            f"'inturn forget {shown(path)} {one_line(group)}'"
         )
-    with opened(path) as db:
+    with opened_database(path) as db:
         _confirm(group, path, yes=yes, as_json=as_json)
         from inturn.erasure import forget as forget_group
 
         done = forget_group(db, group, by=by, why=why)
     if as_json:
-        say_json({"group": group, "messages": done.messages, "pipelines": done.pipelines})
+        print_json({"group": group, "messages": done.messages, "pipelines": done.pipelines})
         return
     total = sum(done.messages.values())
     where = f" of {counted(len(done.messages), 'queue')}" if done.messages else ""
-    say(f"{counted(total, 'message')}{where} {'was' if total == 1 else 'were'} removed.")
+    print_text(f"{counted(total, 'message')}{where} {'was' if total == 1 else 'were'} removed.")
     for each in done.pipelines:
-        say(f"Pipeline {line(each)} gave the group up.")
+        print_text(f"Pipeline {one_line(each)} gave the group up.")
 
 
 def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as_json: bool) -> None:
@@ -61,11 +61,11 @@ def _forget_in_store(store: str, group: str, *, by: str, why: str, yes: bool, as
 
     done = forget_in_store(store, group, by=by, why=why)
     if as_json:
-        say_json({"group": group, **done._asdict()})
+        print_json({"group": group, **done._asdict()})
         return
-    gone = [(done.outputs, "output"), (done.rejected, "rejected message"), (done.held, "held message")]
-    say(f"Removed: {', '.join(counted(count, what) for count, what in gone)}.")
-    say("The store gave the group up." if done.is_known else "The store does not know the group.")
+    removed = [(done.outputs, "output"), (done.rejected, "rejected message"), (done.held, "held message")]
+    print_text(f"Removed: {', '.join(counted(count, noun) for count, noun in removed)}.")
+    print_text("The store gave the group up." if done.is_known else "The store does not know the group.")
 
 
 def _confirm(group: str, place: str, *, yes: bool, as_json: bool) -> None:

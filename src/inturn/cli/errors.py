@@ -13,7 +13,7 @@ from rich.console import Console
 
 from inturn.cli.option_groups import Command, expanded
 from inturn.cli.option_groups import names as option_names
-from inturn.cli.texts import lines
+from inturn.cli.output import visible_lines
 from inturn.core.errors import InturnError, SetupError
 from inturn.core.override import override
 
@@ -81,18 +81,18 @@ def reported_errors(spelled: Callable[[str], str] = str) -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except InturnError as error:
-        _tell(type(error).__name__, spelled(str(error)), error)
+        _print_error(type(error).__name__, spelled(str(error)), error)
     except ModuleNotFoundError as error:
         extra = _extra_of(error.name or "")
         if extra is None:
-            _tell(*_of_others(error), error)
-        _tell("SetupError", f"this needs {error.name}; install it with: pip install 'inturn[{extra}]'", error)
+            _print_error(*_external_reason(error), error)
+        _print_error("SetupError", f"this needs {error.name}; install it with: pip install 'inturn[{extra}]'", error)
     except Exception as error:  # noqa: BLE001 - a page of Java frames helps nobody
-        _tell(*_of_others(error), error)
+        _print_error(*_external_reason(error), error)
 
 
 @contextmanager
-def needed(what: str, extra: str) -> Iterator[None]:
+def needed(purpose: str, extra: str) -> Iterator[None]:
     """Name the extra whose package is missing in the imports of the block.
 
     Raises:
@@ -101,7 +101,7 @@ def needed(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise SetupError(f"{what} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
+        raise SetupError(f"{purpose} {error.name}; install it with: pip install 'inturn[{extra}]'") from error
 
 
 def with_options(text: str, options: Mapping[str, str]) -> str:
@@ -134,11 +134,11 @@ def wants_all() -> bool:
     return bool(os.environ.get(LOG))
 
 
-def _tell(kind: str, text: str, error: BaseException) -> NoReturn:
+def _print_error(kind: str, text: str, error: BaseException) -> NoReturn:
     if wants_all():
         traceback.print_exception(error)
     _errors.print(f"[bold red]{kind}[/]: ", end="")
-    _errors.print(lines(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+    _errors.print(visible_lines(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
     raise typer.Exit(1) from error
 
 
@@ -147,7 +147,7 @@ def _extra_of(module: str) -> str | None:
     return next((extra for extra, modules in _EXTRAS.items() if root in modules), None)
 
 
-def _of_others(error: Exception) -> tuple[str, str]:
+def _external_reason(error: Exception) -> tuple[str, str]:
     """Return the kind and the text of a foreign error, or of an inturn error that Spark has wrapped."""
     text = str(error)
     wrapped = re.findall(r"^\s*(?:\w+: )?inturn\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE)

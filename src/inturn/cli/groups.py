@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.options import AsJson, GroupName, GroupOptions, Limit, QueueAt, Yes
-from inturn.cli.places import queue_at
+from inturn.cli.output import cell, confirm, one_line, plain_console, print_json, print_reasons, print_text
 from inturn.cli.queue import clock_time, duration, iso, queue
-from inturn.cli.texts import cell, confirm, line, plain_console, say, say_each, say_json
+from inturn.cli.targets import queue_at
 from inturn.core.address import shown
 from inturn.core.pipeline.selection import Selection
 from inturn.core.queue.messages import GroupView, Why
@@ -34,15 +34,15 @@ def park(
     with queue_at(at) as there:
         there.park(group, reason)
     if as_json:
-        say_json({"group": group, "parked": True})
+        print_json({"group": group, "parked": True})
         return
-    say(f"{line(group)} is parked; resume it with: inturn queue resume {shown(at)} {line(group)}")
+    print_text(f"{one_line(group)} is parked; resume it with: inturn queue resume {shown(at)} {one_line(group)}")
 
 
 @queue.command()
-def resume(at: QueueAt, which: GroupOptions, yes: Yes = False, as_json: AsJson = False) -> None:
+def resume(at: QueueAt, group_options: GroupOptions, yes: Yes = False, as_json: AsJson = False) -> None:
     """Resume the delivery of parked groups, of one or many."""
-    selection = which.selection
+    selection = group_options.selection
     with queue_at(at) as there:
         if len(selection.names) == 1:
             _resume_one(there, selection.names[0], as_json=as_json)
@@ -53,9 +53,9 @@ def resume(at: QueueAt, which: GroupOptions, yes: Yes = False, as_json: AsJson =
 def _resume_one(there: Queue, group: str, *, as_json: bool) -> None:
     was_parked = there.resume(group)
     if as_json:
-        say_json({"group": group, "was_parked": was_parked})
+        print_json({"group": group, "was_parked": was_parked})
     else:
-        say(f"{line(group)} was resumed." if was_parked else f"{line(group)} is not parked.")
+        print_text(f"{one_line(group)} was resumed." if was_parked else f"{one_line(group)} is not parked.")
 
 
 def _resume_many(there: Queue, at: str, selection: Selection, *, yes: bool, as_json: bool) -> None:
@@ -78,10 +78,10 @@ def _resume_many(there: Queue, at: str, selection: Selection, *, yes: bool, as_j
     void = dict.fromkeys(sorted(names - listed.keys()), "not parked")
     void |= dict.fromkeys(sorted(listed.keys() - {*done}), "resumed or parked again by another process meanwhile")
     if as_json:
-        say_json({"action": "resume", "done": done, "void": void})
+        print_json({"action": "resume", "done": done, "void": void})
     else:
-        say(f"resume: {len(done):,} done, {len(void):,} void.")
-        say_each("void", void)
+        print_text(f"resume: {len(done):,} done, {len(void):,} void.")
+        print_reasons("void", void)
     if void:
         raise typer.Exit(1)
 
@@ -108,7 +108,7 @@ def groups(
         found = there.groups(*names or (), limit=limit)
         now_ms = there.writer.clock()
     if as_json:
-        say_json([_group_document(each, now_ms) for each in found])
+        print_json([_group_document(each, now_ms) for each in found])
         return
     table = Table("group", "messages", "first", "age", "attempts", "token", "state", box=None, pad_edge=False)
     for column in table.columns[1:6]:
@@ -120,15 +120,15 @@ def groups(
         table.add_row(group, f"{each.depth:,}", str(each.head), age, str(each.attempts), token, cell(_why(each)))
     plain_console().print(table if found else "No group has messages.")
     for name in sorted({*(names or ())} - {each.group for each in found}):
-        say(f"{line(name)}: no messages", err=True)
+        print_text(f"{one_line(name)}: no messages", err=True)
     if len(found) == limit and not names:
-        say(f"Shown: the first {limit:,} groups; use --limit for more.", err=True)
+        print_text(f"Shown: the first {limit:,} groups; use --limit for more.", err=True)
 
 
 def _why(each: GroupView) -> str:
     until = "" if each.until_ms is None else f" until {clock_time(each.until_ms)}"
-    because = "" if each.note is None else f": {line(each.note)}"
-    return f"{each.why.name.lower().replace('_', ' ')}{until}{because}"
+    note = "" if each.note is None else f": {one_line(each.note)}"
+    return f"{each.why.name.lower().replace('_', ' ')}{until}{note}"
 
 
 def _group_document(each: GroupView, now_ms: int) -> dict[str, Any]:

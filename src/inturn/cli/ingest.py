@@ -16,10 +16,10 @@ from rich.table import Table
 from inturn.cli.errors import Commands
 from inturn.cli.ingest_runs import SharedDatabases, SourceRun
 from inturn.cli.options import AsJson, AsLines
-from inturn.cli.places import opened, parts
+from inturn.cli.output import cell, one_line, print_json, print_table, print_text
 from inturn.cli.rejections import SourceAt, check_known, purge, rejected, resend, split_source
-from inturn.cli.services import TelemetryOptions, adapted, monitored
-from inturn.cli.texts import cell, line, print_table, say, say_json
+from inturn.cli.services import TelemetryOptions, monitored, with_telemetry_options
+from inturn.cli.targets import opened_database, split_target
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
@@ -58,7 +58,7 @@ def run(
     from inturn.serving.logs import configure
     from inturn.serving.signals import end_process, stop_on_signals
 
-    chosen = adapted(read(config), telemetry)
+    chosen = with_telemetry_options(read(config), telemetry)
     configure(chosen.log_level, json_lines=chosen.log_json)
     with ExitStack() as stack:
         databases = SharedDatabases(stack.enter_context(ExitStack()))
@@ -83,11 +83,11 @@ def run(
                 pass
             found = {each.name: future.result() for each, future in zip(running, futures, strict=True)}
     if as_json:
-        say_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
+        print_json([{"source": name, **counts._asdict()} for name, counts in found.items()])
         return
     for name, counts in found.items():
-        told = f"{counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored"
-        say(f"{line(name)}: {told}" + (f", {counts.moved:,} moved" if counts.moved else ""))
+        text = f"{counts.received:,} received, {counts.rejected:,} rejected, {counts.ignored:,} ignored"
+        print_text(f"{one_line(name)}: {text}" + (f", {counts.moved:,} moved" if counts.moved else ""))
 
 
 def _health(running: "list[SourceRun]") -> dict[str, Any]:
@@ -113,16 +113,18 @@ def check(
         return
     found = [each for table in read(config).sources for each in _checked(table, config.parent, limit)]
     if as_json:
-        say_json(found)
+        print_json(found)
         return
     for each in found:
-        at = f"{line(each['source'])} {line(each['partition'])}"
+        location = f"{one_line(each['source'])} {one_line(each['partition'])}"
         if "not_read" in each:
-            say(f"{at}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker counts deliveries")
+            print_text(
+                f"{location}: {counted(each['not_read'] or 0, 'message')}, not read, since the broker counts deliveries"
+            )
             continue
-        said = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
+        outcome = each.get("rejected") or f"group {each['group']}, revision {each['revision']}, id {each['id']}"
         kind = "rejected: " if "rejected" in each else ""
-        say(f"{at} {json.dumps(each['position'])}: {kind}{line(str(said))}")
+        print_text(f"{location} {json.dumps(each['position'])}: {kind}{one_line(str(outcome))}")
 
 
 def _check_webhooks(config: Path, *, as_json: bool) -> None:
@@ -131,12 +133,12 @@ def _check_webhooks(config: Path, *, as_json: bool) -> None:
 
     webhooks = [each.webhook() for each in load(config).webhooks]
     if as_json:
-        say_json([{"webhook": each.name, "queue": each.queue, "signature": each.signature} for each in webhooks])
+        print_json([{"webhook": each.name, "queue": each.queue, "signature": each.signature} for each in webhooks])
         return
     for each in webhooks:
-        say(f"{line(each.name)}: webhook of queue {line(each.queue)}, signature {each.signature}")
+        print_text(f"{one_line(each.name)}: webhook of queue {one_line(each.queue)}, signature {each.signature}")
     if not webhooks:
-        say(f"{config} contains no webhooks.")
+        print_text(f"{config} contains no webhooks.")
 
 
 def _checked(table: "AnySource", folder: Path, limit: int) -> list[dict[str, Any]]:
@@ -178,14 +180,14 @@ def status(
     """Show the partitions of sources: position, owner, counts, and the reason if one is not read."""
     from inturn.ingest import rejecting_names, source_names
 
-    path, wanted = parts(database)
-    with opened(path) as db:
+    path, wanted = split_target(database)
+    with opened_database(path) as db:
         names = [wanted] if wanted else sorted({*source_names(db), *rejecting_names(db)})
         found = [row for name in names for row in _rows(db, name)]
     if wanted and not found:
         raise InputError(f"{shown(path)} has no source {wanted!r}; list all with 'inturn ingest status {shown(path)}'")
     if as_json:
-        say_json(found)
+        print_json(found)
         return
     table = Table("source", "partition", "position", *_COUNTS, "status", box=None, pad_edge=False)
     for row in found:
@@ -200,7 +202,7 @@ def status(
     if found:
         print_table(table)
     else:
-        say(f"{shown(path)} has no sources.")
+        print_text(f"{shown(path)} has no sources.")
 
 
 def _rows(db: "Database", name: str) -> list[dict[str, Any]]:
@@ -256,16 +258,17 @@ def moved(
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
-    with opened(path) as db:
+    with opened_database(path) as db:
         check_known(db, path, name)
         found = list(islice(SourceControl(db, name).moved(), limit))
     for each in found:
         if as_json:
-            say_json({key: value for key, value in each._asdict().items() if key != "draft"})
+            print_json({key: value for key, value in each._asdict().items() if key != "draft"})
         else:
-            now = f"now from {line(each.partition)} at {line(each.position)}"
-            say(
-                f"{each.number} {line(each.group)}: {now}, before in {line(each.home)} since {line(each.home_position)}"
+            now = f"now from {one_line(each.partition)} at {one_line(each.position)}"
+            print_text(
+                f"{each.number} {one_line(each.group)}: {now}, before in {one_line(each.home)} "
+                f"since {one_line(each.home_position)}"
             )
 
 
@@ -279,13 +282,13 @@ def accept(
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
-    with opened(path) as db:
+    with opened_database(path) as db:
         check_known(db, path, name)
         count = SourceControl(db, name).accept(*(group or []))
     if as_json:
-        say_json({"source": name, "action": "accept", "messages": count})
+        print_json({"source": name, "action": "accept", "messages": count})
     else:
-        say(f"accept: {count:,} message{'' if count == 1 else 's'} of {line(name)} sent.")
+        print_text(f"accept: {count:,} message{'' if count == 1 else 's'} of {one_line(name)} sent.")
 
 
 @ingest.command()
@@ -323,12 +326,12 @@ def _changed(source: str, act: str, partitions: list[str], *position: Any, as_js
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
-    with opened(path) as db:
+    with opened_database(path) as db:
         count = getattr(SourceControl(db, name), act)(*position, *partitions)
     if as_json:
-        say_json({"source": name, "action": act, "partitions": count})
+        print_json({"source": name, "action": act, "partitions": count})
     else:
-        say(f"{act}: {count} partition{'' if count == 1 else 's'} of {line(name)} changed.")
+        print_text(f"{act}: {count} partition{'' if count == 1 else 's'} of {one_line(name)} changed.")
 
 
 def _runs(
@@ -356,15 +359,15 @@ def _maker(table: "AnySource", folder: Path, queue: str) -> "Callable[[Database]
     from inturn.ingest import Ingest
 
     settings = ("batch", "batch_bytes", "lease_s", "once", "on_move", "max_rejected", "max_rejected_bytes")
-    how: dict[str, Any] = {name: getattr(table, name) for name in settings}
+    options: dict[str, Any] = {name: getattr(table, name) for name in settings}
     source, mapping, decode = table.source(folder), table.message_mapping(), table.decoder(folder)
-    return lambda db: Ingest(source, db.queue(queue), mapping, name=table.name, decode=decode, **how)
+    return lambda db: Ingest(source, db.queue(queue), mapping, name=table.name, decode=decode, **options)
 
 
 def _chosen(config: "IngestConfig", only: list[str]) -> "list[AnySource]":
     known = [each.name for each in config.sources]
     missing = [name for name in only if name not in known]
     if missing or not known:
-        what = f"no source {missing[0]!r}" if missing else "no sources"
-        raise InputError(f"the configuration has {what}; existing sources: {', '.join(known) or 'none'}")
+        problem = f"no source {missing[0]!r}" if missing else "no sources"
+        raise InputError(f"the configuration has {problem}; existing sources: {', '.join(known) or 'none'}")
     return [each for each in config.sources if not only or each.name in only]

@@ -5,7 +5,7 @@ from collections import defaultdict
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from inturn.cli.places import opened
+from inturn.cli.targets import opened_database
 from inturn.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SharedDatabases:
         """
         with self._locks[path]:
             if path not in self._open:
-                self._open[path] = self._stack.enter_context(opened(path, create=True))
+                self._open[path] = self._stack.enter_context(opened_database(path, create=True))
             return self._open[path]
 
 

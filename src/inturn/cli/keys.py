@@ -9,8 +9,8 @@ from rich.table import Table
 
 from inturn.cli.errors import Commands, needed
 from inturn.cli.options import AsJson
-from inturn.cli.places import opened
-from inturn.cli.texts import cell, plain_console, say, say_json
+from inturn.cli.output import cell, plain_console, print_json, print_text
+from inturn.cli.targets import opened_database
 from inturn.core.errors import InputError
 from inturn.core.words import counted
 
@@ -52,7 +52,7 @@ def add(
         from inturn.sqs.saved_keys import save_key
         from inturn.sqs.sealing import SealingKeySource
     is_given = secret_env is not None or secret_file is not None
-    given = {
+    settings = {
         "id": key_id,
         "secret": None if is_given else secrets.token_urlsafe(30),
         "secret_env": secret_env,
@@ -62,17 +62,17 @@ def add(
         "account": account,
         "admin": admin,
     }
-    key = convert({name: value for name, value in given.items() if value}, AccessKey)
+    key = convert({name: value for name, value in settings.items() if value}, AccessKey)
     key = with_secret(key, "secret", Path())
-    with opened(at) as db:
+    with opened_database(at) as db:
         was_there = save_key(db, key, SealingKeySource(sealing_key_file).read())
     if as_json:
         made = {} if is_given else {"secret": key.secret}
-        say_json({"id": key.id, "changed": was_there, **made})
+        print_json({"id": key.id, "changed": was_there, **made})
         return
-    say(f"{key.id} was {'changed' if was_there else 'added'}.")
+    print_text(f"{key.id} was {'changed' if was_there else 'added'}.")
     if not is_given:
-        say(f"Its secret, which is not shown again: {key.secret}")
+        print_text(f"Its secret, which is not shown again: {key.secret}")
 
 
 @keys.command("list")
@@ -80,11 +80,13 @@ def list_(at: At, as_json: AsJson = False) -> None:
     """List the access keys, without their secrets."""
     with needed(*_SERVER):
         from inturn.sqs.saved_keys import keys as keys_of
-    with opened(at) as db:
+    with opened_database(at) as db:
         found = {name: (saved.key(name, "?"), saved.sealed_with) for name, saved in keys_of(db).items()}
     if as_json:
         shown = ("id", "queues", "actions", "account", "admin")
-        say_json([{name: getattr(key, name) for name in shown} | {"sealed_with": seal} for key, seal in found.values()])
+        print_json(
+            [{name: getattr(key, name) for name in shown} | {"sealed_with": seal} for key, seal in found.values()]
+        )
         return
     table = Table("id", "queues", "actions", "account", "admin", "sealed with", box=None, pad_edge=False)
     for key, seal in found.values():
@@ -103,12 +105,12 @@ def reseal(at: At, sealing_key_file: SealedBy = None, as_json: AsJson = False) -
         from inturn.sqs.saved_keys import reseal as reseal_in
         from inturn.sqs.sealing import SealingKeySource
     sealing = SealingKeySource(sealing_key_file).read()
-    with opened(at) as db:
+    with opened_database(at) as db:
         sealed, unopened = reseal_in(db, sealing)
     if as_json:
-        say_json({"sealed": sealed, "unopened": unopened, "sealed_with": sealing.newest})
+        print_json({"sealed": sealed, "unopened": unopened, "sealed_with": sealing.newest})
     else:
-        say(f"Sealed with {sealing.newest}: {counted(len(sealed), 'secret')}.")
+        print_text(f"Sealed with {sealing.newest}: {counted(len(sealed), 'secret')}.")
     if unopened:
         raise InputError(f"not resealed: {counted(len(unopened), 'secret')}: {'; '.join(unopened.values())}")
 
@@ -118,10 +120,10 @@ def remove(at: At, key_id: KeyId, as_json: AsJson = False) -> None:
     """Remove an access key; servers then refuse requests that are signed with it."""
     with needed(*_SERVER):
         from inturn.sqs.saved_keys import remove_key
-    with opened(at) as db:
+    with opened_database(at) as db:
         if not remove_key(db, key_id):
             raise InputError(f"no key {key_id!r}; list all with 'inturn keys list'")
     if as_json:
-        say_json({"id": key_id, "removed": True})
+        print_json({"id": key_id, "removed": True})
         return
-    say(f"{key_id} was removed. A server whose configuration contains the key adds it again at its start.")
+    print_text(f"{key_id} was removed. A server whose configuration contains the key adds it again at its start.")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inturn.cli.lab_input import LabColumns, LabLog, file_rows, is_queue, lab_log, queue_columns, queue_rows
-from inturn.cli.lab_knobs import seconds, sweep_of, turned
-from inturn.cli.lab_study import LabDemand, document, show, spinning, studied, write_page
-from inturn.cli.option_groups import given
+from inturn.cli.lab_knobs import changed_knobs, seconds, sweep_of
+from inturn.cli.lab_study import StudyRequest, document, run_study, show, spinner, write_page
+from inturn.cli.option_groups import given_options
 from inturn.cli.options import AsJson, FileOptions
-from inturn.cli.texts import plain_console, say_json
+from inturn.cli.output import plain_console, print_json
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.definitions import load, load_function
@@ -41,7 +41,11 @@ class LogOptions:
     @property
     def columns(self) -> dict[str, str]:
         """The given columns."""
-        return {name: value for name, value in given(self).items() if name in ("group", "order", "arrival", "duration")}
+        return {
+            name: value
+            for name, value in given_options(self).items()
+            if name in ("group", "order", "arrival", "duration")
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +111,8 @@ def lab(
     """Simulate messaging designs on a log or a scenario: wrong states, times, throughput, wasted work."""
     if (log is None) == (scenario is None):
         raise InputError("expected either a log or a scenario: inturn lab events.jsonl, or inturn lab --scenario hotel")
-    demand = LabDemand(
-        knobs=turned(given(knobs)),
+    demand = StudyRequest(
+        knobs=changed_knobs(given_options(knobs)),
         designs=tuple(designs or ()),
         sweeps=tuple(map(sweep_of, study.sweep or ())),
         seeds=study.seeds,
@@ -117,19 +121,19 @@ def lab(
         follow=None if follow is None else _followed(follow),
     )
     if scenario is not None:
-        if given(options).keys() - {"every"} or given(files):
+        if given_options(options).keys() - {"every"} or given_options(files):
             raise InputError("a scenario has its own messages and handler; omit the options of a log")
         from inturn.lab.scenarios import scenario as scenario_named
 
         story, read = scenario_named(scenario), LabLog()
     else:
-        with spinning(f"reading {shown(log or '')}", quiet=as_json):
-            story, read = _story_of(log or "", options, files)
-    found = studied(story, demand, quiet=as_json)
+        with spinner(f"reading {shown(log or '')}", quiet=as_json):
+            story, read = _log_scenario(log or "", options, files)
+    found = run_study(story, demand, quiet=as_json)
     if out is not None:
         write_page(found, out)
     if as_json:
-        say_json(document(found, read, out))
+        print_json(document(found, read, out))
     else:
         show(found, plain_console(), read, out)
 
@@ -150,7 +154,7 @@ def _columns(log: str, options: LogOptions) -> LabColumns:
     return LabColumns(**named, every_us=every_us)
 
 
-def _story_of(log: str, options: LogOptions, files: FileOptions) -> "tuple[Scenario, LabLog]":
+def _log_scenario(log: str, options: LogOptions, files: FileOptions) -> "tuple[Scenario, LabLog]":
     """Return a log as a scenario without a story."""
     from inturn.lab.knobs import Knobs
     from inturn.lab.scenario import Scenario
@@ -164,7 +168,7 @@ def _story_of(log: str, options: LogOptions, files: FileOptions) -> "tuple[Scena
     made = Scenario(
         name=name,
         title=name,
-        story="",
+        description="",
         source=name,
         messages=read.messages,
         pipeline=None if options.pipeline is None else load(options.pipeline),

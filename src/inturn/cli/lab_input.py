@@ -11,8 +11,8 @@ import msgspec
 
 from inturn.cli.errors import needed
 from inturn.cli.options import FileOptions
-from inturn.cli.places import check_no_database, is_database, queue_at
 from inturn.cli.sample import numbered
+from inturn.cli.targets import check_no_database, is_database, queue_at
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.identity import group_text
@@ -69,11 +69,11 @@ class LabLog:
     left_out: int = 0
     reasons: list[str] = field(default_factory=list)
 
-    def leave_out(self, why: str) -> None:
+    def leave_out(self, reason: str) -> None:
         """Count an invalid row."""
         self.left_out += 1
         if len(self.reasons) < _REASONS:
-            self.reasons.append(why)
+            self.reasons.append(reason)
 
 
 def is_queue(source: str) -> bool:
@@ -237,8 +237,8 @@ def lab_log(rows: Iterator[Row], columns: LabColumns, source: str, *, from_queue
             continue
         log.messages.append(found)
     if not log.messages:
-        why = f"; {log.reasons[0]}" if log.reasons else ": it is empty; expected a log with at least one message"
-        raise InputError(f"{shown(source)} has no message for the lab{why}")
+        reason = f"; {log.reasons[0]}" if log.reasons else ": it is empty; expected a log with at least one message"
+        raise InputError(f"{shown(source)} has no message for the lab{reason}")
     log.messages = _timed(log.messages, arrivals, columns)
     return log
 

@@ -30,7 +30,7 @@ _NAMES: Final = {
 _COUNTS: Final = ("consumers", "prefetch", "batch", "partitions", "max_attempts", "seed")
 
 
-def seconds(text: str, what: str) -> float:
+def seconds(text: str, option: str) -> float:
     """Return a duration in seconds.
 
     Raises:
@@ -38,11 +38,11 @@ def seconds(text: str, what: str) -> float:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", text)
     if found is None or found[2] not in _UNITS_S:
-        raise InputError(f"{what} is {text!r}; expected a time with its unit, such as 200ms, 5s or '10 minutes'")
+        raise InputError(f"{option} is {text!r}; expected a time with its unit, such as 200ms, 5s or '10 minutes'")
     return float(found[1]) * _UNITS_S[found[2]]
 
 
-def part(text: str, what: str) -> float:
+def fraction(text: str, option: str) -> float:
     """Return a share, from ``2%`` or ``0.02``.
 
     Raises:
@@ -51,7 +51,7 @@ def part(text: str, what: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
     value = -1.0 if found is None else float(found[1]) / (100 if found[2] else 1)
     if not 0 <= value <= 1:
-        raise InputError(f"{what} is {text!r}; expected a share of 0% to 100%, such as 2% or 0.02")
+        raise InputError(f"{option} is {text!r}; expected a share of 0% to 100%, such as 2% or 0.02")
     return value
 
 
@@ -63,24 +63,24 @@ def handler_time(text: str) -> "UniformTime | LogNormalTime":
     """
     from inturn.lab import LogNormalTime, UniformTime
 
-    what = "--handler"
+    option = "--handler"
     if "~" in text:
         median, _, sigma = text.partition("~")
         if not re.fullmatch(r"\s*\d+(\.\d+)?\s*", sigma):
             raise InputError(f"--handler is {text!r}; expected a median and a sigma, such as 20ms~0.5")
-        return LogNormalTime(median_ms=_ms(median, what), sigma=float(sigma))
+        return LogNormalTime(median_ms=_ms(median, option), sigma=float(sigma))
     low, dash, high = text.partition("-")
-    ends = (_ms(low, what), _ms(high, what)) if dash else (_ms(low, what),) * 2
+    ends = (_ms(low, option), _ms(high, option)) if dash else (_ms(low, option),) * 2
     if ends[0] > ends[1]:
         raise InputError(f"--handler is {text!r}; expected the shorter time first, such as 1ms-20ms")
     return UniformTime(low_ms=ends[0], high_ms=ends[1])
 
 
-def _ms(text: str, what: str) -> float:
-    return round(seconds(text, what) * 1e3, 6)
+def _ms(text: str, option: str) -> float:
+    return round(seconds(text, option) * 1e3, 6)
 
 
-def turned(options: Mapping[str, Any]) -> dict[str, Any]:
+def changed_knobs(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the knobs that options set; an option that is None sets nothing.
 
     Raises:
@@ -126,10 +126,10 @@ def _is_number(knob: str) -> bool:
 def _reader(knob: str) -> Callable[[str, str], float]:
     if knob in _COUNTS:
         return _count
-    return part if knob.endswith("_rate") else seconds
+    return fraction if knob.endswith("_rate") else seconds
 
 
-def _count(text: str, what: str) -> int:
+def _count(text: str, option: str) -> int:
     if not text.strip().isdecimal():
-        raise InputError(f"{what} is {text!r}; expected a whole number, such as 4")
+        raise InputError(f"{option} is {text!r}; expected a whole number, such as 4")
     return int(text)

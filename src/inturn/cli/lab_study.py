@@ -13,7 +13,7 @@ from rich.text import Text
 
 from inturn.cli.errors import needed
 from inturn.cli.lab_input import LabLog
-from inturn.cli.texts import lines, plain_console, print_line
+from inturn.cli.output import plain_console, print_line, visible_lines
 from inturn.core.errors import InputError
 from inturn.core.words import counted
 
@@ -36,7 +36,7 @@ _TRIED: Final = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabDemand:
+class StudyRequest:
     """A user's questions to the lab.
 
     Attributes:
@@ -68,7 +68,7 @@ class LabStudy:
     recommendation: "Recommendation | None"
 
 
-def studied(scenario: "Scenario", demand: LabDemand, *, quiet: bool) -> LabStudy:
+def run_study(scenario: "Scenario", demand: StudyRequest, *, quiet: bool) -> LabStudy:
     """Run the designs, the sweeps and the recommendation, with progress on standard error.
 
     Raises:
@@ -83,18 +83,18 @@ def studied(scenario: "Scenario", demand: LabDemand, *, quiet: bool) -> LabStudy
     scenario = replace(scenario, knobs=knobs, follow=demand.follow or scenario.follow)
     if demand.designs:
         scenario = replace(scenario, designs=[design_named(name) for name in demand.designs])
-    with _watched_designs(scenario, scenario.title, quiet=quiet) as watched:
+    with _reporting_designs(scenario, scenario.title, quiet=quiet) as watched:
         result = watched.run(split=demand.split)
     sweeps = []
     for over, values in demand.sweeps:
         runs = counted(len(values) * demand.seeds, "run")
-        with spinning(f"{scenario.title}: sweep over {over}, {runs} of each design", quiet=quiet):
-            sweeps.append(_swept(scenario, over, values, demand.seeds))
+        with spinner(f"{scenario.title}: sweep over {over}, {runs} of each design", quiet=quiet):
+            sweeps.append(_run_sweep(scenario, over, values, demand.seeds))
     recommendation = None
     if demand.recommend is not None:
         tried = next((values for over, values in demand.sweeps if over == "consumers"), _TRIED)
         others = sorted({int(each) for each in tried} - {knobs.consumers})
-        with spinning(f"{scenario.title}: with other numbers of consumers", quiet=quiet):
+        with spinner(f"{scenario.title}: with other numbers of consumers", quiet=quiet):
             runs_of = [result, *(scenario.run(split=demand.split, consumers=each) for each in others)]
         max_wrong, p99_s = demand.recommend
         recommendation = recommend(runs_of, max_wrong=max_wrong, p99_s=p99_s)
@@ -116,27 +116,30 @@ def study_like(messages: Iterable[tuple[str, int, int | None, float | None]], so
     from inturn.lab.fit import fitted
     from inturn.lab.scenario import Scenario
 
-    given, clock_us = list[LabMessage](), 0
+    messages_in_order, clock_us = list[LabMessage](), 0
     for group, place, time_us, duration_ms in messages:
         # The clock may be that of the events, so it is made non-decreasing in the order of arrival.
         clock_us = clock_us + _GAP_US if time_us is None else max(clock_us, time_us)
         duration_us = None if duration_ms is None or duration_ms < 0 else round(duration_ms * 1_000)
-        given.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
-    distinct = len({(each.group, each.revision) for each in given})
-    made = Scenario(
+        messages_in_order.append(LabMessage(at_us=clock_us, group=group, revision=place, duration_us=duration_us))
+    distinct = len({(each.group, each.revision) for each in messages_in_order})
+    fitted_scenario = Scenario(
         name=source,
         title=f"messages similar to {source}",
-        story=f"{min(distinct, _FITTED):,} messages, and copies, were drawn with the arrivals, skew, lateness and "
-        f"copies of the first {len(given):,} messages of {source}. Missing handler times are drawn too.",
+        description=f"{min(distinct, _FITTED):,} messages, and copies, were drawn with the arrivals, skew, lateness "
+        f"and copies of the first {len(messages_in_order):,} messages of {source}. "
+        "Missing handler times are drawn too.",
         source=source,
-        messages=fitted(given, min(distinct, _FITTED)),
+        messages=fitted(messages_in_order, min(distinct, _FITTED)),
         pipeline=None,
         knobs=Knobs(),
     )
-    return studied(made, LabDemand(sweeps=(("consumers", list(_TRIED)),), seeds=3, recommend=(0, 5.0)), quiet=quiet)
+    return run_study(
+        fitted_scenario, StudyRequest(sweeps=(("consumers", list(_TRIED)),), seeds=3, recommend=(0, 5.0)), quiet=quiet
+    )
 
 
-def _swept(scenario: "Scenario", over: str, values: Sequence[float], seeds: int) -> "SweepResult":
+def _run_sweep(scenario: "Scenario", over: str, values: Sequence[float], seeds: int) -> "SweepResult":
     from inturn.lab.sweep import sweep
 
     return sweep(
@@ -151,7 +154,7 @@ def _swept(scenario: "Scenario", over: str, values: Sequence[float], seeds: int)
     )
 
 
-class WatchedDesign:
+class ReportingDesign:
     """A design that reports its start, and otherwise behaves like the wrapped one."""
 
     def __init__(self, design: "Design", began: Any) -> None:
@@ -169,7 +172,7 @@ class WatchedDesign:
 
 
 @contextlib.contextmanager
-def _watched_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Iterator[Scenario]":
+def _reporting_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Iterator[Scenario]":
     """Show the running design at a terminal."""
     from inturn.lab.designs import default_designs
 
@@ -180,20 +183,20 @@ def _watched_designs(scenario: "Scenario", title: str, *, quiet: bool) -> "Itera
     chosen = default_designs() if scenario.designs is None else scenario.designs
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task(lines(title), total=len(chosen), completed=-1)
+        task = progress.add_task(visible_lines(title), total=len(chosen), completed=-1)
 
         def began(name: str) -> None:
-            progress.update(task, advance=1, description=lines(f"{title}: {name}"))
+            progress.update(task, advance=1, description=visible_lines(f"{title}: {name}"))
 
-        watched: list[Any] = [WatchedDesign(each, began) for each in chosen]
+        watched: list[Any] = [ReportingDesign(each, began) for each in chosen]
         yield replace(scenario, designs=watched)
 
 
 @contextlib.contextmanager
-def spinning(title: str, *, quiet: bool) -> Iterator[None]:
+def spinner(title: str, *, quiet: bool) -> Iterator[None]:
     """Show a spinner at a terminal while the block runs."""
     console = plain_console(stderr=True)
-    with console.status(Text(lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
+    with console.status(Text(visible_lines(title))) if console.is_terminal and not quiet else contextlib.nullcontext():
         yield
 
 
@@ -209,7 +212,7 @@ def rendered(study: LabStudy, audit: "AuditLink | None" = None) -> str:
     return render(
         study.result,
         title=study.scenario.title,
-        story=study.scenario.story,
+        description=study.scenario.description,
         sweeps=study.sweeps,
         recommendation=study.recommendation,
         audit=audit,

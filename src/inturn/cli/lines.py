@@ -33,7 +33,7 @@ class Fields:
 
 
 @dataclass
-class Tally:
+class SendCounts:
     """The messages sent so far.
 
     Attributes:
@@ -112,7 +112,12 @@ def _field(value: Any, path: str, name: str) -> Any:
 
 
 def send_lines(
-    queue: "Queue", lines: Iterable[bytes], shape: Shape, tally: Tally, seen: Callable[[int], None], wait_s: float = 0
+    queue: "Queue",
+    lines: Iterable[bytes],
+    shape: Shape,
+    tally: SendCounts,
+    seen: Callable[[int], None],
+    wait_s: float = 0,
 ) -> None:
     """Send a message for each line, in order, up to the first invalid one.
 

@@ -32,14 +32,14 @@ from inturn.cli.ingest import ingest
 from inturn.cli.keys import keys
 from inturn.cli.lab import lab
 from inturn.cli.messages import ack, nack, peek, receive, send
-from inturn.cli.option_groups import given
+from inturn.cli.option_groups import given_options
 from inturn.cli.options import AsJson, FileOptions, MessagesFrom, PipelineAt, SparkMaster
+from inturn.cli.output import one_line, plain_console, print_json, print_text, visible_lines
 from inturn.cli.parked import explain, parked
-from inturn.cli.places import check_no_database, check_store
 from inturn.cli.queue import queue, redrive
 from inturn.cli.results import outputs, pipelines, rejected, states
 from inturn.cli.serve import serve
-from inturn.cli.texts import line, lines, plain_console, say, say_json
+from inturn.cli.targets import check_no_database, check_store
 from inturn.cli.upgrade import upgrade
 from inturn.cli.work import work
 from inturn.core.address import shown
@@ -73,7 +73,7 @@ for _shown in (pipelines, send, receive, ack, nack, peek, groups, redrive, backu
 
 def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
     if value:
-        say(f"inturn {inturn.__version__}")
+        print_text(f"inturn {inturn.__version__}")
         raise typer.Exit
 
 
@@ -95,9 +95,9 @@ def version(as_json: AsJson = False) -> None:
         with suppress(PackageNotFoundError):
             found[name] = version_of(name)
     if as_json:
-        say_json(found)
+        print_json(found)
     else:
-        say("\n".join(f"{name} {number}" for name, number in found.items()))
+        print_text("\n".join(f"{name} {number}" for name, number in found.items()))
 
 
 @app.command()
@@ -194,7 +194,7 @@ def run(
         raise InputError(msg)
     if stream.trigger not in (None, "available now"):
         _duration_us(stream.trigger, "--trigger")
-    if not as_stream and given(stream):
+    if not as_stream and given_options(stream):
         raise InputError("--checkpoint, --trigger, --files and --rows need --stream")
     is_queue = names_queue(source)
     if (form.format_ or stream.files) if is_queue else stream.rows:
@@ -227,11 +227,11 @@ def run(
 
 
 def _print_json(report: "Report") -> None:
-    say_json(report.to_dict())
+    print_json(report.to_dict())
 
 
 def _print_step(report: "Report") -> None:
-    say(f"{report} ({report.seconds:.1f} s)")
+    print_text(f"{report} ({report.seconds:.1f} s)")
 
 
 @app.command()
@@ -250,12 +250,12 @@ def vacuum(
     older_than_s = _duration_us(older_than, "--older-than") / 1e6
     swept = vacuum_files(store, keep_steps=keep_steps, older_than_s=older_than_s)
     if as_json:
-        say_json({"deleted": swept.deleted, "younger": swept.younger})
+        print_json({"deleted": swept.deleted, "younger": swept.younger})
         return
-    say(f"{counted(len(swept.deleted), 'file')} deleted")
+    print_text(f"{counted(len(swept.deleted), 'file')} deleted")
     if swept.younger:
         kept = f"{counted(len(swept.younger), 'unneeded file')} kept"
-        say(f"{kept}, younger than {older_than}; change the age with --older-than")
+        print_text(f"{kept}, younger than {older_than}; change the age with --older-than")
 
 
 @app.command()
@@ -273,15 +273,15 @@ def publish(
         raise InputError("--states (Delta table) and --states-to (table in PostgreSQL) exclude each other")
     done = publish_steps(store, table="states" if states else "outputs", to=states_to)
     if as_json:
-        say_json(done._asdict())
+        print_json(done._asdict())
     elif not done.step:
-        say(f"{line(store)} has no steps yet; no table was written")
+        print_text(f"{one_line(store)} has no steps yet; no table was written")
     elif done.before == done.step:
-        say(f"{line(done.table)} is up to date: step {done.step}")
+        print_text(f"{one_line(done.table)} is up to date: step {done.step}")
     else:
         first = done.before + 1
         steps = f"step {first}" if first == done.step else f"steps {first} to {done.step}"
-        say(f"{'states' if states or states_to else 'outputs'} of {steps} added to {line(done.table)}")
+        print_text(f"{'states' if states or states_to else 'outputs'} of {steps} added to {one_line(done.table)}")
 
 
 def _duration_us(text: str, option: str) -> int:
@@ -299,14 +299,14 @@ def _duration_us(text: str, option: str) -> int:
 def _report(report: "Report") -> Table:
     counts = report.counts
     title = Text(
-        lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
+        visible_lines(f"{report.pipeline}: step {report.step} of {report.store}, {report.seconds:.1f} s"), "table.title"
     )
     table = Table(title=title, title_justify="left")
     for name in ("input", "", "result", ""):
         table.add_column(name, justify="left" if name else "right")
     into = {"received": counts.received, "released": counts.released}
     out = {name: getattr(counts, name) for name in ("applied", "duplicate", "stale", "held")}
-    out |= {f"rejected: {line(reason)}": count for reason, count in sorted(counts.rejected.items())}
+    out |= {f"rejected: {one_line(reason)}": count for reason, count in sorted(counts.rejected.items())}
     sides = ([(name, f"{count:,}") for name, count in side.items()] for side in (into, out))
     for left, right in zip_longest(*sides, fillvalue=("", "")):
         table.add_row(*left, *right)

@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 import typer
 
-from inturn.cli.lines import Fields, Tally, by_fields, envelope, send_lines
-from inturn.cli.option_groups import given, spelling
+from inturn.cli.lines import Fields, SendCounts, by_fields, envelope, send_lines
+from inturn.cli.option_groups import given_options, spelling
 from inturn.cli.options import AsJson, AsLines, Limit, QueueAt
-from inturn.cli.places import queue_at
-from inturn.cli.texts import line, plain_console, say, say_json
+from inturn.cli.output import one_line, plain_console, print_json, print_text
+from inturn.cli.targets import queue_at
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, InturnError, LeaseExpired
@@ -80,17 +80,17 @@ def send(
     Lines are sent in order, up to 1,000 in one transaction. The command stops at the first bad line; earlier lines are
     already sent. Continue with --start-line, or rerun everything if the messages have deduplication ids.
     """
-    one = given(message) | {"revision": _revision(message.revision)}
+    one = given_options(message) | {"revision": _revision(message.revision)}
     if source is None:
-        if given(fields) or start_line > 1:
+        if given_options(fields) or start_line > 1:
             raise InputError("--group-field, --revision-field, --dedup-field and --start-line need --from")
         _send_one(at, _read(body, file), one, wait_s=wait_s, create=create, as_json=as_json)
         return
-    wrong = next(iter(given(message)), None)
+    wrong = next(iter(given_options(message)), None)
     if wrong or body is not None or file is not None:
-        what = spelling(wrong) if wrong else "the body"
-        raise InputError(f"with --from each line defines its whole message; omit {what}")
-    _send_many(at, source, fields, Tally(start_line), wait_s=wait_s, create=create, as_json=as_json)
+        content = spelling(wrong) if wrong else "the body"
+        raise InputError(f"with --from each line defines its whole message; omit {content}")
+    _send_many(at, source, fields, SendCounts(start_line), wait_s=wait_s, create=create, as_json=as_json)
 
 
 def receive(
@@ -118,7 +118,7 @@ def receive(
             raise InputError("--ack and --keep exclude each other; pass one")
         messages = queue.receive(max_messages, wait_s=wait_s, visibility_timeout_s=visibility_timeout_s, group=group)
         if not messages:
-            _say_nothing(at, queue)
+            _print_empty(at, queue)
             return
         try:
             _print(messages, as_json=as_json, with_receipts=keep)
@@ -131,7 +131,7 @@ def receive(
             queue.ack(messages)
         elif keep:
             first = messages[0]
-            say(
+            print_text(
                 f"Leased until {first.leased_until.astimezone():%Y-%m-%d %H:%M:%S}; when done: "
                 f"inturn ack {shown(at)} {_receipt(first)}{' …' if len(messages) > 1 else ''} "
                 "(or inturn nack to return the messages at once)",
@@ -147,7 +147,7 @@ def ack(at: QueueAt, receipts: Receipts, as_json: AsJson = False) -> None:
     with queue_at(at) as queue:
         queue.ack([_lease(each) for each in receipts])
         if as_json:
-            say_json({"acknowledged": len(receipts)})
+            print_json({"acknowledged": len(receipts)})
 
 
 def nack(
@@ -163,7 +163,7 @@ def nack(
     with queue_at(at) as queue:
         queue.nack([_lease(each) for each in receipts], delay_s=delay_s)
         if as_json:
-            say_json({"given_back": len(receipts)})
+            print_json({"given_back": len(receipts)})
 
 
 def peek(
@@ -179,9 +179,9 @@ def peek(
         found = (queue.log if log else queue.peek)(limit, after=after, group=group)
         _print(found, as_json=as_json)
         if not found:
-            say(f"No messages in {shown(at)}{f' after {after}' if after else ''}.", err=True)
+            print_text(f"No messages in {shown(at)}{f' after {after}' if after else ''}.", err=True)
         elif len(found) == limit and not as_json:
-            say(f"There may be more; continue with --after {found[-1].sequence_number}", err=True)
+            print_text(f"There may be more; continue with --after {found[-1].sequence_number}", err=True)
 
 
 # --- sending ---
@@ -211,11 +211,11 @@ def _send_one(
     with queue_at(at, create=create) as queue:
         sent = queue.send(value, attributes=more, wait_s=wait_s, **options)
     if as_json:
-        say_json(sent._asdict())
+        print_json(sent._asdict())
     elif sent.duplicate:
-        say(f"Message {sent.sequence_number} already has this deduplication id; nothing was added.")
+        print_text(f"Message {sent.sequence_number} already has this deduplication id; nothing was added.")
     else:
-        say(f"Sent as {sent.sequence_number}{_numbered(options, sent)}.")
+        print_text(f"Sent as {sent.sequence_number}{_numbered(options, sent)}.")
 
 
 def _numbered(options: dict[str, Any], sent: "Sent") -> str:
@@ -248,32 +248,32 @@ def _body(data: str | bytes, content: ContentIs | None) -> Any:
         raise InputError(f"the body is not UTF-8 text: {error}; pass --content bytes") from error
 
 
-def _json(text: str | bytes, what: str, hint: str = "") -> Any:
+def _json(text: str | bytes, name: str, hint: str = "") -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON: {error}{hint}") from error
+        raise InputError(f"{name} is not JSON: {error}{hint}") from error
 
 
 def _send_many(
-    at: str, source: str, fields: Fields, tally: Tally, *, wait_s: float, create: bool, as_json: bool
+    at: str, source: str, fields: Fields, tally: SendCounts, *, wait_s: float, create: bool, as_json: bool
 ) -> None:
-    shape = by_fields(fields) if given(fields) else envelope
+    shape = by_fields(fields) if given_options(fields) else envelope
     with _lines(source) as lines, queue_at(at, create=create) as queue, _progress(source, quiet=as_json) as seen:
         try:
             send_lines(queue, lines, shape, tally, seen, wait_s)
         except InturnError as error:
             raise type(error)(f"{source}, {error}. {tally.words()}") from error
         except KeyboardInterrupt:
-            say(f"Interrupted. {tally.words()}", err=True)
+            print_text(f"Interrupted. {tally.words()}", err=True)
             raise
     if as_json:
         names = ("sent", "duplicates", "first", "last")
-        say_json({name: getattr(tally, name) for name in names})
+        print_json({name: getattr(tally, name) for name in names})
     else:
         known = f", {counted(tally.duplicates, 'duplicate')}" if tally.duplicates else ""
         span = f" as {tally.first} to {tally.last}" if tally.sent else ""
-        say(f"{tally.sent:,} sent{span}{known}.")
+        print_text(f"{tally.sent:,} sent{span}{known}.")
 
 
 @contextmanager
@@ -308,14 +308,14 @@ def _progress(source: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
 # --- showing ---
 
 
-def _say_nothing(at: str, queue: "Queue") -> None:
+def _print_empty(at: str, queue: "Queue") -> None:
     there = queue.depth().messages
-    why = (
+    reason = (
         f"none of {there:,} is available; for the reasons run 'inturn groups {shown(at)}'"
         if there
         else "queue is empty"
     )
-    say(f"No message received: {why}.", err=True)
+    print_text(f"No message received: {reason}.", err=True)
 
 
 def _print(
@@ -323,9 +323,9 @@ def _print(
 ) -> None:
     for each in messages:
         if as_json:
-            say_json(_document(each))
+            print_json(_document(each))
         else:
-            say(_line(each, with_receipt=with_receipts))
+            print_text(_line(each, with_receipt=with_receipts))
 
 
 def _receipt(message: "Message") -> str:
@@ -348,10 +348,10 @@ def _line(message: "Message | Peeked | LoggedMessage", *, with_receipt: bool) ->
 
     received = message if isinstance(message, Message) else None
     said = [_receipt(received) if received and with_receipt else str(message.sequence_number)]
-    said += [] if message.group is None else [f"group {line(message.group)}"]
+    said += [] if message.group is None else [f"group {one_line(message.group)}"]
     said += [] if message.revision is None else [f"revision {message.revision}"]
     said += [f"attempt {received.attempts}"] if received and received.attempts > 1 else []
-    said += [f"from {message.came_from}: {line(message.note or '')}"] if message.came_from else []
+    said += [f"from {message.came_from}: {one_line(message.note or '')}"] if message.came_from else []
     body = message.body
     if isinstance(body, bytes):
         text = f"base64:{base64.b64encode(body).decode()}"

@@ -36,9 +36,9 @@ def expanded(command: Command) -> Command:
             parameters.append(_parameter(each.name, each.annotation, each.default))
 
     @functools.wraps(command)
-    def call(**given: Any) -> Any:
-        values = {name: group(**{each: given.pop(each) for each in of}) for name, (group, of) in groups.items()}
-        return command(**given, **values)
+    def call(**arguments: Any) -> Any:
+        values = {name: group(**{each: arguments.pop(each) for each in of}) for name, (group, of) in groups.items()}
+        return command(**arguments, **values)
 
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast("Command", call)
@@ -54,7 +54,7 @@ def names(command: Callable[..., Any]) -> dict[str, str]:
     }
 
 
-def given(options: "DataclassInstance") -> dict[str, Any]:
+def given_options(options: "DataclassInstance") -> dict[str, Any]:
     """Return the options that are set, by name: without those that are None, and without flags that are not set."""
     return {name: value for name, value in asdict(options).items() if value is not None and value is not False}
 

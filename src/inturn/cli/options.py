@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inturn.cli.option_groups import given
+from inturn.cli.option_groups import given_options
 from inturn.core import limits
 from inturn.core.errors import InputError
 from inturn.core.pipeline.selection import Selection
@@ -96,7 +96,7 @@ class FileOptions:
     @property
     def csv(self) -> dict[str, str]:
         """The given options of CSV."""
-        return {name: value for name, value in given(self).items() if name != "format_"}
+        return {name: value for name, value in given_options(self).items() if name != "format_"}
 
     def dialect(self, *, csv: bool = True) -> "Dialect | None":
         """Return the dialect of files that may be CSV; None if no option is given.

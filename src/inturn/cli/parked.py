@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from inturn.cli.decisions import BulkDecisionOptions, DecisionOptions, decide_many, show_dry_run, taken
+from inturn.cli.decisions import BulkDecisionOptions, DecisionOptions, apply_or_wait, decide_many, show_dry_run
 from inturn.cli.errors import Commands
 from inturn.cli.options import (
     TABLE_ROWS,
@@ -25,8 +25,8 @@ from inturn.cli.options import (
     RowLimit,
     StoreAt,
 )
-from inturn.cli.places import look_into
-from inturn.cli.texts import cell, line, plain_console, say, say_cut, say_json, say_json_array
+from inturn.cli.output import cell, one_line, plain_console, print_json, print_json_array, print_text, print_truncated
+from inturn.cli.targets import open_inspector
 from inturn.core.errors import InputError
 from inturn.core.pipeline.deciding import Seen
 from inturn.core.pipeline.decision import DecisionAction
@@ -47,7 +47,7 @@ parked = Commands(help="List and show parked or waiting groups, and decide about
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneMessage:
+class MessageSelector:
     """The message of a group that a decision is about."""
 
     revision: Annotated[int | None, "Message with this revision (default: the first held message)."] = None
@@ -55,7 +55,7 @@ class OneMessage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenOptions:
+class SeenPositionOptions:
     """The place at which the user saw a group."""
 
     if_revision: Annotated[
@@ -79,26 +79,28 @@ def list_(
     """List groups that are parked, given up or waiting, the longest wait first, and failing deliveries."""
     selection = Selection((), patterns(group), error, is_all=True)
     most = limit if as_json else limit or TABLE_ROWS
-    with look_into(store) as look:
-        for path, why in look.strays():
-            say(f"{line(path)} is ignored: {line(why)}; move it aside with `inturn parked tidy`.", err=True)
-        chosen = (each for each in look.briefs() if selection.matches(each.group, each.error or None))
-        found, total = look.longest_waits(chosen, most)
-        failing = (each for each in look.failing() if selection.matches(each.group, each.error))
+    with open_inspector(store) as inspector:
+        for path, reason in inspector.strays():
+            print_text(
+                f"{one_line(path)} is ignored: {one_line(reason)}; move it aside with `inturn parked tidy`.", err=True
+            )
+        chosen = (each for each in inspector.briefs() if selection.matches(each.group, each.error or None))
+        found, total = inspector.longest_waits(chosen, most)
+        failing = (each for each in inspector.failing() if selection.matches(each.group, each.error))
         first_failing = islice(failing, most)
         if as_json:
-            say_json_array(chain(map(plain, found), map(plain, first_failing)), default=str)
+            print_json_array(chain(map(plain, found), map(plain, first_failing)), default=str)
         else:
-            _print([*found], [*first_failing], look.counts())
+            _print([*found], [*first_failing], inspector.counts())
         if most is not None:
-            _say_left(most, {"groups": total - most, "failing deliveries": sum(1 for _ in failing)})
+            _print_hidden_counts(most, {"groups": total - most, "failing deliveries": sum(1 for _ in failing)})
 
 
-def _say_left(most: int, left: "Mapping[str, int]") -> None:
+def _print_hidden_counts(most: int, hidden: "Mapping[str, int]") -> None:
     """Print the number of entries of each kind that are not shown."""
-    parts = [f"the first {most:,} of {most + count:,} {what}" for what, count in left.items() if count > 0]
+    parts = [f"the first {most:,} of {most + count:,} {noun}" for noun, count in hidden.items() if count > 0]
     if parts:
-        say_cut(" and ".join(parts))
+        print_truncated(" and ".join(parts))
 
 
 def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", counts: "Counts | None") -> None:
@@ -107,20 +109,20 @@ def _print(found: "Sequence[GroupStatus]", failing: "Sequence[FailingRow]", coun
         since = f"{each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
         table.add_row(cell(each.group), each.status, f"{each.held:,}", since, cell(last_line(each.error)))
     now = dt.datetime.now(dt.UTC)
-    for post in failing:
-        why = f"{last_line(post.error)}; failed {counted(post.attempts, 'time')}"
+    for row in failing:
+        cause = f"{last_line(row.error)}; failed {counted(row.attempts, 'time')}"
         next_try = (
-            f"next attempt {when(post.next_try, now)}"
-            if post.next_try
+            f"next attempt {when(row.next_try, now)}"
+            if row.next_try
             else "no further attempts: see inturn parked redeliver"
         )
-        table.add_row(cell(post.group), post.status, counted(post.outputs, "output"), "", cell(f"{why}, {next_try}"))
+        table.add_row(cell(row.group), row.status, counted(row.outputs, "output"), "", cell(f"{cause}, {next_try}"))
     plain_console().print(table if found or failing else "No group is parked or waiting.")
     if counts is not None:
-        say(_books(counts))
+        print_text(_balance_text(counts))
 
 
-def _books(counts: "Counts") -> str:
+def _balance_text(counts: "Counts") -> str:
     """Return the counts of all messages in one line."""
     into = {"received": counts.received, "released": counts.released}
     out = {"applied": counts.applied, "duplicate": counts.duplicate, "stale": counts.stale, "held": counts.held}
@@ -131,15 +133,15 @@ def _books(counts: "Counts") -> str:
 @parked.command()
 def tidy(store: StoreAt, as_json: AsJson = False) -> None:
     """Move files that are not decisions out of the decisions folder, to decisions/aside."""
-    with look_into(store) as look:
-        moved = look.move_strays()
+    with open_inspector(store) as inspector:
+        moved = inspector.move_strays()
     if as_json:
-        say_json([{"path": path, "why": why} for path, why in moved])
+        print_json([{"path": path, "why": reason} for path, reason in moved])
         return
     for path, why in moved:
-        say(f"moved {line(path)} to decisions/aside: {line(why)}.")
+        print_text(f"moved {one_line(path)} to decisions/aside: {one_line(why)}.")
     if not moved:
-        say("Nothing to move: the store has no such files.")
+        print_text("Nothing to move: the store has no such files.")
 
 
 @parked.command()
@@ -147,29 +149,29 @@ def redeliver(store: StoreAt, groups: Groups = None, every: All = False, as_json
     """Deliver permanently refused outputs again, of named groups or, with --all, of every group."""
     if every == bool(groups):
         raise InputError("expected names of groups, or --all alone")
-    with look_into(store) as look:
-        count = look.redeliver(groups or None)
+    with open_inspector(store) as inspector:
+        count = inspector.redeliver(groups or None)
     if as_json:
-        say_json({"groups": count})
+        print_json({"groups": count})
     elif not count:
-        say("Nothing to deliver again: no output was refused permanently.")
+        print_text("Nothing to deliver again: no output was refused permanently.")
     else:
-        say(f"{counted(count, 'group')} will be delivered again by the next worker that runs with --deliver.")
+        print_text(f"{counted(count, 'group')} will be delivered again by the next worker that runs with --deliver.")
 
 
 @parked.command()
 def show(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     """Show the messages that a group holds, with their content."""
-    with look_into(store) as look:
-        standing, held = look.group(group), look.held(group)
-        said = look.explain(group)
+    with open_inspector(store) as inspector:
+        status, held = inspector.group(group), inspector.held(group)
+        explanation = inspector.explain(group)
     if as_json:
-        document = plain(standing) | {"messages": [plain(each) for each in held]}
-        say_json(document, default=str)
+        document = plain(status) | {"messages": [plain(each) for each in held]}
+        print_json(document, default=str)
         return
-    say(said)
+    print_text(explanation)
     for each in held:
-        say(f"{look.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
+        print_text(f"{inspector.place(each)}: {json.dumps(each.content, default=str, ensure_ascii=False)}")
 
 
 @parked.command()
@@ -177,9 +179,9 @@ def replace(
     store: StoreAt,
     group: GroupName,
     content: Annotated[str, "New content as JSON, or @FILE; omitted fields are not changed."],
-    message: OneMessage,
-    place: SeenOptions,
-    how: DecisionOptions,
+    message: MessageSelector,
+    position: SeenPositionOptions,
+    options: DecisionOptions,
 ) -> None:
     """Replace the content of a held message; the old content is stored with the decision."""
     try:
@@ -193,96 +195,111 @@ def replace(
         raise InputError(f"--content {text!r} is not JSON: {error}") from error
     if not isinstance(new, dict):
         raise InputError(f"--content {text!r} is not a JSON object; expected the fields of the message")
-    _decide(store, group, DecisionAction.REPLACE, how, **asdict(message), new=new, seen=place.seen)
+    _decide(store, group, DecisionAction.REPLACE, options, **asdict(message), new=new, seen=position.seen)
 
 
 @parked.command()
 def drop(
-    store: StoreAt, which: GroupOptions, message: OneMessage, place: SeenOptions, how: BulkDecisionOptions
+    store: StoreAt,
+    group_options: GroupOptions,
+    message: MessageSelector,
+    position: SeenPositionOptions,
+    options: BulkDecisionOptions,
 ) -> None:
     """Reject the message at which a group is parked, and continue after it; for one group or many."""
-    if which.name is None and message != OneMessage():
+    if group_options.name is None and message != MessageSelector():
         raise InputError("--revision and --id select one message; name its group alone, or omit them")
-    _decide_about(store, DecisionAction.DROP, which, how, place, **asdict(message))
+    _decide_about(store, DecisionAction.DROP, group_options, options, position, **asdict(message))
 
 
-def _simple(action: DecisionAction, text: str) -> None:
-    def command(store: StoreAt, which: GroupOptions, place: SeenOptions, how: BulkDecisionOptions) -> None:
-        _decide_about(store, action, which, how, place)
+def _add_command(action: DecisionAction, text: str) -> None:
+    def command(
+        store: StoreAt, group_options: GroupOptions, position: SeenPositionOptions, options: BulkDecisionOptions
+    ) -> None:
+        _decide_about(store, action, group_options, options, position)
 
     parked.command(action.value, help=text)(command)
 
 
-_simple(DecisionAction.SKIP, "Skip the missing revisions before the held messages of a group; for one group or many.")
-_simple(
+_add_command(
+    DecisionAction.SKIP, "Skip the missing revisions before the held messages of a group; for one group or many."
+)
+_add_command(
     DecisionAction.RESUME,
     "Try the failed message of a group again, or wait again for missing revisions; for one group or many.",
 )
-_simple(DecisionAction.GIVE_UP, "Reject the held and all later messages of a group; for one group or many.")
+_add_command(DecisionAction.GIVE_UP, "Reject the held and all later messages of a group; for one group or many.")
 
 
 def explain(store: StoreAt, group: GroupName, as_json: AsJson = False) -> None:
     """Explain the position of a group, what it waits for and since when."""
-    with look_into(store) as look:
-        said = look.explain(group)
+    with open_inspector(store) as inspector:
+        explanation = inspector.explain(group)
         if as_json:
-            refused = None if _is_known(look, group) else look.refused(group)
-            standing = plain(look.group(group)) if refused is None else plain(refused) | {"status": "rejected"}
-            document = standing | {"explanation": said}
-            say_json(document, default=str)
+            refused = None if _is_known(inspector, group) else inspector.refused(group)
+            status = plain(inspector.group(group)) if refused is None else plain(refused) | {"status": "rejected"}
+            document = status | {"explanation": explanation}
+            print_json(document, default=str)
         else:
-            say(said)
+            print_text(explanation)
 
 
-def _is_known(look: "Inspector", group: str) -> bool:
+def _is_known(inspector: "Inspector", group: str) -> bool:
     with contextlib.suppress(InputError):
-        look.group(group)
+        inspector.group(group)
         return True
     return False
 
 
 def _decide_about(
-    store: str, action: DecisionAction, which: GroupOptions, how: DecisionOptions, place: SeenOptions, **message: Any
+    store: str,
+    action: DecisionAction,
+    group_options: GroupOptions,
+    options: DecisionOptions,
+    position: SeenPositionOptions,
+    **message: Any,
 ) -> None:
-    if which.name is not None:
-        _decide(store, which.name, action, how, seen=place.seen, **message)
+    if group_options.name is not None:
+        _decide(store, group_options.name, action, options, seen=position.seen, **message)
         return
-    if place != SeenOptions():
+    if position != SeenPositionOptions():
         raise InputError("--if-revision, --if-epoch and --if-digest apply to one group; name that group alone")
-    chosen = which.selection
-    decide_many(store, action, chosen.names, how, group=chosen.groups, error=chosen.error, all=chosen.is_all)
+    chosen = group_options.selection
+    decide_many(store, action, chosen.names, options, group=chosen.groups, error=chosen.error, all=chosen.is_all)
 
 
-def _decide(store: str, group: str, action: DecisionAction, how: DecisionOptions, **meant: Any) -> None:
+def _decide(store: str, group: str, action: DecisionAction, options: DecisionOptions, **subject: Any) -> None:
     """Decide about one group, and wait until the decision is applied by the running process or by this command."""
-    with look_into(store) as look:
-        decision = look.decision(action, group, by=how.author, why=how.why, **meant)
+    with open_inspector(store) as inspector:
+        decision = inspector.decision(action, group, by=options.author, why=options.why, **subject)
         draft = DecisionDraft(action, [decision])
-        if how.dry_run:
-            show_dry_run(look, draft, how)
+        if options.dry_run:
+            show_dry_run(inspector, draft, options)
             return
-        if decision.new and how.pipeline is None:
-            _warn_of_unknown(look, group, decision.new)
-        report, takes = taken(look, look.record(draft), how, store), look.takes
+        if decision.new and options.pipeline is None:
+            _warn_of_unknown(inspector, group, decision.new)
+        report, takes = apply_or_wait(inspector, inspector.record(draft), options, store), inspector.takes
     void = report.void.get(group)
-    if how.as_json:
+    if options.as_json:
         document = {"action": action.value, "group": group, "decision": decision.name}
-        say_json(document | {"taken": not report.pending, "void": void})
+        print_json(document | {"taken": not report.pending, "void": void})
     elif report.pending:
-        say(f"{action}: recorded as {decision.name}; {takes} (or pass --pipeline to apply it now).")
+        print_text(f"{action}: recorded as {decision.name}; {takes} (or pass --pipeline to apply it now).")
     elif void:
-        say(f"{action}: void, {line(void)}")
+        print_text(f"{action}: void, {one_line(void)}")
     else:
-        say(f"{action}: done.")
-        with look_into(store) as look:
-            say(look.explain(group))
+        print_text(f"{action}: done.")
+        with open_inspector(store) as inspector:
+            print_text(inspector.explain(group))
     if void:
         raise typer.Exit(1)
 
 
-def _warn_of_unknown(look: "Decider", group: str, new: "Mapping[str, Any]") -> None:
+def _warn_of_unknown(inspector: "Decider", group: str, new: "Mapping[str, Any]") -> None:
     """Print the fields of new content that no held message has; without the pipeline, its type is not known."""
-    known = {name for each in look.held(group) for name in each.content or ()}
+    known = {name for each in inspector.held(group) for name in each.content or ()}
     if unknown := sorted(new.keys() - known):
-        names = ", ".join(line(repr(each)) for each in unknown)
-        say(f"Not checked: no held message has the fields {names}; pass --pipeline to check the content.", err=True)
+        names = ", ".join(one_line(repr(each)) for each in unknown)
+        print_text(
+            f"Not checked: no held message has the fields {names}; pass --pipeline to check the content.", err=True
+        )

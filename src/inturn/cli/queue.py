@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from inturn.cli.errors import Commands
-from inturn.cli.option_groups import given
+from inturn.cli.option_groups import given_options
 from inturn.cli.options import AsJson, DatabaseAt, QueueAt, Yes
-from inturn.cli.places import opened, parts, queue_at, split
-from inturn.cli.texts import cell, confirm_loss, line, lines, plain_console, say, say_json
+from inturn.cli.output import cell, confirm_loss, one_line, plain_console, print_json, print_text, visible_lines
+from inturn.cli.targets import opened_database, queue_at, split_queue_target, split_target
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
@@ -70,7 +70,7 @@ class QueueOptions:
 @queue.command()
 def create(at: QueueAt, *, options: QueueOptions, as_json: AsJson = False) -> None:
     """Create a queue, and its database if it does not exist; an existing queue is not changed."""
-    meant = given(options)
+    meant = given_options(options)
     if meant.pop("dedup_for_ever", False):
         if options.dedup_window_s is not None:
             raise InputError("--dedup-window-s and --dedup-for-ever exclude each other; pass one")
@@ -78,14 +78,14 @@ def create(at: QueueAt, *, options: QueueOptions, as_json: AsJson = False) -> No
     if options.keep_for is not None:
         meant["keep_for"] = _duration(options.keep_for)
     settings = QueueSettings(**meant) if meant else None
-    path, name = split(at)
-    with opened(path, create=True) as db:
+    path, name = split_queue_target(at)
+    with opened_database(path, create=True) as db:
         was_there = name in db.queues()
         info = db.queue(name, settings).info()
     if as_json:
-        say_json(_document(info) | {"created": not was_there})
+        print_json(_document(info) | {"created": not was_there})
     else:
-        say(f"{shown(at)} exists already; nothing was changed." if was_there else f"{shown(at)} was created.")
+        print_text(f"{shown(at)} exists already; nothing was changed." if was_there else f"{shown(at)} was created.")
 
 
 @queue.command()
@@ -105,25 +105,25 @@ def configure(
         there.configure(**dict(map(_change, changes)))
         info = there.info()
     if as_json:
-        say_json(_document(info))
+        print_json(_document(info))
     else:
-        _say_settings(info.settings)
+        _print_settings(info.settings)
 
 
 @queue.command("list")
 def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
     """List the queues of a database, with the numbers of messages and parked groups, and their readers."""
-    path, name = parts(database)
+    path, name = split_target(database)
     if name:
         raise InputError(
             f"{shown(database)!r} names a queue; use 'inturn queue show' for one queue, "
             f"or 'inturn queue list {shown(path)}' for all"
         )
-    with opened(path) as db:
+    with opened_database(path) as db:
         queues = [db.queue(each, create=False) for each in db.queues()]
         found = [(each.info(), each.depth().parked) for each in queues]
     if as_json:
-        say_json([_document(info) | {"parked_groups": parked} for info, parked in found])
+        print_json([_document(info) | {"parked_groups": parked} for info, parked in found])
         return
     table = Table(
         "queue", "messages", "parked groups", "dead letter", "readers and their lag", box=None, pad_edge=False
@@ -133,7 +133,7 @@ def list_(database: DatabaseAt, as_json: AsJson = False) -> None:
         dead = info.settings.dead_letter
         after = f"{dead} after {info.settings.max_receives} receives" if dead else ""
         lags = ", ".join(f"{reader} {lag(info, at):,}" for reader, at in sorted(info.readers.items()))
-        table.add_row(cell(info.name), f"{info.depth:,}", f"{parked:,}", cell(after), Text(lines(lags)))
+        table.add_row(cell(info.name), f"{info.depth:,}", f"{parked:,}", cell(after), Text(visible_lines(lags)))
     plain_console().print(table if found else f"{shown(path)} has no queues.")
 
 
@@ -145,18 +145,18 @@ def show(at: QueueAt, as_json: AsJson = False) -> None:
     if as_json:
         held = [{"group": group, "note": note, "parked_at": iso(ms)} for group, note, ms in parked]
         about = {"parked_groups": count, "parked": held}
-        say_json(_document(info) | about | {"unmatched_resources": _unmatched_resources(info.settings)})
+        print_json(_document(info) | about | {"unmatched_resources": _unmatched_resources(info.settings)})
         return
-    say(f"{shown(at)}: {counted(info.depth, 'message')}, created at {clock_time(info.created_ms)}")
-    _say_settings(info.settings)
+    print_text(f"{shown(at)}: {counted(info.depth, 'message')}, created at {clock_time(info.created_ms)}")
+    _print_settings(info.settings)
     for resource in _unmatched_resources(info.settings):
-        say(f"  policy: the resource '{line(resource)}' is not a valid ARN and matches no queue")
+        print_text(f"  policy: the resource '{one_line(resource)}' is not a valid ARN and matches no queue")
     for group, note, parked_ms in parked:
-        say(f"  parked {line(group)} since {clock_time(parked_ms)}: {line(note)}")
+        print_text(f"  parked {one_line(group)} since {clock_time(parked_ms)}: {one_line(note)}")
     if count > len(parked):
-        say(f"  Shown: the first {len(parked):,} of {count:,} parked groups.")
+        print_text(f"  Shown: the first {len(parked):,} of {count:,} parked groups.")
     for reader, position in sorted(info.readers.items()):
-        say(f"  reader {reader} has read up to {position}, {counted(lag(info, position), 'message')} behind")
+        print_text(f"  reader {reader} has read up to {position}, {counted(lag(info, position), 'message')} behind")
 
 
 @queue.command()
@@ -169,29 +169,29 @@ def purge(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
         )
         removed = there.purge()
         if as_json:
-            say_json({"removed": removed})
+            print_json({"removed": removed})
         else:
-            say(f"{counted(removed, 'message')} removed from {shown(at)}.")
+            print_text(f"{counted(removed, 'message')} removed from {shown(at)}.")
 
 
 @queue.command()
 def delete(at: QueueAt, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove a queue with its messages, readers and settings."""
-    path, name = split(at)
-    with opened(path) as db:
-        there = db.queue(name, create=False)
-        info = there.info()
+    path, name = split_queue_target(at)
+    with opened_database(path) as db:
+        deleted = db.queue(name, create=False)
+        info = deleted.info()
         served = [each for each in db.queues() if db.queue(each, create=False).info().settings.dead_letter == name]
-        what = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
+        content = f"{counted(info.depth, 'message')} and {counted(len(info.readers), 'reader')}"
         fails = ""
         if served:
             fails = f" It is the dead-letter queue of {', '.join(served)}, which then has none for messages that fail."
-        confirm_loss(f"Remove {shown(at)} with {what} permanently?{fails}", yes=yes, as_json=as_json)
-        there.delete()
+        confirm_loss(f"Remove {shown(at)} with {content} permanently?{fails}", yes=yes, as_json=as_json)
+        deleted.delete()
     if as_json:
-        say_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
+        print_json({"queue": name, "messages": info.depth, "readers": sorted(info.readers)})
     else:
-        say(f"{shown(at)} was removed, with {what}.")
+        print_text(f"{shown(at)} was removed, with {content}.")
 
 
 def redrive(
@@ -218,9 +218,9 @@ def redrive(
                 break
         left = there.depth().messages
     if as_json:
-        say_json({"moved": moved, "left": left})
+        print_json({"moved": moved, "left": left})
     else:
-        say(f"{counted(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
+        print_text(f"{counted(moved, 'message')} moved {f'to {to}' if to else 'back'}; {left:,} left in {shown(at)}.")
 
 
 def clock_time(ms: int) -> str:
@@ -261,13 +261,13 @@ def _change(text: str) -> tuple[str, Any]:
     try:
         return name, msgspec.convert(value, type=types[name], strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"{name} is {value!r}; expected {' or '.join(_kinds(types[name]))}") from error
+        raise InputError(f"{name} is {value!r}; expected {' or '.join(_type_names(types[name]))}") from error
 
 
-def _kinds(of: Any) -> list[str]:
+def _type_names(of: Any) -> list[str]:
     """Return the values of a type in words."""
     if isinstance(of, UnionType):
-        return [word for each in get_args(of) for word in _kinds(each)]
+        return [word for each in get_args(of) for word in _type_names(each)]
     words = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
     return [words[of]] if of in words else [str(each) for each in get_args(of)] or ["a text"]
 
@@ -277,9 +277,9 @@ def _duration(text: str) -> float | str:
     return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
-def _say_settings(settings: QueueSettings) -> None:
+def _print_settings(settings: QueueSettings) -> None:
     for name, value in asdict(settings).items():
-        say(f"  {name:21} {_setting(name, value)}")
+        print_text(f"  {name:21} {_setting(name, value)}")
 
 
 def _unmatched_resources(settings: QueueSettings) -> list[str]:

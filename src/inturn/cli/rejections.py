@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inturn.cli.options import AsJson, AsLines, Yes
-from inturn.cli.places import opened, parts
-from inturn.cli.texts import confirm_loss, line, progress, say, say_json
+from inturn.cli.output import confirm_loss, one_line, print_json, print_text, progress
+from inturn.cli.targets import opened_database, split_target
 from inturn.core.address import is_address, shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -47,7 +47,7 @@ def split_source(at: str, noun: str = "source", such_as: str = "bank") -> tuple[
     Raises:
         InputError: if one of them is missing.
     """
-    path, name = parts(at)
+    path, name = split_target(at)
     if not path or not name:
         raise InputError(f"{shown(at)!r} names no {noun}; expected DATABASE#{noun.upper()}, such as shop.db#{such_as}")
     return path, name
@@ -65,22 +65,22 @@ def rejected(
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
-    with opened(path) as db:
+    with opened_database(path) as db:
         check_known(db, path, name)
         found = list(SourceControl(db, name).rejected(limit))
     for each in found:
         if as_json:
             document = {key: value for key, value in each._asdict().items() if key != "exact"}
-            say_json(document | _texts("key", each.key) | _texts("body", each.body))
+            print_json(document | _texts("key", each.key) | _texts("body", each.body))
         else:
             body = (each.body or b"").decode(errors="backslashreplace")
-            say(f"{_place(each)}: {line(each.reason)}: {line(body)}")
+            print_text(f"{_place(each)}: {one_line(each.reason)}: {one_line(body)}")
 
 
 def _place(each: "RejectedRecord | ResendPreview") -> str:
     """Return the number and the place of a rejected record; a webhook's request has no position."""
-    position = "" if each.position == "null" else f" {line(each.position)}"
-    return f"{each.number} {line(each.partition)}{position}"
+    position = "" if each.position == "null" else f" {one_line(each.position)}"
+    return f"{each.number} {one_line(each.partition)}{position}"
 
 
 def _texts(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -113,7 +113,7 @@ def resend(
 
     path, name = split_source(source)
     intake = _intake(config, path, name)
-    with opened(path) as db:
+    with opened_database(path) as db:
         control = SourceControl(db, name)
         which, places = _selected(control, records)
         if dry_run:
@@ -122,11 +122,13 @@ def resend(
         with progress("resend", len(places), quiet=as_json) as advance:
             counts = control.resend(intake, numbers=which, advance=advance)
     if as_json:
-        say_json({"source": name, "action": "resend", **counts._asdict()})
+        print_json({"source": name, "action": "resend", **counts._asdict()})
         return
     others = {name: count for name, count in counts._asdict().items() if count and name not in ("sent", "stayed")}
     more = "".join(f", {count:,} {name}" for name, count in others.items())
-    say(f"resend: {counted(counts.sent, 'record')} of {line(name)} sent{more}; {counts.stayed:,} stay rejected.")
+    print_text(
+        f"resend: {counted(counts.sent, 'record')} of {one_line(name)} sent{more}; {counts.stayed:,} stay rejected."
+    )
 
 
 def _show_preview(control: "SourceControl", intake: "IntakeRule", which: set[int], *, as_json: bool) -> None:
@@ -135,13 +137,13 @@ def _show_preview(control: "SourceControl", intake: "IntakeRule", which: set[int
         sent += each.outcome == "send"
         stay += each.outcome == "stay"
         if as_json:
-            say_json(each._asdict())
+            print_json(each._asdict())
             continue
         said = each.reason or f"group {each.group}, revision {each.revision}, id {each.id}"
-        what = each.outcome if each.outcome == "ignored" else f"{each.outcome}: {line(said)}"
-        say(f"{_place(each)}: {what}")
+        what = each.outcome if each.outcome == "ignored" else f"{each.outcome}: {one_line(said)}"
+        print_text(f"{_place(each)}: {what}")
     if not as_json:
-        say(
+        print_text(
             f"resend, dry run: {counted(sent, 'record')} would be sent, {stay:,} would stay rejected. "
             "Nothing was written."
         )
@@ -162,25 +164,25 @@ def purge(
     from inturn.ingest import SourceControl
 
     path, name = split_source(source)
-    with opened(path) as db:
+    with opened_database(path) as db:
         check_known(db, path, name)
         control = SourceControl(db, name)
         which, places = _selected(control, records)
-        what = f"{counted(len(places), 'rejected record')} of {line(name)}"
+        what = f"{counted(len(places), 'rejected record')} of {one_line(name)}"
         size = sum(each.size for each in places)
         if dry_run:
             if as_json:
-                say_json({"source": name, "action": "purge", "would_remove": len(places), "bytes": size})
+                print_json({"source": name, "action": "purge", "would_remove": len(places), "bytes": size})
             else:
-                say(f"purge, dry run: {what}, {counted(size, 'byte')}, would be removed. Nothing was written.")
+                print_text(f"purge, dry run: {what}, {counted(size, 'byte')}, would be removed. Nothing was written.")
             return
         confirm_loss(f"Remove {what} permanently?", yes=yes, as_json=as_json)
         with progress("purge", len(places), quiet=as_json) as advance:
             removed = control.purge(numbers=which, advance=advance)
     if as_json:
-        say_json({"source": name, "action": "purge", "removed": removed})
+        print_json({"source": name, "action": "purge", "removed": removed})
     else:
-        say(f"purge: {counted(removed, 'rejected record')} of {line(name)} removed.")
+        print_text(f"purge: {counted(removed, 'rejected record')} of {one_line(name)} removed.")
 
 
 def check_known(db: "Database", path: str, name: str) -> None:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from inturn.cli.errors import needed
 from inturn.cli.options import TABLE_ROWS, AsJson, AsLines, DatabaseAt, RowLimit, StoreAt
-from inturn.cli.places import look_into, opened, parts
-from inturn.cli.texts import cell, json_line, line, plain_console, say, say_cut, say_json
+from inturn.cli.output import cell, json_line, one_line, plain_console, print_json, print_text, print_truncated
+from inturn.cli.targets import open_inspector, opened_database, split_target
 from inturn.core.address import shown
 from inturn.core.errors import InputError
 from inturn.core.words import counted
@@ -64,34 +64,34 @@ def states(
     *,
     group: Group = None,
     older: Annotated[bool, "Only states of an older version than that of the pipeline."] = False,
-    how: WriteOptions,
+    options: WriteOptions,
 ) -> None:
     """Show the state and status of every group of a pipeline."""
-    _write(store, lambda results: results.states(group, older=older), how, _older_states)
+    _write(store, lambda results: results.states(group, older=older), options, _older_states)
 
 
-def outputs(store: StoreAt, *, group: Group = None, how: WriteOptions) -> None:
+def outputs(store: StoreAt, *, group: Group = None, options: WriteOptions) -> None:
     """Show the outputs of a pipeline: undelivered ones of a database, all of a store on Spark."""
-    _write(store, lambda results: results.outputs(group), how)
+    _write(store, lambda results: results.outputs(group), options)
 
 
-def rejected(store: StoreAt, *, group: Group = None, how: WriteOptions) -> None:
+def rejected(store: StoreAt, *, group: Group = None, options: WriteOptions) -> None:
     """Show the rejected messages of a pipeline, with the reasons."""
-    _write(store, lambda results: results.rejected(group), how)
+    _write(store, lambda results: results.rejected(group), options)
 
 
 def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     """List the pipelines of a database, with the numbers of groups, held messages and undelivered outputs."""
-    path, name = parts(database)
+    path, name = split_target(database)
     if name:
         raise InputError(f"{shown(database)!r} names a pipeline; list all with 'inturn pipelines {shown(path)}'")
-    with opened(path) as db:
+    with opened_database(path) as db:
         looks = {each: DatabaseInspector(db, each) for each in db.pipelines()}
-        found = {name: look.summary()._asdict() for name, look in looks.items()}
+        found = {name: inspector.summary()._asdict() for name, inspector in looks.items()}
         versions = {name: _versions(look) for name, look in looks.items()}
     if as_json:
         one = {name: {look.version: found[name]["groups"]} for name, look in looks.items()}
-        say_json([{"pipeline": name, **found[name], "versions": versions[name] or one[name]} for name in found])
+        print_json([{"pipeline": name, **found[name], "versions": versions[name] or one[name]} for name in found])
         return
     table = Table("pipeline", "groups", "waiting", "parked", "held", "outputs", box=None, pad_edge=False)
     for name, numbers in found.items():
@@ -101,12 +101,12 @@ def pipelines(database: DatabaseAt, as_json: AsJson = False) -> None:
     plain_console().print(table if found else f"{shown(path)} has no pipelines.")
     for name, look in looks.items():
         if text := _versions_text(versions[name], look.version):
-            say(f"{line(name)}: {text}")
+            print_text(f"{one_line(name)}: {text}")
 
 
-def _versions(look: "Inspector") -> dict[int, int]:
+def _versions(inspector: "Inspector") -> dict[int, int]:
     """Return the number of groups by state version; empty if the pipeline never had another version."""
-    return look.versions() if look.version > 1 else {}
+    return inspector.versions() if inspector.version > 1 else {}
 
 
 def _versions_text(found: dict[int, int], version: int) -> str:
@@ -117,49 +117,52 @@ def _versions_text(found: dict[int, int], version: int) -> str:
     return f"some states have an older version: {counts}; the pipeline has version {version}."
 
 
-def _older_states(look: "Inspector") -> str:
+def _older_states(inspector: "Inspector") -> str:
     """Return the text of :func:`_versions_text` as a sentence."""
-    text = _versions_text(_versions(look), look.version)
+    text = _versions_text(_versions(inspector), inspector.version)
     return text[:1].upper() + text[1:]
 
 
 def _write(
     store: str,
     read: Callable[[PipelineResults], ResultTable[Any]],
-    how: WriteOptions,
+    options: WriteOptions,
     end: Callable[["Inspector"], str] = lambda _: "",
 ) -> None:
     """Write the rows of a store; ``end`` returns a sentence to print below a table."""
-    form = _format(how)
-    with look_into(store) as look:
-        table = read(PipelineResults(look))
-        if how.to is not None:
-            say(f"{counted(_save(_first(table, how.limit), form, how.to), 'row')} written to {how.to}.", err=True)
+    form = _format(options)
+    with open_inspector(store) as inspector:
+        table = read(PipelineResults(inspector))
+        if options.to is not None:
+            print_text(
+                f"{counted(_save(_first(table, options.limit), form, options.to), 'row')} written to {options.to}.",
+                err=True,
+            )
         elif form is ResultFormat.JSON:
-            for record in _first(table, how.limit).records():
-                say_json(record, default=_time)
+            for record in _first(table, options.limit).records():
+                print_json(record, default=_time)
         else:
-            _show(table, how.limit or TABLE_ROWS)
-            if text := end(look):
-                say(text)
+            _show(table, options.limit or TABLE_ROWS)
+            if text := end(inspector):
+                print_text(text)
 
 
-def _format(how: WriteOptions) -> ResultFormat:
+def _format(options: WriteOptions) -> ResultFormat:
     """Return the format to write.
 
     Raises:
         InputError: if the options contradict each other, or the format needs a file and none is named.
     """
-    if how.as_json and how.format_ not in {None, ResultFormat.JSON}:
-        raise InputError(f"--json and --format {how.format_} exclude each other; pass one")
-    ending = None if how.to is None else _ENDINGS.get(how.to.suffix.lower())
-    form = ResultFormat.JSON if how.as_json else how.format_ or ending
-    if how.to is None:
+    if options.as_json and options.format_ not in {None, ResultFormat.JSON}:
+        raise InputError(f"--json and --format {options.format_} exclude each other; pass one")
+    ending = None if options.to is None else _ENDINGS.get(options.to.suffix.lower())
+    form = ResultFormat.JSON if options.as_json else options.format_ or ending
+    if options.to is None:
         if form in {ResultFormat.CSV, ResultFormat.PARQUET}:
             raise InputError(f"format {form} needs a file; pass --to, such as --to states.{form}")
         return form or ResultFormat.TABLE
     if form in {None, ResultFormat.TABLE}:
-        raise InputError(f"--to {how.to}: unknown format of the file; pass --format json, csv or parquet")
+        raise InputError(f"--to {options.to}: unknown format of the file; pass --format json, csv or parquet")
     return form
 
 
@@ -205,7 +208,7 @@ def _show(table: ResultTable[Any], limit: int) -> None:
     """Print the first rows as a table, without columns that are empty in all rows."""
     rows = list(islice(table.texts(), limit + 1))
     if not rows:
-        say("No results.")
+        print_text("No results.")
         return
     names = [name for name in table.columns if any(row[name] is not None for row in rows)]
     shown_as = Table(*names, box=None, pad_edge=False)
@@ -215,7 +218,7 @@ def _show(table: ResultTable[Any], limit: int) -> None:
         shown_as.add_row(*(_cell(row[name]) for name in names))
     plain_console().print(shown_as)
     if len(rows) > limit:
-        say_cut(f"the first {limit:,}")
+        print_truncated(f"the first {limit:,}")
 
 
 def _cell(value: Any) -> Text:

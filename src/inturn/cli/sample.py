@@ -128,9 +128,9 @@ def from_spark(
     names = columns_of(pipeline, df)
     codec = MessageCodec(pipeline, names)
     wanted = [*names, *([CORRUPT] if CORRUPT in df.columns else [])]
-    whole = _in_order(df, limit).select(*map(quoted, wanted)).toArrow()
-    faults = unreadable(whole)
-    table = without_rows(whole, faults)
+    selected = _in_order(df, limit).select(*map(quoted, wanted)).toArrow()
+    faults = unreadable(selected)
+    table = without_rows(selected, faults)
     columns, bad = codec.read(table)
     lines = values(table[CORRUPT]) if CORRUPT in table.column_names else []
     bad |= {row: f"the line {line:.100}" for row, line in enumerate(lines) if line is not None}

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from inturn.cli.errors import needed
 from inturn.cli.options import Host, TlsCert, TlsKey
-from inturn.cli.services import TelemetryOptions, adapted, monitored
+from inturn.cli.services import TelemetryOptions, monitored, with_telemetry_options
 from inturn.serving.logs import configure
 
 
@@ -32,7 +32,7 @@ def serve(
     options: dict[str, Any] = {"host": host, "port": port}
     options |= {"tls_cert": tls_cert and str(tls_cert), "tls_key": tls_key and str(tls_key)}
     chosen = with_options(Config() if config is None else load(config), options)
-    chosen = replace(chosen, server=adapted(chosen.server, telemetry))
+    chosen = replace(chosen, server=with_telemetry_options(chosen.server, telemetry))
     if console and chosen.console is None:
         chosen = replace(chosen, console=ConsoleTable())
     if "://" not in db:  # a PostgreSQL database may contain access keys

@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from inturn.cli.errors import needed
-from inturn.cli.option_groups import given
-from inturn.cli.places import make_absent, opened, split
+from inturn.cli.option_groups import given_options
+from inturn.cli.targets import create_missing_database, opened_database, split_queue_target
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError, StoreUnavailable
@@ -88,14 +88,14 @@ class ServiceConfig(TelemetrySettings, frozen=True, kw_only=True):
 Config = TypeVar("Config", bound=TelemetrySettings)
 
 
-class Finished(NamedTuple):
+class ServiceResult(NamedTuple):
     """The end of a command: the counts of each worker, and whether it was stopped."""
 
     workers: list[dict[str, Any]]
     is_stopped: bool
 
 
-def adapted(config: Config, options: TelemetryOptions) -> Config:
+def with_telemetry_options(config: Config, options: TelemetryOptions) -> Config:
     """Return the settings, overridden by the given options.
 
     Raises:
@@ -103,10 +103,10 @@ def adapted(config: Config, options: TelemetryOptions) -> Config:
     """
     if options.log_level not in (None, *LEVELS):
         raise InputError(f"--log-level is {options.log_level!r}; expected one of {', '.join(LEVELS)}")
-    return msgspec.structs.replace(config, **given(options))
+    return msgspec.structs.replace(config, **given_options(options))
 
 
-def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
+def run(config: ServiceConfig, *, until_empty: bool) -> ServiceResult:
     """Work in this process or in several, until stopped or until all queues are empty."""
     from inturn.serving.signals import end_process, stop_on_signals
 
@@ -123,9 +123,9 @@ def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
 
             with config.service():  # reports errors in it once, before any process starts
                 pass
-            service = ProcessGroup(_one_of_several, (config, until_empty), config.processes)
+            service = ProcessGroup(_run_worker_process, (config, until_empty), config.processes)
             go, workers = service.run, service.measured
-        paths = [split(each)[0] for each in config.queues()]
+        paths = [split_queue_target(each)[0] for each in config.queues()]
         stack.enter_context(monitored(config, paths, service.status, workers))
         stopped = Event()
 
@@ -135,10 +135,10 @@ def run(config: ServiceConfig, *, until_empty: bool) -> Finished:
 
         with stop_on_signals(stop, force=end_process):
             go()
-        return Finished(service.status()["workers"], stopped.is_set())
+        return ServiceResult(service.status()["workers"], stopped.is_set())
 
 
-class Opened:
+class OpenDatabases:
     """The databases of a service, each opened once.
 
     Args:
@@ -152,11 +152,11 @@ class Opened:
     def queue(self, path: str, name: str) -> "Queue":
         """Return an existing queue."""
         if path not in self._databases:
-            self._databases[path] = self._stack.enter_context(opened(path))
+            self._databases[path] = self._stack.enter_context(opened_database(path))
         return self._databases[path].queue(name, create=False)
 
 
-def make_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool) -> None:
+def create_missing_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool) -> None:
     """Create missing databases, each with all of its queues in one transaction, however its path is written.
 
     Args:
@@ -168,7 +168,7 @@ def make_queues(queues: "Sequence[tuple[str, str]]", *, is_quiet: bool) -> None:
         one = path if "://" in path else str(Path(path).resolve())
         found.setdefault(one, (path, []))[1].append(name)
     for path, names in found.values():
-        make_absent(path, names, is_quiet=is_quiet)
+        create_missing_database(path, names, is_quiet=is_quiet)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def monitored(
     with ExitStack() as stack:
         wanted = dict.fromkeys(paths) if config.health is not None or config.telemetry else ()
         opening = stack.enter_context(ExitStack())
-        databases = [_measured(opening, path) for path in wanted]
+        databases = [_open_for_figures(opening, path) for path in wanted]
         if config.health is not None:
             stack.enter_context(health_server(config.health, status, metrics_page(databases, workers)))
         if config.telemetry:
@@ -200,7 +200,7 @@ def monitored(
         yield
 
 
-class _LateDatabase:
+class _UnavailableDatabase:
     """The figures of an unavailable database, which is opened when they are read.
 
     Args:
@@ -220,16 +220,16 @@ class _LateDatabase:
             StoreUnavailable: if it is still unavailable.
         """
         if self._database is None:
-            self._database = self._stack.enter_context(opened(self._path))
+            self._database = self._stack.enter_context(opened_database(self._path))
         return self._database.figures()
 
 
-def _measured(stack: ExitStack, path: str) -> "HasFigures":
+def _open_for_figures(stack: ExitStack, path: str) -> "HasFigures":
     """Open a database for its figures, now or, if it is unavailable, later."""
     try:
-        return stack.enter_context(opened(path))
+        return stack.enter_context(opened_database(path))
     except StoreUnavailable:
-        return _LateDatabase(stack, path)
+        return _UnavailableDatabase(stack, path)
 
 
 def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[None]:
@@ -238,7 +238,7 @@ def _instrumented(databases: "Sequence[HasFigures]") -> AbstractContextManager[N
     return instrumented(databases)
 
 
-def _one_of_several(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
+def _run_worker_process(argument: tuple[ServiceConfig, bool], uplink: "Uplink") -> None:
     """Run one of several processes; the parent handles Ctrl-C, forwards stops, and reports the databases' figures."""
     from inturn.serving.signals import stop_on_signals
     from inturn.worker.service import told

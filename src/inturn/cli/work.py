@@ -9,18 +9,18 @@ import msgspec
 import typer
 
 from inturn.cli.deliveries import AnyDelivery, DeliveryTable
-from inturn.cli.places import parts, split
+from inturn.cli.output import one_line, print_json, print_text
 from inturn.cli.services import (
     Concurrency,
     CountsAsJson,
-    Opened,
+    OpenDatabases,
     ServiceConfig,
     ServiceOptions,
-    adapted,
-    make_queues,
+    create_missing_queues,
     run,
+    with_telemetry_options,
 )
-from inturn.cli.texts import line, say, say_json
+from inturn.cli.targets import split_queue_target, split_target
 from inturn.core import limits
 from inturn.core.address import shown
 from inturn.core.errors import InputError
@@ -98,7 +98,7 @@ def work(
     as_json: CountsAsJson = False,
 ) -> None:
     """Run pipelines on queues until SIGTERM or Ctrl-C; running handlers finish first."""
-    chosen = adapted(WorkConfig() if config is None else read(config), service)
+    chosen = with_telemetry_options(WorkConfig() if config is None else read(config), service)
     if pipeline is not None:
         if queue is None:
             raise InputError(f"no queue for {pipeline}; pass --queue DATABASE#QUEUE")
@@ -114,11 +114,11 @@ def work(
         raise InputError(msg)
     found = run(chosen, until_empty=until_empty).workers
     if as_json:
-        say_json(found)
+        print_json(found)
         return
     for each in found:
         counts = [f"{each[name]} {name}" for name in _COUNTED if each[name] or name in _ALWAYS_TOLD]
-        say(f"{line(each['pipeline'])} over {line(each['queue'])}: {', '.join(counts)}")
+        print_text(f"{one_line(each['pipeline'])} over {one_line(each['queue'])}: {', '.join(counts)}")
 
 
 def read(path: Path) -> WorkConfig:
@@ -131,7 +131,7 @@ def read(path: Path) -> WorkConfig:
 
     def delivery(deliver: str | AnyDelivery | None) -> Any:
         if isinstance(deliver, DeliveryTable):
-            return deliver.beside(folder)
+            return deliver.resolved(folder)
         return deliver and resolved(folder, deliver, "#" if _names_queue(deliver) else ":")
 
     return msgspec.structs.replace(
@@ -154,18 +154,18 @@ def _service(config: WorkConfig) -> "Iterator[LoopService]":
     from inturn.worker.service import Job, Service
 
     with ExitStack() as stack:
-        databases = Opened(stack)
+        databases = OpenDatabases(stack)
         modules: dict[str, ModuleType] = {}
         pipelines = [load(each.pipeline, modules) for each in config.pipelines]
         functions = [_function(each.deliver, modules) for each in config.pipelines]
-        make_queues([*_queues(config)], is_quiet=config.log_json)
+        create_missing_queues([*_queues(config)], is_quiet=config.log_json)
         jobs = []
         for each, pipeline, function in zip(config.pipelines, pipelines, functions, strict=True):
-            path, name = split(each.queue)
+            path, name = split_queue_target(each.queue)
             deliver: Callable[..., Any] | Queue | To | None = function
             if isinstance(each.deliver, str) and function is None:
-                to_path, to = parts(each.deliver)
-                deliver = databases.queue(*split(f"{to_path or path}#{to}"))
+                to_path, to = split_target(each.deliver)
+                deliver = databases.queue(*split_queue_target(f"{to_path or path}#{to}"))
             jobs.append(Job(pipeline, databases.queue(path, name), deliver, each.concurrency, shown(path)))
         yield Service(jobs, grace_s=config.grace_s, is_final=config.final)
 
@@ -182,7 +182,7 @@ def _function(
 def _queues(config: WorkConfig) -> Iterator[tuple[str, str]]:
     """Yield the queues from which pipelines receive, and those of the same database to which they deliver."""
     for each in config.pipelines:
-        path, name = split(each.queue)
+        path, name = split_queue_target(each.queue)
         yield path, name
         if isinstance(each.deliver, str) and each.deliver.startswith("#"):
             yield path, each.deliver[1:]

@@ -27,8 +27,8 @@ class DemoBroker(ABC):
     name: ClassVar[str]
     mapping: ClassVar[MessageMapping]
 
-    def __init__(self, at: str | None = None) -> None:
-        self.at = at
+    def __init__(self, address: str | None = None) -> None:
+        self.at = address
 
     @abstractmethod
     def check(self) -> None:
@@ -41,21 +41,21 @@ class DemoBroker(ABC):
     @contextmanager
     def target(self) -> Iterator[str]:
         """Start the broker; yield the target for :func:`inturn.demo.senders.sender`: a topic or queue of this run."""
-        made = f"inturn-demo-{uuid.uuid4().hex[:8]}"
+        name = f"inturn-demo-{uuid.uuid4().hex[:8]}"
         if self.at is not None:
-            with self._place(self.at, made) as target:
+            with self._create_target(self.at, name) as target:
                 yield target
             return
         scratch = tempfile.TemporaryDirectory(prefix="inturn-demo-broker-", ignore_cleanup_errors=True)
-        with scratch as folder, self._started(Path(folder)) as at, self._place(at, made) as target:
+        with scratch as folder, self._start(Path(folder)) as address, self._create_target(address, name) as target:
             yield target
 
     @abstractmethod
-    def _started(self, folder: Path) -> AbstractContextManager[str]:
+    def _start(self, folder: Path) -> AbstractContextManager[str]:
         """Start the broker in a folder; the context has its address."""
 
     @abstractmethod
-    def _place(self, at: str, name: str) -> AbstractContextManager[str]:
+    def _create_target(self, address: str, name: str) -> AbstractContextManager[str]:
         """Create a topic or queue, and delete it at the end; the context has the target."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class DemoKafka(DemoBroker):
 
     @override
     @contextmanager
-    def _started(self, folder: Path) -> Iterator[str]:
+    def _start(self, folder: Path) -> Iterator[str]:
         server = kafka_server.KafkaServer(folder, self._cache / "jars")
         try:
             yield server.servers
@@ -93,17 +93,17 @@ class DemoKafka(DemoBroker):
 
     @override
     @contextmanager
-    def _place(self, at: str, name: str) -> Iterator[str]:
+    def _create_target(self, address: str, name: str) -> Iterator[str]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # it has no stub of it
 
-        admin = AdminClient({"bootstrap.servers": at, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         try:
             admin.create_topics([NewTopic(name, _PARTITIONS, 1)], request_timeout=_REQUEST_S)[name].result(60)
         except KafkaException as error:
-            raise SetupError(f"cannot create a topic at {at}: {error.args[0].str()}") from error
+            raise SetupError(f"cannot create a topic at {address}: {error.args[0].str()}") from error
         try:
-            yield f"kafka://{at}/{name}"
+            yield f"kafka://{address}/{name}"
         finally:
             admin.delete_topics([name])[name].result(60)
 
@@ -132,18 +132,18 @@ class DemoRabbitMQ(DemoBroker):
             )
 
     @override
-    def _started(self, folder: Path) -> AbstractContextManager[str]:
+    def _start(self, folder: Path) -> AbstractContextManager[str]:
         return rabbitmq_server.rabbitmq(folder)
 
     @override
     @contextmanager
-    def _place(self, at: str, name: str) -> Iterator[str]:
+    def _create_target(self, address: str, name: str) -> Iterator[str]:
         import asyncio
 
         import aio_pika
 
         async def ask(*, delete: bool) -> None:
-            async with await aio_pika.connect(at) as connection:
+            async with await aio_pika.connect(address) as connection:
                 channel = await connection.channel()
                 if delete:
                     await channel.queue_delete(name)
@@ -155,7 +155,7 @@ class DemoRabbitMQ(DemoBroker):
         except (OSError, aio_pika.exceptions.AMQPError) as error:
             raise SetupError(f"cannot create a queue in RabbitMQ: {error or type(error).__name__}") from error
         try:
-            yield f"{at}#{name}"
+            yield f"{address}#{name}"
         finally:
             asyncio.run(ask(delete=True))
 

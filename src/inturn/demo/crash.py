@@ -33,7 +33,7 @@ _NOT_STARTED: Final = "Python worker failed to connect back"
 
 # Only the driver dies, not the process next to it that reads the queue, whose transactions also have kill points of
 # this name.
-_DYING: Final = (
+_KILLED_PROGRAM: Final = (
     "import sys; from inturn.faults import kill_at; from inturn.cli import app; "
     f"kill_at('before commit@{KILLED_STEP}'); app()"
 )
@@ -66,7 +66,7 @@ class Processes:
 
     def stream(self, source: str, store: Path, checkpoint: Path) -> Process:
         """Start ``inturn run --stream``: the pipeline on Spark over a queue, until it is killed in its third step."""
-        command = ["-c", _DYING, "run", "inturn.demo.pipeline:aircraft", "--stream", "--from", source]
+        command = ["-c", _KILLED_PROGRAM, "run", "inturn.demo.pipeline:aircraft", "--stream", "--from", source]
         command += ["--store", str(store), "--checkpoint", str(checkpoint), "--master", "local[2]"]
         return self._start(*command, "--trigger", TRIGGER, "--rows", str(STEP_ROWS), "--buckets", str(BUCKETS))
 
@@ -110,7 +110,7 @@ def _kill(process: Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> "StreamingQuery":
+def continue_stream(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> "StreamingQuery":
     """Continue the stream of the killed Spark, from its store and checkpoint."""
     import inturn.spark
     from inturn.spark.source.messages import queue_messages
@@ -119,7 +119,7 @@ def go_on(spark: "SparkSession", source: str, store: Path, checkpoint: Path) -> 
     return inturn.spark.stream(aircraft, df, store=store, checkpoint=checkpoint, trigger=TRIGGER, buckets=BUCKETS)
 
 
-def to_the_end(query: "StreamingQuery", again: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
+def drain_stream(query: "StreamingQuery", again: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
     """Wait until a stream has processed everything, and return it; start it again if it could not begin.
 
     Spark waits 10 seconds for a Python process that it starts, which may be too short on a busy machine.

@@ -20,7 +20,7 @@ FIELDS = Aircraft.__struct_fields__
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineOutcome:
     """The result of one engine.
 
     Attributes:
@@ -64,34 +64,34 @@ class Differences:
     counts: int
 
 
-def differences(one: Engine, other: Engine) -> Differences:
+def differences(one: EngineOutcome, other: EngineOutcome) -> Differences:
     """Compare two engines."""
     return Differences(
-        _unlike(one.states, other.states),
-        _unlike(one.outputs, other.outputs),
+        _count_unequal(one.states, other.states),
+        _count_unequal(one.outputs, other.outputs),
         ((one.rejected - other.rejected) + (other.rejected - one.rejected)).total(),
-        sum(abs(a - b) for a, b in zip(_ends(one.counts), _ends(other.counts), strict=True)),
+        sum(abs(a - b) for a, b in zip(_final_counts(one.counts), _final_counts(other.counts), strict=True)),
     )
 
 
-def _unlike(one: dict[str, Any], other: dict[str, Any]) -> int:
+def _count_unequal(one: dict[str, Any], other: dict[str, Any]) -> int:
     missing = object()
     return sum(one.get(name, missing) != other.get(name, missing) for name in one.keys() | other.keys())
 
 
-def _ends(counts: Counts) -> tuple[int, ...]:
+def _final_counts(counts: Counts) -> tuple[int, ...]:
     """Return the final counts; the number of messages held in between depends on the division into steps."""
     return counts.received, counts.applied, counts.duplicate + counts.stale, counts.held - counts.released
 
 
-def on_spark(spark: "SparkSession", store: Path, counts: Counts) -> Engine:
+def spark_result(spark: "SparkSession", store: Path, counts: Counts) -> EngineOutcome:
     """Return the result in a Spark store."""
     import inturn.spark
 
     states = inturn.spark.read(spark, store, "states").select("group", "status", "revision", *FIELDS).collect()
     outputs = inturn.spark.read(spark, store, "outputs").select("effect_id", "output").collect()
     rejected = inturn.spark.read(spark, store, "rejected").select("group", "reason").collect()
-    return Engine(
+    return EngineOutcome(
         {tail: tuple(values) for tail, *values in states},
         {effect_id: json.loads(text) for effect_id, text in outputs},
         Counter((tail, reason) for tail, reason in rejected),
@@ -99,13 +99,16 @@ def on_spark(spark: "SparkSession", store: Path, counts: Counts) -> Engine:
     )
 
 
-def in_process(look: DatabaseInspector, delivered: dict[str, Any]) -> Engine:
+def worker_result(inspector: DatabaseInspector, delivered: dict[str, Any]) -> EngineOutcome:
     """Return the result in a worker's database, with its delivered outputs by effect id."""
-    return Engine(
-        {each.group: (_status(each), each.reached, *(each.state[name] for name in FIELDS)) for each in look.groups()},
+    return EngineOutcome(
+        {
+            each.group: (_status(each), each.reached, *(each.state[name] for name in FIELDS))
+            for each in inspector.groups()
+        },
         delivered,
-        Counter((each.group, each.reason) for each in look.rejected()),
-        look.counts(),
+        Counter((each.group, each.reason) for each in inspector.rejected()),
+        inspector.counts(),
     )
 
 

@@ -26,7 +26,7 @@ class EventLog:
     killed_s: float
 
 
-def course(
+def build_event_log(
     began: float,
     sent: Mapping[str, Iterable[dt.datetime]],
     delivered: Iterable[float],

@@ -141,7 +141,7 @@ def events(legs: Iterable[Leg]) -> list[FlightEvent]:
     """Return all messages of known aircraft, each with its revision: 1, 2, 3 … within its tail number."""
     found = []
     for tail, own in by_aircraft(legs).items():
-        happened = [(leg, *what) for leg in own for what in _happenings(leg)]
+        happened = [(leg, *what) for leg in own for what in _leg_events(leg)]
         found += [_event(tail, revision, *what) for revision, what in enumerate(happened, start=1)]
     return found
 
@@ -149,11 +149,11 @@ def events(legs: Iterable[Leg]) -> list[FlightEvent]:
 def strays(legs: Iterable[Leg]) -> list[dict[str, Any]]:
     """Return the messages without an aircraft, as rows, since they are not a valid ``FlightEvent``."""
     nameless = [leg for leg in legs if leg.tail is None]
-    rows = [msgspec.structs.asdict(_event("", 0, leg, *what)) for leg in nameless for what in _happenings(leg)]
+    rows = [msgspec.structs.asdict(_event("", 0, leg, *what)) for leg in nameless for what in _leg_events(leg)]
     return [row | {"tail": None, "revision": None} for row in rows]
 
 
-def _happenings(leg: Leg) -> list[tuple[str, datetime]]:
+def _leg_events(leg: Leg) -> list[tuple[str, datetime]]:
     if leg.departed is None:
         return [("cancelled", leg.scheduled)]
     landing = [("landed", leg.landed)] if leg.landed is not None else []

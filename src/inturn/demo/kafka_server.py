@@ -67,7 +67,7 @@ class KafkaServer:
         with self._log.open("ab") as log:
             command = [*self._java, "kafka.Kafka", str(self._config)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        answering(self.servers)
+        wait_until_ready(self.servers)
 
     def kill(self) -> None:
         """End the node at once, like a power failure."""
@@ -75,7 +75,7 @@ class KafkaServer:
         self._process.wait(_START_S)
 
 
-def answering(servers: str) -> str:
+def wait_until_ready(servers: str) -> str:
     """Wait until a broker answers; return its address.
 
     Raises:

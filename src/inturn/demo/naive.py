@@ -24,7 +24,7 @@ class NaiveAnswer:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongCounts:
     """The number of aircraft with a wrong answer, by field and in total.
 
     Attributes:
@@ -38,12 +38,12 @@ class Wrong:
     phantoms: int
 
 
-def compare(truth: Mapping[str, Truth], answers: Mapping[str, NaiveAnswer]) -> Wrong:
+def compare(truth: Mapping[str, Truth], answers: Mapping[str, NaiveAnswer]) -> WrongCounts:
     """Count the aircraft with an answer that differs from the truth; an aircraft without an answer is wrong in all."""
     found = [faults(true, answers.get(tail)) for tail, true in truth.items()]
     found += [faults(Truth(None, 0, 0), answer) for tail, answer in answers.items() if tail not in truth]
     location, legs, minutes, phantoms = (sum(each) for each in zip(*found, strict=True))
-    return Wrong(sum(map(any, found)), location, legs, minutes, phantoms)
+    return WrongCounts(sum(map(any, found)), location, legs, minutes, phantoms)
 
 
 def faults(true: Truth, answer: NaiveAnswer | None) -> tuple[bool, bool, bool, bool]:

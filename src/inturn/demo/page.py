@@ -9,7 +9,7 @@ from inturn.demo.result import DISTINCT, NAIVE, PROCESS, REASONS, SPARK, DemoRes
 from inturn.pages.template import environment, markup
 
 
-def drawn(result: DemoResult) -> str:
+def draw_result(result: DemoResult) -> str:
     """Return the picture with its text alternative."""
     knot, wrong = result.knot, {name: f"{result.wrong[name].aircraft}" for name in (NAIVE, DISTINCT, SPARK)}
     return picture.draw(

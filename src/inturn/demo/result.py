@@ -11,7 +11,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.demo.engines import Differences
 from inturn.demo.event_log import EventLog
 from inturn.demo.flights import FlightEvent, Truth
-from inturn.demo.naive import NaiveAnswer, Wrong, faults
+from inturn.demo.naive import NaiveAnswer, WrongCounts, faults
 
 NAIVE, DISTINCT = "last write wins", "after dropDuplicates"
 SPARK, PROCESS = "inturn on Spark", "inturn in process"
@@ -108,7 +108,7 @@ class DemoResult:
     differences: Differences
     outputs: int
     landings: int
-    wrong: dict[str, Wrong]
+    wrong: dict[str, WrongCounts]
     course: EventLog
     knot: Knot
     examples: list[Example]

@@ -23,7 +23,7 @@ from inturn.core.pipeline.journal import Counts
 from inturn.demo import console, crash, delivery, engines, flights, naive, page
 from inturn.demo import result as results
 from inturn.demo.brokers import DemoBroker
-from inturn.demo.event_log import course
+from inturn.demo.event_log import build_event_log
 from inturn.demo.pipeline import aircraft
 from inturn.demo.producer import Post
 from inturn.demo.result import DISTINCT, NAIVE, PROCESS, SPARK, DemoResult, Intake, Kill
@@ -45,10 +45,10 @@ PRODUCERS, DATABASE, QUEUE, LOG = "producers", "flights.db", "flights", "process
 STORE, CHECKPOINT, PICTURE, PAGE = "store", "checkpoint", "demo.svg", "demo.html"
 _COLUMNS = (*flights.FlightEvent.__struct_fields__, "offset")
 _PIPELINE = "inturn.demo.pipeline:aircraft"
-_LOOK_S = 0.05  # between two checks of the ingest's progress
+_POLL_S = 0.05  # between two checks of the ingest's progress
 START_S = 1  # delay until the processes send, so that all of them have started
-KEPT = "kept"  # a reader that never advances, so that all messages can be read afterwards
-MADE = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
+LOG_READER = "kept"  # a reader that never advances, so that all messages can be read afterwards
+CREATED_FILES = (PRODUCERS, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOG, STORE, CHECKPOINT, PICTURE, PAGE)
 
 
 def main(
@@ -92,7 +92,7 @@ def main(
     prepare(out)
     result = play(out, part, broker, spark)
     with part("Drawing the picture"):
-        picture = page.drawn(result)
+        picture = page.draw_result(result)
         (out / PICTURE).write_text(picture, encoding="utf-8")
         text = page.render(result, picture, [*hints(out, result.contradicted), console_command(out)])
         (out / PAGE).write_text(text, encoding="utf-8")
@@ -123,7 +123,7 @@ def prepare(out: Path) -> None:
     Raises:
         SetupError: if the folder contains a file with a name that the demo uses, and no demo created the folder.
     """
-    made = [path for name in MADE if (path := out / name).exists()]
+    made = [path for name in CREATED_FILES if (path := out / name).exists()]
     if made and not (out / MARK).exists():
         raise SetupError(f"{made[0]} exists and was not created by the demo; set another folder with --out")
     for path in made:
@@ -155,11 +155,11 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
             delivery.write(posts, _file(out, airline))
     with ExitStack() as stack:
         db = stack.enter_context(inturn.open(out / DATABASE))
-        way = _Way(_source(out), None)
+        way = _Route(_source(out), None)
         if broker is not None:
             with part(f"Starting {broker.name}"):
-                way = _through(stack, broker, db.queue(QUEUE))
-        happened = _happen(out, db.queue(QUEUE), sent.producers, way, part, stack, spark)
+                way = _route_through(stack, broker, db.queue(QUEUE))
+        happened = _run_engines(out, db.queue(QUEUE), sent.producers, way, part, stack, spark)
         with part("Reading the results of both engines"):
             log = _log(db.queue(QUEUE))
             manifests = [*SparkStore(out / STORE).manifests_after(0)]
@@ -167,8 +167,8 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
             session, killed = happened.session, crash.KILLED_STEP
             before = inturn.spark.read(session, out / STORE, "states", step=killed - 1)
             kill = Kill(killed, steps[killed - 1].received, before.where("status = 'waiting'").count())
-            on_spark = engines.on_spark(session, out / STORE, results.total(steps))
-            in_process = engines.in_process(DatabaseInspector(db, aircraft.name), happened.landed)
+            on_spark = engines.spark_result(session, out / STORE, results.total(steps))
+            in_process = engines.worker_result(DatabaseInspector(db, aircraft.name), happened.landed)
         with part("Computing last write wins, with and without copies"):
             found = _naive(session, out) | {SPARK: on_spark.answers(), PROCESS: in_process.answers()}
     sent_at: dict[str, list[dt.datetime]] = {name: [] for name in sent.producers}
@@ -191,7 +191,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
         outputs=len(on_spark.outputs),
         landings=sum(true.legs for true in truth.values()),
         wrong={name: naive.compare(truth, answers) for name, answers in found.items()},
-        course=course(
+        course=build_event_log(
             happened.began,
             sent_at,
             happened.landed_at,
@@ -207,7 +207,7 @@ def play(out: Path, part: "Part", broker: DemoBroker | None = None, spark: "Spar
 
 
 @dataclass
-class _Way:
+class _Route:
     """The way from the producers to the queue: their target, and the ingest if the target is a broker."""
 
     target: str
@@ -224,19 +224,19 @@ class _Way:
                 raise InturnError(
                     f"of {messages} messages only {counts} arrived through {self.broker}; {self.ingest.trouble}"
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return Intake(self.broker, counts.received, counts.rejected)
 
 
-def _through(stack: ExitStack, broker: DemoBroker, queue: Queue) -> _Way:
+def _route_through(stack: ExitStack, broker: DemoBroker, queue: Queue) -> _Route:
     """Start a broker, and ingest from it into the queue until the end."""
     target = stack.enter_context(broker.target())
     ingest = Ingest(broker.source(target), queue, broker.mapping, name=QUEUE)
-    return _Way(target, stack.enter_context(ingest), broker.name)
+    return _Route(target, stack.enter_context(ingest), broker.name)
 
 
 @dataclass
-class _Happened:
+class _RunOutcome:
     """The outcome of a run besides its files.
 
     Attributes:
@@ -253,15 +253,15 @@ class _Happened:
     intake: Intake | None
 
 
-def _happen(
+def _run_engines(
     out: Path,
     queue: Queue,
     posts: Mapping[str, Sequence[Post]],
-    way: _Way,
+    way: _Route,
     part: "Part",
     stack: ExitStack,
     spark: "SparkSession | None",
-) -> _Happened:
+) -> _RunOutcome:
     """Run producers, Spark and worker at the same time, and kill Spark in the middle."""
     landed: dict[str, Any] = {}
     landed_at: list[float] = []
@@ -273,7 +273,7 @@ def _happen(
     # A run this short ends before Java's optimising compiler pays off.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
     places = (_source(out), out / STORE, out / CHECKPOINT)
-    for reader in (KEPT, aircraft.name):  # messages that these have not read are kept from now on
+    for reader in (LOG_READER, aircraft.name):  # messages that these have not read are kept from now on
         queue.reader(reader).commit(0)
     with Worker(aircraft, queue, deliver=deliver) as worker, crash.Processes(out / LOG) as processes:
         with part(
@@ -287,16 +287,16 @@ def _happen(
             killed = time.time()
         with part("Spark is started again, and continues until all messages are processed"):
             session = spark or _own_session(stack)
-            query = crash.go_on(session, *places)
+            query = crash.continue_stream(session, *places)
             try:
                 for sender in senders:
                     processes.wait_for_end(sender)
                 intake = way.end(sum(map(len, posts.values())))
-                query = crash.to_the_end(query, lambda: crash.go_on(session, *places))
+                query = crash.drain_stream(query, lambda: crash.continue_stream(session, *places))
             finally:
                 query.stop()
             worker.drain(crash.LIMIT_S)
-    return _Happened(session, began, killed, landed, landed_at, intake)
+    return _RunOutcome(session, began, killed, landed, landed_at, intake)
 
 
 def _naive(session: "SparkSession", out: Path) -> dict[str, dict[str, naive.NaiveAnswer]]:
@@ -321,7 +321,7 @@ def _own_session(stack: ExitStack) -> "SparkSession":
 def _log(queue: Queue) -> list[Peeked]:
     """Return all messages in the order of the queue."""
     log: list[Peeked] = []
-    while more := queue.reader(KEPT).read(limits.READ_MESSAGES, after=log[-1].sequence_number if log else 0):
+    while more := queue.reader(LOG_READER).read(limits.READ_MESSAGES, after=log[-1].sequence_number if log else 0):
         log += more
     return log
 

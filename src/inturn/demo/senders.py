@@ -32,10 +32,10 @@ def sender(target: str, airline: str) -> Iterator[Send]:
         path, _, name = target.partition("#")
         with inturn.open(path, create=False) as db:
             queue = db.queue(name, create=False)
-            yield lambda bodies: _nothing(queue.send_many([_draft(body, airline) for body in bodies]))
+            yield lambda bodies: _discard(queue.send_many([_draft(body, airline) for body in bodies]))
 
 
-def _nothing(_: object) -> None:
+def _discard(_: object) -> None:
     """Return nothing, whatever was sent."""
 
 

@@ -65,6 +65,6 @@ class Design(Protocol):
         ...
 
 
-def standing(design: Design) -> str:
+def validation_status(design: Design) -> str:
     """Return the validation status of a design, as it is shown next to its name."""
     return f"validated against {design.validated_against}" if design.validated_against else "by documented rules"

@@ -23,20 +23,20 @@ class Draws:
 
     Attributes:
         duration_us: handler time of each message.
-        troubles: for messages that fail: the results of their first attempts, in reverse order.
+        planned_failures: for messages that fail: the results of their first attempts, in reverse order.
         poison: messages that always fail, including their copies.
         noise: a random number from 0 to 1 for each message, for variations of a design.
     """
 
-    __slots__ = ("duration_us", "noise", "poison", "troubles")
+    __slots__ = ("duration_us", "noise", "planned_failures", "poison")
 
     def __init__(self, load: Workload, knobs: Knobs) -> None:
         chance = random.Random(f"{knobs.seed}: handler times")  # noqa: S311 - a simulation, not a secret
         draw = knobs.handler.draw_us
-        self.duration_us = [draw(chance) if given is None else given for given in load.duration_us]
+        self.duration_us = [draw(chance) if known_us is None else known_us for known_us in load.duration_us]
         chance = random.Random(f"{knobs.seed}: noise")  # noqa: S311 - as above
         self.noise = [chance.random() for _ in self.duration_us]
-        self.troubles: dict[int, list[AttemptResult]] = {}
+        self.planned_failures: dict[int, list[AttemptResult]] = {}
         self.poison: frozenset[int] = frozenset()
         if knobs.poison_rate:
             chance = random.Random(f"{knobs.seed}: poison")  # noqa: S311 - as above
@@ -45,7 +45,7 @@ class Draws:
         if knobs.failure_rate or knobs.crash_rate:
             self._fail(knobs)
         for message, count in load.failures.items():
-            self.troubles[message] = self.troubles.get(message, []) + [AttemptResult.FAILED] * count
+            self.planned_failures[message] = self.planned_failures.get(message, []) + [AttemptResult.FAILED] * count
 
     def _fail(self, knobs: Knobs) -> None:
         chance = random.Random(f"{knobs.seed}: failures")  # noqa: S311 - as above
@@ -55,19 +55,19 @@ class Draws:
             while (number := chance.random()) < bad:
                 results.append(AttemptResult.FAILED if number < fails else self._crash(message, chance, knobs))
             if results:
-                self.troubles[message] = results[::-1]
+                self.planned_failures[message] = results[::-1]
 
     def _crash(self, message: int, chance: random.Random, knobs: Knobs) -> AttemptResult:
         is_after = chance.random() < knobs.crash_after_effect
         has_effect = message not in self.poison  # a message that always fails has no effect, even if the process dies
         return AttemptResult.APPLIED_UNACKED if is_after and has_effect else AttemptResult.CRASHED
 
-    def failing(self) -> "Failing":
+    def pending_failures(self) -> "PendingFailures":
         """Return the pending failures for one run of one design."""
-        return Failing(self)
+        return PendingFailures(self)
 
 
-class Failing:
+class PendingFailures:
     """The failures that are still pending in a run.
 
     Attributes:
@@ -77,7 +77,7 @@ class Failing:
     __slots__ = ("_left", "_poison", "messages")
 
     def __init__(self, draws: Draws) -> None:
-        self._left = {message: list(results) for message, results in draws.troubles.items()}
+        self._left = {message: list(results) for message, results in draws.planned_failures.items()}
         self._poison = draws.poison
         self.messages = set(self._left) | draws.poison
 

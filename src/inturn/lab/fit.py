@@ -107,13 +107,13 @@ class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
         at_us, times = 0, [0] * count
         waiting: dict[int, list[int]] = {}
         for number, group in enumerate(dealt):
-            at_us += _one(chance, self.gaps_us)
+            at_us += _chosen(chance, self.gaps_us)
             times[number] = at_us
             if chance.random() < self.late_share:
                 waiting.setdefault(group, []).append(number)
             else:  # earlier messages of its group that are to be late arrive after this one
                 for late in waiting.pop(group, ()):
-                    times[late] = at_us + _one(chance, self.lateness_us)
+                    times[late] = at_us + _chosen(chance, self.lateness_us)
         found = []
         for at_us, group in zip(times, dealt, strict=True):
             revisions[group] += 1
@@ -121,16 +121,16 @@ class LogProfile(msgspec.Struct, frozen=True, kw_only=True):
                 at_us=at_us,
                 group=f"group-{group + 1}",
                 revision=revisions[group],
-                duration_us=_one(chance, self.durations_us) if self.durations_us else None,
+                duration_us=_chosen(chance, self.durations_us) if self.durations_us else None,
             )
             found.append(message)
             if chance.random() < self.copy_share:
-                after_us = message.at_us + _one(chance, self.copies_us)
+                after_us = message.at_us + _chosen(chance, self.copies_us)
                 found.append(msgspec.structs.replace(message, at_us=after_us))
         return sorted(found, key=lambda message: message.at_us)
 
 
-def _one(chance: random.Random, values: Sequence[int]) -> int:
+def _chosen(chance: random.Random, values: Sequence[int]) -> int:
     return values[int(chance.random() * len(values))] if values else 0
 
 
@@ -140,14 +140,14 @@ def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
     Raises:
         InputError: if there are no messages.
     """
-    given = sorted(messages, key=lambda message: message.at_us)
-    if not given:
+    ordered = sorted(messages, key=lambda message: message.at_us)
+    if not ordered:
         raise InputError("the log has no messages; expected at least one")
     counts: dict[str, int] = {}
     first_us: dict[tuple[str, int], int] = {}
     rises: dict[str, list[tuple[int, int]]] = {}  # per group: revisions that were the highest so far, with their times
     gaps, lateness, copies, before_us = [], [], [], None
-    for message in given:
+    for message in ordered:
         identity = (message.group, message.revision)
         if identity in first_us:
             copies.append(message.at_us - first_us[identity])
@@ -166,7 +166,7 @@ def profile_of(messages: Iterable[LabMessage]) -> LogProfile:
     return LogProfile(
         gaps_us=tuple(gaps),
         shares=tuple(sorted(counts.values(), reverse=True)),
-        durations_us=tuple(message.duration_us for message in given if message.duration_us is not None),
+        durations_us=tuple(message.duration_us for message in ordered if message.duration_us is not None),
         lateness_us=tuple(lateness),
         late_share=len(lateness) / len(first_us),
         copies_us=tuple(copies),

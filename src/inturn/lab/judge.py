@@ -26,7 +26,7 @@ class Judge:
 
     def __init__(self, load: Workload, pipeline: Pipeline | None) -> None:
         self._load, self._pipeline = load, pipeline
-        self._messages = [] if pipeline is None else [_made(pipeline, body) for body in load.body]
+        self._messages = [] if pipeline is None else [_decoded(pipeline, body) for body in load.body]
         self._right: dict[int, list[int]] = {}
         for message, first in enumerate(load.first):
             if message == first:
@@ -80,7 +80,7 @@ class Judge:
         return state
 
 
-def _made(pipeline: Pipeline, body: Any) -> Any:
+def _decoded(pipeline: Pipeline, body: Any) -> Any:
     if body is None:
         raise InputError("a message has no body for the handler; give each message a body, or omit the pipeline")
     message, _ = message_of(pipeline, body)

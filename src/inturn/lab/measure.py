@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from inturn.lab.design import Design, Disposition, SimulationLog, standing
+from inturn.lab.design import Design, Disposition, SimulationLog, validation_status
 from inturn.lab.draws import AttemptResult
 from inturn.lab.judge import Judge
 from inturn.lab.knobs import SECOND_US
 from inturn.lab.picture import life_of, window_of
-from inturn.lab.reasons import reasons_for, why_wrong
+from inturn.lab.reasons import order_fault, reasons_for
 from inturn.lab.results import DesignResult, LatencyFigures, WrongState
 from inturn.lab.workload import Workload
 
@@ -57,7 +57,7 @@ class RunFigures:
         self.redeliveries += log.unlogged
         self.wasted_us += log.unlogged_us
         self.busy_us += log.unlogged_us
-        self.troubled = self._find_troubled(load, log)
+        self.troubled = self._find_affected(load, log)
 
     def _read(self, load: Workload, log: SimulationLog) -> None:  # noqa: C901 - a hot loop, made of single steps
         group_of, rank, first, commutes = load.group, load.rank, load.first, load.commutes
@@ -97,7 +97,7 @@ class RunFigures:
         self.applied_twice, self.overlaps, self.wasted_us = twice, overlaps, wasted_us
         self.busy_us, self.redeliveries = busy_us, again
 
-    def _find_troubled(self, load: Workload, log: SimulationLog) -> bytearray:
+    def _find_affected(self, load: Workload, log: SimulationLog) -> bytearray:
         troubled = bytearray(len(load.names))
         for _, _, _, message, result in log.attempts:
             if result:
@@ -170,7 +170,7 @@ def measure(
             group=load.names[group],
             expected=f"{judge.right_state(group)!r:.300}",
             got=f"{judge.state_of(figures.applied[group])!r:.300}",
-            reason=why_wrong(load, log, figures.applied[group]),
+            reason=order_fault(load, log, figures.applied[group]),
         )
         for group in wrong[:EXAMPLES]
     ]
@@ -178,7 +178,7 @@ def measure(
         design=design.name,
         title=design.title,
         source=design.source,
-        standing=standing(design),
+        standing=validation_status(design),
         keeps_order=design.keeps_order,
         consumers=log.consumers,
         dispositions=counted,

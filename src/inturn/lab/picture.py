@@ -68,11 +68,11 @@ def life_of(load: Workload, log: SimulationLog, out_of_turn: bytearray, followed
     own = set(copies)
     for each, (begin_us, end_us, consumer, message, result) in enumerate(log.attempts):
         if message in own:
-            how = AttemptResult(result)
+            outcome = AttemptResult(result)
             if end_us > begin_us:
                 add(begin_us, "began", f"consumer {consumer} began")
-            text = _TEXTS[how] + (" out of turn" if out_of_turn[each] else "")
-            add(end_us, how.name.lower(), text)
+            text = _TEXTS[outcome] + (" out of turn" if out_of_turn[each] else "")
+            add(end_us, outcome.name.lower(), text)
     for at_us, message, text in log.notes:
         if message in own:
             add(at_us, "note", text)

@@ -10,7 +10,7 @@ MOST_NAMED = 3
 """Maximum number of revisions that a sentence names; further revisions are counted."""
 
 
-def why_wrong(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str:
+def order_fault(load: Workload, log: SimulationLog, applied: Sequence[int]) -> str:
     """Return the first fault in the order in which the messages of a group were applied."""
     highest, had = -1, set()
     for index, message in enumerate(applied):
@@ -35,7 +35,9 @@ def _early(load: Workload, log: SimulationLog, applied: Sequence[int], index: in
         for each, first in enumerate(load.first)
         if each == first and load.group[each] == group and load.rank[each] == highest + 1
     )
-    later = next((at for at in range(index, len(applied)) if load.first[applied[at]] == missing), len(applied))
+    later = next(
+        (position for position in range(index, len(applied)) if load.first[applied[position]] == missing), len(applied)
+    )
     before = [str(load.revision[each]) for each in applied[index:later]]
     few = before if len(before) <= MOST_NAMED else [*before[: MOST_NAMED - 1], f"{len(before) - MOST_NAMED + 1} more"]
     between = " and ".join([", ".join(few[:-1]), few[-1]] if len(few) > 1 else few)
@@ -72,8 +74,8 @@ def reasons_for(
     found = []
     if wrong:
         group = wrong[0]
-        why = why_wrong(load, log, applied[group])
-        found.append(f"{len(wrong)} of {len(load.names)} groups end with a wrong state; {load.names[group]}: {why}")
+        fault = order_fault(load, log, applied[group])
+        found.append(f"{len(wrong)} of {len(load.names)} groups end with a wrong state; {load.names[group]}: {fault}")
     held = log.disposition.count(Disposition.HELD)
     if held:
         found.append(f"{held} messages were never applied: {_first_note(log, Disposition.HELD)}")

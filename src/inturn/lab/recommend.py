@@ -58,39 +58,41 @@ def recommend(results: LabResult | Sequence[LabResult], *, max_wrong: int = 0, p
     runs = [results] if isinstance(results, LabResult) else list(results)
     good: list[tuple[int, float, int, DesignResult]] = []
     refused: dict[str, RefusedDesign] = {}
-    for given in sorted(runs, key=lambda each: each.knobs.consumers):
-        consumers = given.knobs.consumers
-        for index, each in enumerate(given.designs):
-            why = _why_not(each, max_wrong, p99_s)
-            if why is None:
+    for lab_result in sorted(runs, key=lambda each: each.knobs.consumers):
+        consumers = lab_result.knobs.consumers
+        for index, each in enumerate(lab_result.designs):
+            reason = _refusal_reason(each, max_wrong, p99_s)
+            if reason is None:
                 busy_us = each.utilisation * each.consumers * each.makespan_us
                 good.append((consumers, busy_us, index, each))
             else:
-                refused[each.design] = RefusedDesign(design=each.design, consumers=consumers, why=why)
+                refused[each.design] = RefusedDesign(design=each.design, consumers=consumers, why=reason)
     met = {each.design for *_, each in good}
-    left = [each for name, each in refused.items() if name not in met]
+    unmet = [each for name, each in refused.items() if name not in met]
     if not good:
-        why = f"no design has at most {max_wrong} wrong groups and 99% of the messages done within {p99_s:g} s"
+        reason = f"no design has at most {max_wrong} wrong groups and 99% of the messages done within {p99_s:g} s"
         return Recommendation(
-            max_wrong=max_wrong, p99_s=p99_s, design=None, consumers=None, why=why, others=[], refused=left
+            max_wrong=max_wrong, p99_s=p99_s, design=None, consumers=None, why=reason, others=[], refused=unmet
         )
     good.sort(key=lambda each: each[:3])
     consumers, _, _, best = good[0]
     others = list(dict.fromkeys(each.design for *_, each in good[1:] if each.design != best.design))
-    why = f"{consumers} consumers; {best.wrong_groups} wrong groups; 99% done within {_seconds(best.latency.p99_us)}; "
-    why += f"{_seconds(best.wasted_us)} of handling wasted"
+    reason = (
+        f"{consumers} consumers; {best.wrong_groups} wrong groups; 99% done within {_seconds(best.latency.p99_us)}; "
+    )
+    reason += f"{_seconds(best.wasted_us)} of handling wasted"
     return Recommendation(
         max_wrong=max_wrong,
         p99_s=p99_s,
         design=best.design,
         consumers=consumers,
-        why=why,
+        why=reason,
         others=others,
-        refused=left,
+        refused=unmet,
     )
 
 
-def _why_not(result: DesignResult, max_wrong: int, p99_s: float) -> str | None:
+def _refusal_reason(result: DesignResult, max_wrong: int, p99_s: float) -> str | None:
     """Return why a design does not meet the requirement; None if it does."""
     if result.wrong_groups > max_wrong:
         return result.reasons[0] if result.reasons else f"{result.wrong_groups} groups end with a wrong state"

@@ -57,7 +57,7 @@ def run(  # noqa: PLR0913 - keywords with defaults
     logs = [(design, design.simulate(load, draws, knobs)) for design in chosen]
     followed = None
     if pictures:
-        followed = _wanted(load, follow) if follow is not None else _worth_following(load, draws, logs)
+        followed = _find_followed(load, follow) if follow is not None else _default_followed(load, draws, logs)
     return LabResult(
         version=inturn.__version__,
         scenario=scenario,
@@ -114,14 +114,14 @@ def _start(pipeline: Pipeline | None) -> int | None:
     return StoredOrder.of(repr(pipeline.order)).start
 
 
-def _wanted(load: Workload, follow: tuple[str, int]) -> int:
+def _find_followed(load: Workload, follow: tuple[str, int]) -> int:
     for message, (group, revision) in enumerate(zip(load.group, load.revision, strict=True)):
         if (load.names[group], revision) == follow:
             return message
     raise InputError(f"follow is {follow!r}; no message has this group and revision")
 
 
-def _worth_following(load: Workload, draws: Draws, logs: Sequence[tuple[Design, SimulationLog]]) -> int:
+def _default_followed(load: Workload, draws: Draws, logs: Sequence[tuple[Design, SimulationLog]]) -> int:
     """Return the first message that some design applied after a later one; else the first that failed."""
     for _, log in logs:
         highest = [-1] * len(load.names)
@@ -131,4 +131,4 @@ def _worth_following(load: Workload, draws: Draws, logs: Sequence[tuple[Design, 
                 if rank < highest[group]:
                     return load.first[message]
                 highest[group] = max(highest[group], rank)
-    return load.first[min(draws.troubles, default=min(draws.poison, default=0))]
+    return load.first[min(draws.planned_failures, default=min(draws.poison, default=0))]

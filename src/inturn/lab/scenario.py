@@ -21,8 +21,8 @@ class Scenario:
     Attributes:
         name: name in options and results.
         title: name in words.
-        story: description for users.
-        source: source of the story.
+        description: text for users.
+        source: source of the description.
         messages: the messages.
         pipeline: pipeline with the handler; None to judge by the order.
         knobs: the knobs.
@@ -34,7 +34,7 @@ class Scenario:
 
     name: str
     title: str
-    story: str
+    description: str
     source: str
     messages: Sequence[LabMessage]
     pipeline: Pipeline | None
@@ -44,18 +44,18 @@ class Scenario:
     commutes: Callable[[Any], bool] | None = None
     follow: tuple[str, int] | None = None
 
-    def run(self, *, split: bool = False, designs: Sequence[Design] | None = None, **turned: Any) -> LabResult:
+    def run(self, *, split: bool = False, designs: Sequence[Design] | None = None, **changed_knobs: Any) -> LabResult:
         """Run the scenario.
 
         Args:
             split: whether messages that commute are handled outside of their group's order.
             designs: designs to run instead of the scenario's.
-            turned: other values of knobs, such as ``consumers=8``.
+            changed_knobs: other values of knobs, such as ``consumers=8``.
         """
         return run(
             self.messages,
             pipeline=self.pipeline,
-            knobs=msgspec.structs.replace(self.knobs, **turned),
+            knobs=msgspec.structs.replace(self.knobs, **changed_knobs),
             designs=self.designs if designs is None else designs,
             commutes=self.commutes,
             split=split,

@@ -95,7 +95,7 @@ def sweep(  # noqa: PLR0913 - keywords with defaults
     Raises:
         InputError: if the knob does not exist or is not a number, or there are no values or seeds.
     """
-    given, first = list(messages), knobs or Knobs()
+    inputs, first = list(messages), knobs or Knobs()
     if not isinstance(getattr(first, over, None), int | float):
         numbers = [name for name in Knobs.__struct_fields__ if isinstance(getattr(first, name), int | float)]
         raise InputError(f"over is {over!r}; expected one of {', '.join(numbers)}")
@@ -104,8 +104,8 @@ def sweep(  # noqa: PLR0913 - keywords with defaults
 
     def one(job: tuple[float, int]) -> bytes:
         value, seed = job
-        turned = msgspec.structs.replace(first, **{over: value, "seed": first.seed + seed})
-        result = run(given, pipeline=pipeline, knobs=turned, designs=designs, handlers=handlers, pictures=False)
+        point_knobs = msgspec.structs.replace(first, **{over: value, "seed": first.seed + seed})
+        result = run(inputs, pipeline=pipeline, knobs=point_knobs, designs=designs, handlers=handlers, pictures=False)
         return msgspec.json.encode((result.input.bound_per_s, result.designs))
 
     jobs = [(value, seed) for value in values for seed in range(seeds)]

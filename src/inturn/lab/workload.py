@@ -84,22 +84,22 @@ class Workload:
             InputError: if there are no messages, or one has a revision below ``start``.
         """
         check_type("messages", messages, Iterable, "a list of messages, such as messages_of(rows, …)")
-        given = sorted(messages, key=lambda message: message.at_us)
-        if not given:
+        ordered = sorted(messages, key=lambda message: message.at_us)
+        if not ordered:
             raise InputError("there are no messages; expected at least one")
-        began = given[0].at_us
-        self.arrival_us = [message.at_us - began for message in given]
-        self.revision = [message.revision for message in given]
-        self.duration_us = [message.duration_us for message in given]
-        self.failures = {number: message.failures for number, message in enumerate(given) if message.failures}
-        self.body = [message.body for message in given]
+        began = ordered[0].at_us
+        self.arrival_us = [message.at_us - began for message in ordered]
+        self.revision = [message.revision for message in ordered]
+        self.duration_us = [message.duration_us for message in ordered]
+        self.failures = {number: message.failures for number, message in enumerate(ordered) if message.failures}
+        self.body = [message.body for message in ordered]
         numbers: dict[str, int] = {}
-        self.group = [numbers.setdefault(message.group, len(numbers)) for message in given]
+        self.group = [numbers.setdefault(message.group, len(numbers)) for message in ordered]
         self.names = list(numbers)
         seen: dict[tuple[int, int], int] = {}
         pairs = list(zip(self.group, self.revision, strict=True))
         self.first = [seen.setdefault(pair, message) for message, pair in enumerate(pairs)]
-        self.commutes = bytearray(len(given))
+        self.commutes = bytearray(len(ordered))
         if commutes is not None:
             self.commutes = bytearray(1 if commutes(self.body[message]) else 0 for message in self.first)
         self.rank = self._ranks(self.group, None)

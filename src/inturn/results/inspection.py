@@ -21,7 +21,7 @@ from inturn.core.pipeline.timeline import Status
 from inturn.core.texts import checked_text, last_line
 from inturn.core.words import counted, time_of, when
 from inturn.json_form import of_message_pack
-from inturn.results.place import FORGOTTEN, PLACES, counts_of, place
+from inturn.results.stored_place import ERASED_STATE, PLACE_DECODER, counts_of, stored_place
 from inturn.store.commands import Ask, Read
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.records import (
@@ -77,7 +77,7 @@ class DatabaseInspector(Decider):
         self.title = f"pipeline {name!r}"
         self._is_known = False
         self.order, self.policy, self.version = StoredOrder.of(""), "", 1
-        self.about()
+        self.info()
 
     @override
     def __exit__(self, *_: object) -> None:
@@ -86,23 +86,23 @@ class DatabaseInspector(Decider):
 
     @override
     def counts(self) -> Counts:
-        return counts_of(self.about())
+        return counts_of(self.info())
 
     def summary(self) -> PipelineSummary:
         """Return the numbers of groups, held messages and undelivered outputs; reads all groups."""
-        return self._ask(lambda kept, info: kept.summary(info.number))
+        return self._read(lambda pipelines, info: pipelines.summary(info.number))
 
     @override
     def unsettled(self, names: Sequence[str] | None = None) -> Iterator[GroupStatus]:
-        found = map(self._status, self.lines(parked=True)) if names is None else self.statuses(names).values()
+        found = map(self._status, self.records(parked=True)) if names is None else self.statuses(names).values()
         yield from (each for each in found if each.status != Status.OPEN)
 
     @override
     def briefs(self) -> Iterator[GroupBrief]:
         after, size = "", limits.BRIEFS_AT_ONCE
-        while found := self._ask(lambda kept, info, after=after: kept.briefs(info.number, after, size)):  # type: ignore[misc]
+        while found := self._read(lambda pipelines, info, after=after: pipelines.briefs(info.number, after, size)):  # type: ignore[misc]
             for name, status, timeline, held, oldest_us in found:
-                yield GroupBrief(name, status, last_line(PLACES.decode(timeline).error), held, oldest_us)
+                yield GroupBrief(name, status, last_line(PLACE_DECODER.decode(timeline).error), held, oldest_us)
             after = found[-1][0]
 
     @override
@@ -112,21 +112,21 @@ class DatabaseInspector(Decider):
         except NoSuchGroup:
             if self._is_known:
                 raise
-            why = self._ask(lambda kept, _info: _no_pipeline(self._name, kept))
-            raise NoSuchGroup(f"no group {name!r}: {why}") from None
+            cause = self._read(lambda pipelines, _info: _no_pipeline(self._name, pipelines))
+            raise NoSuchGroup(f"no group {name!r}: {cause}") from None
 
     @override
     def groups(self) -> Iterator[GroupStatus]:
-        yield from map(self._status, self.lines())
+        yield from map(self._status, self.records())
 
-    def _status(self, line: GroupRecord) -> GroupStatus:
-        return status_of(line, self.version)
+    def _status(self, record: GroupRecord) -> GroupStatus:
+        return status_of(record, self.version)
 
-    def lines(self, *, parked: bool = False) -> Iterator[GroupRecord]:
+    def records(self, *, parked: bool = False) -> Iterator[GroupRecord]:
         """Yield the stored records of all groups, or only of groups that are not open."""
         yield from self._pages(
-            lambda kept, number, after: kept.listed(number, after, limits.RESULT_ROWS, parked=parked),
-            lambda line: line.group,
+            lambda pipelines, number, after: pipelines.listed(number, after, limits.RESULT_ROWS, parked=parked),
+            lambda record: record.group,
             "",
         )
 
@@ -134,21 +134,25 @@ class DatabaseInspector(Decider):
     def outputs(self) -> Iterator[Output]:
         """Yield undelivered outputs, in the order in which they were produced."""
         made = self._pages(
-            lambda kept, number, after: kept.outputs(number, after, limits.RESULT_ROWS), lambda each: each.number, 0
+            lambda pipelines, number, after: pipelines.outputs(number, after, limits.RESULT_ROWS),
+            lambda each: each.number,
+            0,
         )
         return map(_output, made)
 
     @override
     def rejected(self) -> Iterator[Rejected]:
         pages = self._pages(
-            lambda kept, number, after: kept.rejections(number, after, limits.RESULT_ROWS), lambda each: each[0], 0
+            lambda pipelines, number, after: pipelines.rejections(number, after, limits.RESULT_ROWS),
+            lambda each: each[0],
+            0,
         )
         return (each for _, each in pages)
 
     @override
     def failing(self) -> Iterator[FailingRow]:
         found = self._pages(
-            lambda kept, number, after: kept.outgoing(number, None, limits.RESULT_ROWS, after),
+            lambda pipelines, number, after: pipelines.outgoing(number, None, limits.RESULT_ROWS, after),
             lambda each: each.group,
             "",
         )
@@ -157,61 +161,61 @@ class DatabaseInspector(Decider):
     @override
     def redeliver(self, groups: Sequence[str] | None) -> int:
         names = None if groups is None else [checked_text("group", each) for each in groups]
-        return self._change(lambda kept, info: kept.redeliver(info.number, names))
+        return self._change(lambda pipelines, info: pipelines.redeliver(info.number, names))
 
     def _pages(self, read: Callable[[PipelineStore, int, K], list[T]], key: Callable[[T], K], after: K) -> Iterator[T]:
         """Yield the items that ``read`` returns page by page, each page after the key of the last item."""
-        while found := self._ask(lambda kept, info, after=after: read(kept, info.number, after)):  # type: ignore[misc]
+        while found := self._read(lambda pipelines, info, after=after: read(pipelines, info.number, after)):  # type: ignore[misc]
             yield from found
             after = key(found[-1])
 
     @override
     def statuses(self, names: Sequence[str]) -> dict[str, GroupStatus]:
-        lines = self._ask(lambda kept, info: kept.lines(info.number, names))
-        return {line.group: self._status(line) for line in lines}
+        records = self._read(lambda pipelines, info: pipelines.lines(info.number, names))
+        return {record.group: self._status(record) for record in records}
 
     @override
     def heads(self, names: Sequence[str]) -> dict[str, HeldStatus]:
-        found = self._ask(lambda kept, info: kept.heads(info.number, names))
-        return {group: _waiting(each) for group, each in found.items()}
+        found = self._read(lambda pipelines, info: pipelines.heads(info.number, names))
+        return {group: _held_status(each) for group, each in found.items()}
 
     @override
     def held(self, name: str) -> list[HeldStatus]:
-        return [_waiting(each) for each in self._ask(lambda kept, info: kept.held(info.number, name))]
+        return [_held_status(each) for each in self._read(lambda pipelines, info: pipelines.held(info.number, name))]
 
     @override
     def undecided(self, name: str) -> list[Decision]:
-        found = self._ask(lambda kept, info: kept.decisions(info.number, limits.GROUPS_AT_ONCE, name))
+        found = self._read(lambda pipelines, info: pipelines.decisions(info.number, limits.GROUPS_AT_ONCE, name))
         return [msgspec.json.decode(each.decision, type=Decision) for each in found]
 
     @override
     def history(self, name: str, limit: int) -> GroupHistory:
-        def read(kept: PipelineStore, number: int) -> GroupHistory:
-            decided = [each for each in kept.decided(number, name, limit) if each.verdict is not None]
-            out = kept.outgoing(number, [name], 1)
+        def read(pipelines: PipelineStore, number: int) -> GroupHistory:
+            decided = [each for each in pipelines.decided(number, name, limit) if each.verdict is not None]
+            out = pipelines.outgoing(number, [name], 1)
             return GroupHistory(
                 [TakenDecision(msgspec.json.decode(each[2], type=Decision), each.verdict or "") for each in decided],
-                kept.rejections_of(number, name, limit),
-                [_output(each) for each in kept.outputs_of(number, name, limit)],
+                pipelines.rejections_of(number, name, limit),
+                [_output(each) for each in pipelines.outputs_of(number, name, limit)],
                 sum(each.depth for each in out),
                 next((_failing(each) for each in out if each.attempts), None),
             )
 
-        return self.look(read)
+        return self.read(read)
 
     @override
     def append(self, decisions: Sequence[Decision]) -> list[str]:
         decided = [Decided(each.name, each.group, msgspec.json.encode(each).decode()) for each in decisions]
-        self._change(lambda kept, info: kept.decide(info.number, decided))
+        self._change(lambda pipelines, info: pipelines.decide(info.number, decided))
         return [each.name for each in decided]
 
     @override
     def verdicts(self, names: Sequence[str]) -> dict[str, str]:
-        return self._ask(lambda kept, info: kept.verdicts(info.number, names))
+        return self._read(lambda pipelines, info: pipelines.verdicts(info.number, names))
 
     @override
     def groups_of(self, names: Sequence[str]) -> dict[str, str]:
-        return self._ask(lambda kept, info: kept.decided_groups(info.number, names))
+        return self._read(lambda pipelines, info: pipelines.decided_groups(info.number, names))
 
     @override
     def is_followed(self) -> bool:
@@ -219,32 +223,33 @@ class DatabaseInspector(Decider):
 
     @override
     def more(self, name: str) -> list[str]:
-        found = self._ask(lambda kept, info: kept.outgoing(info.number, [name], 1))
+        found = self._read(lambda pipelines, info: pipelines.outgoing(info.number, [name], 1))
         if not found:
             return []
-        (post,) = found
-        said = f"{counted(post.depth, 'output')} of the group {'is' if post.depth == 1 else 'are'} not delivered."
-        if not post.attempts:
+        (pending,) = found
+        said = f"{counted(pending.depth, 'output')} of the group {'is' if pending.depth == 1 else 'are'} not delivered."
+        if not pending.attempts:
             return [said]
-        why = (post.error or "").strip().splitlines()[-1:]
-        if post.until_ms >= limits.DELIVERY_REFUSED_MS:
-            return [f"{said} The first was refused: {''.join(why)}. Try again with `inturn parked redeliver`."]
-        again = when(time_of(post.until_ms * 1000), time_of(time.time_ns() // 1000))
-        return [f"{said} deliver has failed {counted(post.attempts, 'time')}: {''.join(why)}. Next attempt: {again}."]
+        last_error = (pending.error or "").strip().splitlines()[-1:]
+        if pending.until_ms >= limits.DELIVERY_REFUSED_MS:
+            return [f"{said} The first was refused: {''.join(last_error)}. Try again with `inturn parked redeliver`."]
+        again = when(time_of(pending.until_ms * 1000), time_of(time.time_ns() // 1000))
+        failed = f"deliver has failed {counted(pending.attempts, 'time')}: {''.join(last_error)}"
+        return [f"{said} {failed}. Next attempt: {again}."]
 
-    def look(self, function: Callable[[PipelineStore, int], T]) -> T:
+    def read(self, function: Callable[[PipelineStore, int], T]) -> T:
         """Read in a separate transaction: call a function with the stored groups and the pipeline's number."""
-        return self._ask(lambda kept, info: function(kept, info.number))
+        return self._read(lambda pipelines, info: function(pipelines, info.number))
 
-    def about(self) -> PipelineInfo:
+    def info(self) -> PipelineInfo:
         """Return the stored definition and counts of the pipeline."""
-        return self._ask(lambda _kept, info: info)
+        return self._read(lambda _kept, info: info)
 
     def now_ms(self) -> int:
         """Return the time of the database, in milliseconds since 1970."""
         return self.db.writer.clock()
 
-    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+    def _read(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
         """Read in a transaction."""
         return self.db.writer.run(Read("", partial(self._apply, function)))
 
@@ -253,15 +258,15 @@ class DatabaseInspector(Decider):
         return self.db.writer.run(Ask("", partial(self._apply, function)))
 
     def _apply(self, function: Callable[[PipelineStore, PipelineInfo], T], store: Any, _now_ms: int) -> T:
-        kept = cast("PipelineKeeper", store).pipelines
-        return function(kept, self._info(kept))
+        pipelines = cast("PipelineKeeper", store).pipelines
+        return function(pipelines, self._info(pipelines))
 
-    def _info(self, kept: PipelineStore) -> PipelineInfo:
-        info = kept.info(self._name)
+    def _info(self, pipelines: PipelineStore) -> PipelineInfo:
+        info = pipelines.info(self._name)
         if info is None and not self._must_exist:
             return PipelineInfo(0, self._name)  # of which nothing is stored
         if info is None:
-            raise StoreError(_no_pipeline(self._name, kept))
+            raise StoreError(_no_pipeline(self._name, pipelines))
         if not self._is_known:
             self.order, self.policy = StoredOrder.of(info.about["order"]), info.about["policy"]
             self._is_known = True
@@ -269,36 +274,38 @@ class DatabaseInspector(Decider):
         return info
 
 
-def _no_pipeline(name: str, kept: PipelineStore) -> str:
-    return f"no pipeline {name!r}; existing pipelines: {', '.join(kept.names()) or 'none'}"
+def _no_pipeline(name: str, pipelines: PipelineStore) -> str:
+    return f"no pipeline {name!r}; existing pipelines: {', '.join(pipelines.names()) or 'none'}"
 
 
-def status_of(line: GroupRecord, version: int | None = None) -> GroupStatus:
+def status_of(record: GroupRecord, version: int | None = None) -> GroupStatus:
     """Return the status in a stored record of a group; ``version``: the version of the pipeline, if it matters."""
-    at = place(line)
+    place = stored_place(record)
     return GroupStatus(
-        group=line.group,
-        status=line.status,
-        epoch=at.epoch,
-        reached=at.reached,
-        error=at.error,
-        skipped=at.skipped,
-        held=line.held,
-        oldest=None if line.oldest_us is None else time_of(line.oldest_us),
-        deadline=None if line.due_us is None else time_of(line.due_us),
-        step=line.version,
-        state=msgspec.json.decode(of_message_pack(line.state)),
-        old_version=at.version if version is not None and at.version < version and line.state != FORGOTTEN else None,
+        group=record.group,
+        status=record.status,
+        epoch=place.epoch,
+        reached=place.reached,
+        error=place.error,
+        skipped=place.skipped,
+        held=record.held,
+        oldest=None if record.oldest_us is None else time_of(record.oldest_us),
+        deadline=None if record.due_us is None else time_of(record.due_us),
+        step=record.version,
+        state=msgspec.json.decode(of_message_pack(record.state)),
+        old_version=place.version
+        if version is not None and place.version < version and record.state != ERASED_STATE
+        else None,
     )
 
 
-def _waiting(held: HeldMessage) -> HeldStatus:
+def _held_status(held: HeldMessage) -> HeldStatus:
     content = msgspec.json.decode(held.content)
     return HeldStatus(held.epoch, held.turn, held.id or None, time_of(held.since_us), held.digest.hex(), content)
 
 
-def _output(made: MadeOutput) -> Output:
-    return Output(*(*made[1:7], msgspec.json.decode(made.output)))
+def _output(stored: MadeOutput) -> Output:
+    return Output(*(*stored[1:7], msgspec.json.decode(stored.output)))
 
 
 def _failing(out: Outgoing) -> FailingRow:

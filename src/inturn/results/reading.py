@@ -67,7 +67,7 @@ class LockFreeInspector(DatabaseInspector):
 
     def __init__(self, reader: PipelineReader, name: str, opened: Callable[[], OpenDatabase]) -> None:
         self._reader = reader
-        super().__init__(_LaterOpened(opened), name, owns=True)
+        super().__init__(_LazyDatabase(opened), name, owns=True)
 
     @override
     def __exit__(self, *_: object) -> None:
@@ -79,11 +79,11 @@ class LockFreeInspector(DatabaseInspector):
         return self._reader.now_ms()
 
     @override
-    def _ask(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
-        return self._reader.read(lambda kept: function(kept, self._info(kept)))
+    def _read(self, function: Callable[[PipelineStore, PipelineInfo], T]) -> T:
+        return self._reader.read(lambda pipelines: function(pipelines, self._info(pipelines)))
 
 
-class _LaterOpened:
+class _LazyDatabase:
     """A database that is opened when it is first used."""
 
     def __init__(self, opened: Callable[[], OpenDatabase]) -> None:

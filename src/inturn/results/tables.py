@@ -72,7 +72,7 @@ class ResultTable(Generic[T]):
         Raises:
             SetupError: if pyarrow is not installed.
         """
-        with _needed("an Arrow table", "pyarrow"):
+        with _require("an Arrow table", "pyarrow"):
             import pyarrow as pa
         schema, texts = self.schema, self.texts()
         while rows := list(islice(texts, limits.RESULT_ROWS)):
@@ -81,7 +81,7 @@ class ResultTable(Generic[T]):
     @property
     def schema(self) -> "pa.Schema":
         """The Arrow schema of the batches."""
-        with _needed("an Arrow table", "pyarrow"):
+        with _require("an Arrow table", "pyarrow"):
             import pyarrow as pa
         types: Final = {str: pa.string(), Json: pa.string(), int: pa.int64(), dt.datetime: pa.timestamp("us", tz="UTC")}
         return pa.schema([(name, types[column.type]) for name, column in self.columns.items()])
@@ -92,7 +92,7 @@ class ResultTable(Generic[T]):
         Raises:
             SetupError: if pyarrow is not installed.
         """
-        with _needed("an Arrow table", "pyarrow"):
+        with _require("an Arrow table", "pyarrow"):
             import pyarrow as pa
         return pa.Table.from_batches(self.batches(), self.schema)
 
@@ -102,13 +102,13 @@ class ResultTable(Generic[T]):
         Raises:
             SetupError: if pandas or pyarrow is not installed.
         """
-        with _needed("a DataFrame", "pandas"):
+        with _require("a DataFrame", "pandas"):
             import pandas as pd  # noqa: F401 - else pyarrow's error would name no extra
         return self.arrow().to_pandas()
 
 
 @contextmanager
-def _needed(what: str, package: str) -> Iterator[None]:
+def _require(what: str, package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

@@ -11,8 +11,8 @@ from inturn.core.errors import InputError, InturnError, SetupError
 from inturn.core.pipeline.definition import Pipeline
 from inturn.testing.engine_input import EngineInput
 from inturn.testing.outcome import Difference, Different, EngineResult, differences
-from inturn.testing.replayed import replayed
-from inturn.testing.worked import worked
+from inturn.testing.replay_engine import run_replay
+from inturn.testing.worker_engine import run_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ class Comparison:
         notes: notes for the user, even if there are no differences.
     """
 
-    stories: dict[str, EngineResult] = field(default_factory=dict)
+    results: dict[str, EngineResult] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ def same(
     found = compare(pipeline, messages, engines=engines, seed=seed, spark=spark)
     for difference in found.differences:
         raise Different(str(difference))
-    return found.stories["replay"]
+    return found.results["replay"]
 
 
 def compare(
@@ -132,20 +132,20 @@ def compare(
 
         given = as_rows(pipeline, given)
     history, found = EngineInput.of(pipeline, given, seed), Comparison()
-    _take(found, "replay", lambda: replayed(history), around)
+    _run_engine(found, "replay", lambda: run_replay(history), around)
     if "worker" in engines:
-        _take(found, "worker", lambda: worked(history, seed), around)
+        _run_engine(found, "worker", lambda: run_worker(history, seed), around)
     if on_spark:
-        from inturn.testing.sparked import OnSpark
+        from inturn.testing.spark_engines import SparkEngines
 
-        with OnSpark.on(spark, history, found.stories["replay"], seed) as bench:
+        with SparkEngines.open(spark, history, found.results["replay"], seed) as bench:
             found.notes += bench.notes()
             for name in on_spark:
-                _take(found, name, getattr(bench, name), around)
+                _run_engine(found, name, getattr(bench, name), around)
     return found
 
 
-def _take(found: Comparison, name: str, run: Callable[[], EngineResult], around: Around) -> None:
+def _run_engine(found: Comparison, name: str, run: Callable[[], EngineResult], around: Around) -> None:
     """Run one engine, and compare it with the pure timeline."""
     began = time.monotonic()
     try:
@@ -159,5 +159,5 @@ def _take(found: Comparison, name: str, run: Callable[[], EngineResult], around:
         found.differences.append(Difference("replay", name, None, "end", "", f"{type(error).__name__}: {error}"))
         return
     story.seconds = time.monotonic() - began
-    found.stories[name] = story
-    found.differences += differences("replay", found.stories["replay"], name, story)
+    found.results[name] = story
+    found.differences += differences("replay", found.results["replay"], name, story)

@@ -18,9 +18,9 @@ from inturn.core.pipeline.reading import read
 from inturn.core.values.path import parts, put, value_at
 
 T = TypeVar("T")
-LONG: Final = dt.timedelta(days=1000)
+LONG_WAIT: Final = dt.timedelta(days=1000)
 """The time-out for gaps and idle groups in a test, in place of the pipeline's: no wait ends while an engine runs."""
-PASSES: Final = 2 * LONG
+TIME_STEP: Final = 2 * LONG_WAIT
 """The time by which the clock is advanced at once, so that all waits end."""
 _MOST_PARTS: Final = 3
 
@@ -31,13 +31,13 @@ class EngineInput:
 
     Attributes:
         pipeline: the definition for the engines; waits are long, retries do not pause.
-        parts: the messages; if ``passes``, all waits end after each part.
+        parts: the messages; if ``time_passes``, all waits end after each part.
         has_arrivals: whether the messages carry their order of arrival.
     """
 
     pipeline: Pipeline
     parts: list[list[Any]]
-    passes: bool
+    time_passes: bool
     has_arrivals: bool
 
     @property
@@ -56,17 +56,17 @@ class EngineInput:
         timed = pipeline.wait_us is not None
         tested = replace(
             pipeline,
-            on_gap=Wait(LONG, then=policy.then) if policy.timeout_us is not None else pipeline.on_gap,
-            order=pipeline.order.idle_after(LONG),
+            on_gap=Wait(LONG_WAIT, then=policy.then) if policy.timeout_us is not None else pipeline.on_gap,
+            order=pipeline.order.idle_after(LONG_WAIT),
             retry=Retry(pipeline.retry.times, "0 seconds"),
         )
         given = [_filled(pipeline, message) for message in messages]
         has_arrivals = False
         if pipeline.arrival is not None:
             has_arrivals, given = _arrivals(pipeline, pipeline.arrival, given)
-        passes = timed and policy.then != "fail"
-        parts = cuts(given, chance.randint(2, _MOST_PARTS) if passes else 1, chance)
-        return cls(tested, parts, passes, has_arrivals)
+        time_passes = timed and policy.then != "fail"
+        parts = cuts(given, chance.randint(2, _MOST_PARTS) if time_passes else 1, chance)
+        return cls(tested, parts, time_passes, has_arrivals)
 
 
 def cuts(items: Sequence[T], parts: int, chance: random.Random) -> list[list[T]]:
@@ -122,7 +122,7 @@ def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[b
         if pipeline.fields is not None and parts(name)[0] not in pipeline.fields:
             return False, list(messages)
         return True, [put(values_of(pipeline, message), name, at) for at, message in enumerate(messages)]
-    found = list(_told(pipeline, name, messages))
+    found = list(_with_arrival(pipeline, name, messages))
     keyed = []
     for message in found:
         offers, _ = read(replace(pipeline, on_invalid="reject"), [message])
@@ -133,7 +133,7 @@ def _arrivals(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> tuple[b
         raise InputError(f"the messages cannot be sorted by their field {name!r}: {error}") from error
 
 
-def _told(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> Iterator[Any]:
+def _with_arrival(pipeline: Pipeline, name: str, messages: Sequence[Any]) -> Iterator[Any]:
     last = next(value for value in (value_of(message, name) for message in messages) if value is not None)
     for message in messages:
         value = value_of(message, name)

@@ -70,7 +70,7 @@ class _Check:
         self._schedule: list[str] = []
         self._produced = 0
         self._bytes = random.Random(seed)  # noqa: S311 - the same
-        self._sources = [self._made(), self._made()]
+        self._sources = [self._new_source(), self._new_source()]
         self._owners: dict[str, int] = {}
         self._positions: dict[str, Any] = {}
         self._committed: dict[str, list[int]] = {}
@@ -79,13 +79,13 @@ class _Check:
 
     def run(self, steps: int) -> None:
         """Run the schedule, then read the remaining records."""
-        self._more()
+        self._produce_more()
         if not self._redelivers:
             self._reopen_everywhere()
-        actions = (self._more, self._read, self._read, self._read, self._hand_over, self._crash)
+        actions = (self._produce_more, self._read, self._read, self._read, self._hand_over, self._crash)
         for _ in range(steps):
             self._chance.choice(actions)()
-        self._say("read the remaining records")
+        self._log("read the remaining records")
         last = time.monotonic()
         while self._count() < self._produced:
             before = self._count()
@@ -97,14 +97,14 @@ class _Check:
         for each in self._sources:
             each.shut()
 
-    def _made(self) -> Source:
+    def _new_source(self) -> Source:
         made = self._make()
         made.batch_bytes = self._bytes.choice((1, 50, made.batch_bytes))
         return made
 
-    def _more(self) -> None:
+    def _produce_more(self) -> None:
         count = self._chance.randint(1, 10)
-        self._say(f"produce {self._produced} to {self._produced + count - 1}")
+        self._log(f"produce {self._produced} to {self._produced + count - 1}")
         self._produce(range(self._produced, self._produced + count))
         self._produced += count
 
@@ -112,9 +112,9 @@ class _Check:
         """Poll one instance; then commit the records, or lose all of them as in a crash."""
         self._open_new()
         at, limit = self._chance.randrange(len(self._sources)), self._chance.randint(1, 8)
-        found = self._polled(self._sources[at], at, limit, timeout_s)
+        found = self._poll(self._sources[at], at, limit, timeout_s)
         if found or not is_lossless:
-            self._say(f"instance {at} polls {limit}: {[self._number(each) for each in found]}")
+            self._log(f"instance {at} polls {limit}: {[self._number(each) for each in found]}")
         if len(found) > limit:
             self._fail(f"poll({limit}) returned {len(found)} records")
         for each in found:
@@ -132,13 +132,13 @@ class _Check:
             self._sources[at].confirm(partition, self._positions[partition])
         self._confirmed.update(map(self._number, found))
 
-    def _polled(self, instance: Source, at: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
+    def _poll(self, instance: Source, at: int, limit: int, timeout_s: float) -> Sequence[SourceRecord]:
         """Poll, if a partition is open: the host polls no other source, and reopens partitions after an error."""
         mine = [partition for partition, owner in self._owners.items() if owner == at]
         try:
             return instance.poll(limit, timeout_s) if mine else []
         except SourceError as error:
-            self._say(f"instance {at} fails: {error}")
+            self._log(f"instance {at} fails: {error}")
         for partition in mine:
             instance.close(partition)
             self._open(partition, at)
@@ -159,7 +159,7 @@ class _Check:
         if self._owners:
             partition = self._chance.choice(sorted(self._owners))
             before, after = self._owners[partition], self._chance.randrange(len(self._sources))
-            self._say(f"partition {partition!r} moves from instance {before} to {after}")
+            self._log(f"partition {partition!r} moves from instance {before} to {after}")
             self._sources[before].close(partition)
             self._open(partition, after)
 
@@ -168,10 +168,10 @@ class _Check:
 
     def _drop(self, at: int, when: str) -> None:
         """Drop an instance as if its process had died, and open its partitions in other instances."""
-        self._say(f"instance {at} dies {when}")
+        self._log(f"instance {at} dies {when}")
         if self._redelivers:
             self._sources[at].shut()  # a broker sees the end of the connection
-        self._sources[at] = self._made()
+        self._sources[at] = self._new_source()
         for partition in [name for name, owner in self._owners.items() if owner == at]:
             self._open(partition, self._chance.randrange(len(self._sources)))
 
@@ -182,7 +182,7 @@ class _Check:
 
     def _open(self, partition: str, at: int) -> None:
         position = self._positions.get(partition)
-        self._say(f"instance {at} opens {partition!r} at {position!r}")
+        self._log(f"instance {at} opens {partition!r} at {position!r}")
         instance = self._sources[at]
         instance.partitions()  # as the host does before it opens a partition
         incarnation = instance.incarnation(partition)
@@ -219,7 +219,7 @@ class _Check:
     def _count(self) -> int:
         return sum(map(len, self._committed.values()))
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._schedule.append(text)
 
     def _fail(self, why: str) -> None:

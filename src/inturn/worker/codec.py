@@ -24,7 +24,7 @@ from inturn.core.values.models import by_name, fields_of, make
 from inturn.core.values.path import parts, put, value_at
 from inturn.core.values.states import restored
 from inturn.output_json import output_json
-from inturn.results.place import FORGOTTEN, StoredPlace, place
+from inturn.results.stored_place import ERASED_STATE, StoredPlace, stored_place
 from inturn.store.records import GroupRecord, HeldMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -43,7 +43,7 @@ def timeline_of(pipeline: Pipeline, line: GroupRecord | None) -> Timeline:
     """Return the timeline of a group, without its held messages."""
     if line is None:
         return pipeline.order.timeline()
-    at = place(line)
+    at = stored_place(line)
     parked = None if at.parked is None else Status(at.parked)
     memory, beside = at.memory if isinstance(at.memory, tuple) else (at.memory, 0)
     return pipeline.order.timeline(
@@ -91,8 +91,8 @@ class WorkerStateCodec:
         Raises:
             StateError: if it cannot be read.
         """
-        at = place(line)
-        if line.state == FORGOTTEN and at.parked == Status.GIVEN_UP:
+        at = stored_place(line)
+        if line.state == ERASED_STATE and at.parked == Status.GIVEN_UP:
             return self._pipeline.first_state()
         version = at.version
         if version == self._pipeline.version:

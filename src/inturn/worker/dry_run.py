@@ -32,17 +32,17 @@ def dry_run(pipeline: Pipeline, at: DatabaseInspector, draft: DecisionDraft) -> 
         StateError: if the state type no longer fits, or a state cannot be stored.
         HandlerError: if the handler is not pure, so that a state cannot be rebuilt.
     """
-    info = at.about()
+    info = at.info()
     if pipeline.name != info.name:
         raise StoreMismatch(f"the pipeline is {pipeline.name!r}; expected the stored pipeline {info.name!r}")
     if info.about:  # it has run
         check_definition(pipeline, info)
-    runner = GroupRunner(pipeline, at.look, lambda _seconds: None)
+    runner = GroupRunner(pipeline, at.read, lambda _seconds: None)
     yield from (DryRun(group, why, None, None) for group, why in draft.void.items())
     for first in range(0, len(draft.decisions), limits.DECIDED_AT_ONCE):
         part = draft.decisions[first : first + limits.DECIDED_AT_ONCE]
         now_us = at.now_ms() * 1000
-        lines, pending = at.look(lambda kept, number, part=part: _stored(kept, number, part))  # type: ignore[misc]
+        lines, pending = at.read(lambda kept, number, part=part: _stored(kept, number, part))  # type: ignore[misc]
         for each in part:
             decided = Decided(each.name, each.group, msgspec.json.encode(each).decode())
             line = lines.get(each.group)

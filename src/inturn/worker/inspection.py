@@ -44,7 +44,7 @@ def settle(pipeline: Pipeline, at: Inspector, advance: Callable[[int], None] = l
         HandlerError: if a handler that has not applied a message yet returned something that is not (state, outputs).
     """
     assert isinstance(at, DatabaseInspector)  # noqa: S101 - that is how it is called
-    if pipeline.name != (stored := at.about().name):
+    if pipeline.name != (stored := at.info().name):
         raise StoreMismatch(f"the pipeline is {pipeline.name!r}; expected the stored pipeline {stored!r}")
     unit = UnitOfWork(pipeline, None, at.db.writer, MessageDecoder(pipeline))
     runner = GroupRunner(pipeline, unit.look, time.sleep)

@@ -15,7 +15,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import fingerprint
 from inturn.core.pipeline.timeline import Status
 from inturn.core.queue.delivery import SettleAction, Settlement, SettleResult
-from inturn.results.place import counts_of
+from inturn.results.stored_place import counts_of
 from inturn.store.commands import Ask, Read, queue_of
 from inturn.store.pipeline_store import PipelineStore
 from inturn.store.protocols import PipelineKeeper, Store

@@ -25,7 +25,7 @@ class CompetingConsumers(Design):
     keeps_order: ClassVar[bool] = False
     requeue: ClassVar[Requeue] = Requeue.OLD_PLACE
     has_limit: ClassVar[bool] = False
-    knows_copies: ClassVar[bool] = False
+    deduplicates: ClassVar[bool] = False
 
     def __init__(self, times: PushTimes | None = None) -> None:
         self.times = times or PushTimes()
@@ -34,5 +34,5 @@ class CompetingConsumers(Design):
     def simulate(self, load: Workload, draws: Draws, knobs: Knobs) -> SimulationLog:
         everyone = [(0, consumer) for consumer in range(knobs.consumers)]
         layout = PushLayout([0] * len(load), 1, everyone, knobs.consumers)
-        rules = PushRules(self.requeue, knobs.max_attempts if self.has_limit else None, self.times, self.knows_copies)
+        rules = PushRules(self.requeue, knobs.max_attempts if self.has_limit else None, self.times, self.deduplicates)
         return PushBroker(load, draws, knobs, layout, rules).run()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NEVER = 1 << 62
 _BOTH, _KEY, _CONSUMER, ARRIVAL = 0, 1, 2, 3
-LINGERS = 2
+IDLE_SESSION = 2
 
 
 class TaskTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class TaskBroker:
         """1 for a key that is in the ready queue, at a consumer, pausing or parked."""
         self.holder = [-1] * load.keys
         """Consumer of a key whose task will end as planned."""
-        self.line: deque[int] = deque()
+        self.ready_keys: deque[int] = deque()
         self.idle: deque[int] = deque(range(knobs.consumers))
         self.heap: list[tuple[int, int, int, int]] = []
         """Events: time, number, kind, consumer or key."""
@@ -92,25 +92,25 @@ class TaskBroker:
         self.order: Sequence[int] = range(len(load))
         """The messages in the order in which they arrive at the broker."""
         self.arrival_us: Sequence[int] = load.arrival_us
-        self.failing = draws.failing()
+        self.pending_failures = draws.pending_failures()
 
     def run(self) -> SimulationLog:
         """Run until there are no more events."""
         arrival, order, key_of, queued, leased = self.arrival_us, self.order, self.load.key, self.queued, self.leased
-        heap, line, idle, start, holder = self.heap, self.line, self.idle, self.start, self.holder
+        heap, ready_keys, idle, start, holder = self.heap, self.ready_keys, self.idle, self.start, self.holder
         coming, total = 0, len(order)
         next_us = arrival[0] if total else NEVER
         while True:
             if heap and heap[0][0] <= next_us:
-                now_us, _, kind, which = heappop(heap)
+                now_us, _, kind, subject = heappop(heap)
                 if kind == _BOTH:
-                    idle.append(holder[which])
-                    if queued[which]:
-                        line.append(which)
+                    idle.append(holder[subject])
+                    if queued[subject]:
+                        ready_keys.append(subject)
                     else:
-                        leased[which] = 0
+                        leased[subject] = 0
                 else:
-                    self.wake(kind, which, now_us)
+                    self.on_event(kind, subject, now_us)
             elif coming < total:
                 now_us = next_us
                 message = order[coming]
@@ -118,28 +118,28 @@ class TaskBroker:
                 queued[key].append(message)
                 if not leased[key]:
                     leased[key] = 1
-                    line.append(key)
-                elif leased[key] == LINGERS:
-                    self.wake(ARRIVAL, key, now_us)
+                    ready_keys.append(key)
+                elif leased[key] == IDLE_SESSION:
+                    self.on_event(ARRIVAL, key, now_us)
                 coming += 1
                 next_us = arrival[coming] if coming < total else NEVER
             else:
                 break
-            while line and idle:
-                start(line.popleft(), idle.popleft(), now_us)
+            while ready_keys and idle:
+                start(ready_keys.popleft(), idle.popleft(), now_us)
         self.log.attempts.sort(key=itemgetter(1))
         return self.log
 
     def start(self, key: int, consumer: int, now_us: int) -> None:
         """Run a task: the consumer receives messages of the key and handles them."""
         queue, rules, times = self.queued[key], self.rules, self.rules.times
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.failing.messages
+        append, disposition, failing = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
         duration_us, settle_us = self.draws.duration_us, times.settle_us
         at_us = now_us + times.receive_us
         for _ in range(min(len(queue), rules.batch)):
             message = queue.popleft()
-            if message in troubled:
-                at_us, rest_us, back_us = self.struggle(message, consumer, at_us, now_us)
+            if message in failing:
+                at_us, rest_us, back_us = self.handle_failing(message, consumer, at_us, now_us)
                 if rest_us:
                     queue.appendleft(message)
                     self.end(key, consumer, at_us, rest_us, back_us)
@@ -163,16 +163,16 @@ class TaskBroker:
         if rest_us < NEVER:
             heappush(self.heap, (at_us + rest_us, self.number - 1, _KEY, key))
 
-    def wake(self, kind: int, which: int, now_us: int) -> None:  # noqa: ARG002 - subclasses need the time
+    def on_event(self, kind: int, subject: int, now_us: int) -> None:  # noqa: ARG002 - subclasses need the time
         """Make a consumer available again, or a key after its pause; subclasses add further kinds."""
         if kind == _CONSUMER:
-            self.idle.append(which)
-        elif self.queued[which]:
-            self.line.append(which)
+            self.idle.append(subject)
+        elif self.queued[subject]:
+            self.ready_keys.append(subject)
         else:
-            self.leased[which] = 0
+            self.leased[subject] = 0
 
-    def struggle(self, message: int, consumer: int, at_us: int, began_us: int) -> tuple[int, int, int]:
+    def handle_failing(self, message: int, consumer: int, at_us: int, began_us: int) -> tuple[int, int, int]:
         """Handle a message that fails.
 
         Args:
@@ -187,7 +187,7 @@ class TaskBroker:
         """
         log, rules = self.log, self.rules
         while True:
-            result = self.failing.next(message)
+            result = self.pending_failures.next(message)
             if rules.atomic and result is AttemptResult.APPLIED_UNACKED:
                 result = AttemptResult.CRASHED  # the effect is rolled back
             end_us = at_us + self.draws.duration_us[message]

@@ -78,7 +78,7 @@ class ConsumerGroup:
         """Events: time, number, kind, consumer or partition."""
         self.number = 0
         self.tried: dict[int, int] = {}
-        self.failing = draws.failing()
+        self.pending_failures = draws.pending_failures()
 
     def run(self) -> SimulationLog:
         """Run until there are no more events."""
@@ -87,11 +87,11 @@ class ConsumerGroup:
         coming, total, next_us = 0, len(arrival), arrival[0]
         while True:
             if heap and heap[0][0] < next_us:
-                now_us, _, kind, which = heappop(heap)
+                now_us, _, kind, subject = heappop(heap)
                 if kind == _POLL:
-                    self._poll(which, now_us)
+                    self._poll(subject, now_us)
                 else:
-                    self._happen(kind, which, now_us)
+                    self._on_event(kind, subject, now_us)
             elif coming < total:
                 partition = partition_of[coming]
                 records[partition].append(coming)
@@ -107,9 +107,9 @@ class ConsumerGroup:
         self.log.attempts.sort(key=itemgetter(1))
         return self.log
 
-    def _later(self, at_us: int, kind: int, which: int) -> None:
+    def _schedule(self, at_us: int, kind: int, subject: int) -> None:
         self.number += 1
-        heappush(self.heap, (at_us, self.number, kind, which))
+        heappush(self.heap, (at_us, self.number, kind, subject))
 
     def _poll(self, consumer: int, now_us: int) -> None:
         """Poll a batch from the consumer's partitions, handle it and commit it."""
@@ -127,7 +127,7 @@ class ConsumerGroup:
             left -= len(batch)
             at_us, count = self._handle(batch, partition, consumer, at_us)
             if count < 0:
-                self._die(consumer, at_us, self.log.attempts[-1][3])
+                self._stop_consumer(consumer, at_us, self.log.attempts[-1][3])
                 return
             read.append((partition, position + count))
             if not left:
@@ -137,21 +137,21 @@ class ConsumerGroup:
             return
         for partition, position in read:
             offset[partition] = position
-        self._later(at_us + self.times.commit_us + self.times.poll_us, _POLL, consumer)
+        self._schedule(at_us + self.times.commit_us + self.times.poll_us, _POLL, consumer)
 
     def _handle(self, batch: list[int], partition: int, consumer: int, at_us: int) -> tuple[int, int]:
         """Handle records of a partition; return the end and the number of done records, or -1 if the consumer died."""
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.failing.messages
+        append, disposition, failing = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
         duration_us, record_us = self.draws.duration_us, self.times.record_us
         for index, message in enumerate(batch):
             begin_us = at_us
             at_us += duration_us[message]
-            if message not in troubled:
+            if message not in failing:
                 append((begin_us, at_us, consumer, message, 0))
                 disposition[message] = 1
                 at_us += record_us
                 continue
-            result = self.failing.next(message)
+            result = self.pending_failures.next(message)
             append((begin_us, at_us, consumer, message, int(result)))
             if result in {AttemptResult.APPLIED, AttemptResult.APPLIED_UNACKED}:
                 disposition[message] = Disposition.APPLIED
@@ -168,7 +168,7 @@ class ConsumerGroup:
         self.paused[partition] = 1
         if tried < self.knobs.max_attempts or not (self.skips or message in self.draws.poison):
             note((at_us, message, f"failed: partition {partition} is paused before the next attempt"))
-            self._later(at_us + max(1, int(self.knobs.backoff_s * SECOND_US)), _RESUME, partition)
+            self._schedule(at_us + max(1, int(self.knobs.backoff_s * SECOND_US)), _RESUME, partition)
             return False
         if not self.skips:
             note((at_us, message, f"failed {tried} times: it blocks partition {partition}"))
@@ -179,33 +179,33 @@ class ConsumerGroup:
             note((at_us, message, f"skipped after attempt {tried}"))
         return True
 
-    def _die(self, consumer: int, at_us: int, message: int) -> None:
+    def _stop_consumer(self, consumer: int, at_us: int, message: int) -> None:
         """End a consumer: its uncommitted records will be read again."""
         restart_us = int(self.knobs.restart_s * SECOND_US)
         self.log.notes.append((at_us, message, f"consumer {consumer} died; its batch was not committed"))
         self.dead[consumer] = 1
         self.idle[consumer] = 0
         if restart_us > self.times.session_us:
-            self._later(at_us + self.times.session_us, _TIMED_OUT, consumer)
-        self._later(at_us + restart_us, _RESTART, consumer)
+            self._schedule(at_us + self.times.session_us, _TIMED_OUT, consumer)
+        self._schedule(at_us + restart_us, _RESTART, consumer)
 
-    def _happen(self, kind: int, which: int, now_us: int) -> None:
+    def _on_event(self, kind: int, subject: int, now_us: int) -> None:
         if kind == _RESUME:
-            self.paused[which] = 0
-            self._wake(self.owner[which], now_us)
+            self.paused[subject] = 0
+            self._wake(self.owner[subject], now_us)
             return
-        self.dead[which] = kind == _TIMED_OUT
+        self.dead[subject] = kind == _TIMED_OUT
         living = [consumer for consumer, dead in enumerate(self.dead) if not dead]
         for partition in range(len(self.owner)):
             home = partition % self.knobs.consumers
             if not self.dead[home]:
                 self.next_owner[partition] = home
-            elif living and home == which:
+            elif living and home == subject:
                 self.next_owner[partition] = living[partition % len(living)]
         if kind == _TIMED_OUT:
-            self._hand_over(which, now_us)
+            self._hand_over(subject, now_us)
         else:
-            self._later(now_us + self.times.poll_us, _POLL, which)
+            self._schedule(now_us + self.times.poll_us, _POLL, subject)
         for consumer in living:
             if self.idle[consumer]:
                 self._hand_over(consumer, now_us)
@@ -221,7 +221,7 @@ class ConsumerGroup:
     def _wake(self, consumer: int, now_us: int) -> None:
         if self.idle[consumer]:
             self.idle[consumer] = 0
-            self._later(now_us + self.times.poll_us, _POLL, consumer)
+            self._schedule(now_us + self.times.poll_us, _POLL, consumer)
 
 
 class KafkaBlocking(Design):

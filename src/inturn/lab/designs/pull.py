@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from inturn.core.override import override
 from inturn.lab.design import Design, Disposition, SimulationLog
-from inturn.lab.designs.exclusive import ARRIVAL, LINGERS, NEVER, TaskBroker, TaskRules, TaskTimes
+from inturn.lab.designs.exclusive import ARRIVAL, IDLE_SESSION, NEVER, TaskBroker, TaskRules, TaskTimes
 from inturn.lab.draws import AttemptResult, Draws
 from inturn.lab.knobs import SECOND_US, Knobs
 from inturn.lab.workload import Workload
@@ -34,23 +34,23 @@ class SessionBroker(TaskBroker):
         heappush(self.heap, (at_us + rest_us, self.number, _SESSION, key))
 
     @override
-    def wake(self, kind: int, which: int, now_us: int) -> None:
+    def on_event(self, kind: int, subject: int, now_us: int) -> None:
         if kind not in {_SESSION, _LEAVE, ARRIVAL}:
-            super().wake(kind, which, now_us)
+            super().on_event(kind, subject, now_us)
             return
-        consumer = self.holder[which]
+        consumer = self.holder[subject]
         if kind == _LEAVE:
-            if self.leased[which] == LINGERS and self.left_at_us[which] == now_us:
-                self.leased[which] = 0
+            if self.leased[subject] == IDLE_SESSION and self.left_at_us[subject] == now_us:
+                self.leased[subject] = 0
                 self.idle.append(consumer)
-        elif self.queued[which]:
-            self.leased[which] = 1
-            self.start(which, consumer, now_us)
+        elif self.queued[subject]:
+            self.leased[subject] = 1
+            self.start(subject, consumer, now_us)
         else:
-            self.leased[which] = LINGERS
-            self.left_at_us[which] = now_us + self.rules.times.idle_us
+            self.leased[subject] = IDLE_SESSION
+            self.left_at_us[subject] = now_us + self.rules.times.idle_us
             self.number += 1
-            heappush(self.heap, (self.left_at_us[which], self.number, _LEAVE, which))
+            heappush(self.heap, (self.left_at_us[subject], self.number, _LEAVE, subject))
 
 
 class Sessions(Design):
@@ -85,8 +85,8 @@ class KeyParallelBroker(TaskBroker):
     commit_every_us = 5 * SECOND_US
 
     @override
-    def struggle(self, message: int, consumer: int, at_us: int, began_us: int) -> tuple[int, int, int]:
-        end_us, rest_us, back_us = super().struggle(message, consumer, at_us, began_us)
+    def handle_failing(self, message: int, consumer: int, at_us: int, began_us: int) -> tuple[int, int, int]:
+        end_us, rest_us, back_us = super().handle_failing(message, consumer, at_us, began_us)
         if back_us:  # all threads die with their process at the end of this attempt
             self.number += 1
             heappush(self.heap, (end_us, self.number, _CRASH, message))
@@ -94,18 +94,18 @@ class KeyParallelBroker(TaskBroker):
         return end_us, rest_us, back_us
 
     @override
-    def wake(self, kind: int, which: int, now_us: int) -> None:
+    def on_event(self, kind: int, subject: int, now_us: int) -> None:
         if kind == _CRASH:
-            self._crash(which, now_us)
+            self._crash(subject, now_us)
         elif kind == _RESTART:
             self.idle.extend(range(self.knobs.consumers))
         else:
-            super().wake(kind, which, now_us)
+            super().on_event(kind, subject, now_us)
 
     def _crash(self, crashed: int, now_us: int) -> None:
         """End the process: messages in progress and uncommitted messages will be read again."""
         log, key_of = self.log, self.load.key
-        again = sorted({crashed, *self._lost(crashed, now_us)}, reverse=True)
+        again = sorted({crashed, *self._uncommitted(crashed, now_us)}, reverse=True)
         self.heap.clear()
         self.idle.clear()
         for message in again:
@@ -114,14 +114,14 @@ class KeyParallelBroker(TaskBroker):
                 queue.appendleft(message)
                 log.notes.append((now_us, message, "read again: its offset was not committed when the process died"))
         parked = {key for key, queue in enumerate(self.queued) if queue and self._is_blocked(queue[0])}
-        self.line.clear()
-        self.line.extend(key for key, queue in enumerate(self.queued) if queue and key not in parked)
+        self.ready_keys.clear()
+        self.ready_keys.extend(key for key, queue in enumerate(self.queued) if queue and key not in parked)
         for key, queue in enumerate(self.queued):
             self.leased[key] = 1 if queue else 0
         self.number += 1
         heappush(self.heap, (now_us + int(self.knobs.restart_s * SECOND_US), self.number, _RESTART, 0))
 
-    def _lost(self, crashed: int, now_us: int) -> list[int]:
+    def _uncommitted(self, crashed: int, now_us: int) -> list[int]:
         """Return and mark the messages whose handling was cut off or whose offsets were not committed."""
         attempts, again = self.log.attempts, []
         committed_us = now_us - now_us % self.commit_every_us

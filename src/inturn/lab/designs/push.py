@@ -76,13 +76,13 @@ class PushRules:
         requeue: place of a requeued message.
         delivery_limit: attempts after which a message is dead-lettered; None if there is no limit.
         times: constants.
-        knows_copies: whether the effect records the message's id, so that no message is applied twice.
+        deduplicates: whether the effect records the message's id, so that no message is applied twice.
     """
 
     requeue: Requeue
     delivery_limit: int | None = None
     times: PushTimes = field(default_factory=PushTimes)
-    knows_copies: bool = False
+    deduplicates: bool = False
 
 
 class PushBroker:
@@ -102,7 +102,7 @@ class PushBroker:
         self.ready: list[deque[int]] = [deque() for _ in range(layout.queues)]
         self.returned: list[list[int]] = [[] for _ in range(layout.queues)]
         """Requeued messages that are not in their original place; sent before the messages in ``ready``."""
-        self.line: list[deque[int]] = [deque() for _ in range(layout.queues)]
+        self.ready_subscriptions: list[deque[int]] = [deque() for _ in range(layout.queues)]
         """Subscriptions with credit, the next one first."""
         self.waiting: list[deque[int]] = [deque() for _ in range(layout.queues)]
         """Subscriptions in standby."""
@@ -112,12 +112,12 @@ class PushBroker:
         """Events: time, message, subscription, begin; a message below 0 is a restarted consumer."""
         self.attempts: dict[int, int] = {}
         self.down = bytearray(layout.consumers)
-        self.failing = draws.failing()
-        self.watched = set(self.failing.messages)
+        self.pending_failures = draws.pending_failures()
+        self.watched = set(self.pending_failures.messages)
         """Messages that need special treatment when their handling ends."""
         self.known: set[int] = set()
         """Messages that were applied and may be delivered again, if copies are recognised."""
-        if rules.knows_copies:
+        if rules.deduplicates:
             copied = {first for message, first in enumerate(load.first) if message != first}
             self.watched |= {message for message, first in enumerate(load.first) if first in copied}
 
@@ -126,9 +126,9 @@ class PushBroker:
         for subscription in range(len(self.layout.subscriptions)):
             self._join(subscription)
         arrival, queue_of, ready = self.load.arrival_us, self.layout.queue_of, self.ready
-        subscriptions, credit, line = self.layout.subscriptions, self.credit, self.line
+        subscriptions, credit, ready_subscriptions = self.layout.subscriptions, self.credit, self.ready_subscriptions
         heap, send = self.heap, self._send
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.watched
+        append, disposition, special = self.log.attempts.append, self.log.disposition, self.watched
         ack_us, applied = self.rules.times.ack_us, int(AttemptResult.APPLIED)
         coming, total, next_us = 0, len(arrival), arrival[0]
         while True:
@@ -138,13 +138,13 @@ class PushBroker:
                     self._restart(-1 - message, now_us)
                     continue
                 queue, consumer = subscriptions[subscription]
-                if message in troubled:
-                    self._trouble(now_us, message, subscription, begin_us)
+                if message in special:
+                    self._finish_watched(now_us, message, subscription, begin_us)
                 else:
                     append((begin_us, now_us - ack_us, consumer, message, applied))
                     disposition[message] = 1
                     if not credit[subscription]:
-                        line[queue].append(subscription)
+                        ready_subscriptions[queue].append(subscription)
                     credit[subscription] += 1
             elif coming < total:
                 now_us, queue = next_us, queue_of[coming]
@@ -153,22 +153,27 @@ class PushBroker:
                 next_us = arrival[coming] if coming < total else _NEVER
             else:
                 return self.log
-            if line[queue] and (ready[queue] or self.returned[queue]):
+            if ready_subscriptions[queue] and (ready[queue] or self.returned[queue]):
                 send(queue, now_us)
 
     def _send(self, queue: int, now_us: int) -> None:
         """Send as many messages as subscriptions have credit for."""
-        ready, returned, line, credit = self.ready[queue], self.returned[queue], self.line[queue], self.credit
+        ready, returned, ready_subscriptions, credit = (
+            self.ready[queue],
+            self.returned[queue],
+            self.ready_subscriptions[queue],
+            self.credit,
+        )
         free_us, heap, subscriptions = self.free_us, self.heap, self.layout.subscriptions
         duration_us, times = self.draws.duration_us, self.rules.times
         ready_us, ack_us, overhead_us = now_us + times.delivery_us, times.ack_us, times.overhead_us
         jitter_us, noise = times.jitter_us, self.draws.noise
-        while line and (returned or ready):
+        while ready_subscriptions and (returned or ready):
             message = returned.pop(0) if returned else ready.popleft()
-            subscription = line.popleft()
+            subscription = ready_subscriptions.popleft()
             credit[subscription] -= 1
             if credit[subscription]:
-                line.append(subscription)
+                ready_subscriptions.append(subscription)
             consumer = subscriptions[subscription][1]
             begin_us = free_us[consumer]
             if begin_us < ready_us:  # noqa: PLR1730 - max() costs a call for each message
@@ -179,7 +184,7 @@ class PushBroker:
             free_us[consumer] = end_us
             heappush(heap, (end_us + ack_us, message, subscription, begin_us))
 
-    def _trouble(self, now_us: int, message: int, subscription: int, begin_us: int) -> None:
+    def _finish_watched(self, now_us: int, message: int, subscription: int, begin_us: int) -> None:
         """End a handling of a watched message."""
         queue, consumer = self.layout.subscriptions[subscription]
         result = self._result(message)
@@ -193,22 +198,22 @@ class PushBroker:
             self._crash(consumer, now_us, message)
             return
         if not self.credit[subscription]:
-            self.line[queue].append(subscription)
+            self.ready_subscriptions[queue].append(subscription)
         self.credit[subscription] += 1
         if result is AttemptResult.FAILED:
-            self._give_back(message, now_us)
+            self._requeue(message, now_us)
 
     def _result(self, message: int) -> AttemptResult:
         """Return the end of a handling of a watched message."""
         first = self.load.first[message]
         if first in self.known:
             return AttemptResult.DUPLICATE
-        result = self.failing.next(message)
-        if self.rules.knows_copies and result in {AttemptResult.APPLIED, AttemptResult.APPLIED_UNACKED}:
+        result = self.pending_failures.next(message)
+        if self.rules.deduplicates and result in {AttemptResult.APPLIED, AttemptResult.APPLIED_UNACKED}:
             self.known.add(first)
         return result
 
-    def _give_back(self, message: int, now_us: int) -> None:
+    def _requeue(self, message: int, now_us: int) -> None:
         """Put a message back into its queue, unless it has used up its attempts."""
         tried = self.attempts[message] = self.attempts.get(message, 0) + 1
         queue, limit, note = self.layout.queue_of[message], self.rules.delivery_limit, self.log.notes
@@ -232,18 +237,18 @@ class PushBroker:
 
     def _crash(self, consumer: int, now_us: int, message: int) -> None:
         """End a consumer: all messages sent to it are requeued, in the order in which they were sent."""
-        own = {each for each, (_, who) in enumerate(self.layout.subscriptions) if who == consumer}
+        own = {each for each, (_, owner) in enumerate(self.layout.subscriptions) if owner == consumer}
         lost = sorted(event for event in self.heap if event[1] >= 0 and event[2] in own)
         self.heap[:] = [event for event in self.heap if event[1] < 0 or event[2] not in own]
         heapify(self.heap)
         self.down[consumer] = 1
         queues = {self.layout.subscriptions[each][0] for each in own}
         for queue in sorted(queues):
-            self.line[queue] = deque(each for each in self.line[queue] if each not in own)
+            self.ready_subscriptions[queue] = deque(each for each in self.ready_subscriptions[queue] if each not in own)
             self.waiting[queue] = deque(each for each in self.waiting[queue] if each not in own)
         self.log.notes.append((now_us, message, f"consumer {consumer} died with {len(lost)} more messages"))
-        for given in [message, *(event[1] for event in lost)]:
-            self._give_back(given, now_us)
+        for requeued in [message, *(event[1] for event in lost)]:
+            self._requeue(requeued, now_us)
         heappush(self.heap, (now_us + int(self.knobs.restart_s * SECOND_US), -1 - consumer, 0, 0))
         for queue in sorted(queues):
             self._promote(queue)
@@ -269,7 +274,7 @@ class PushBroker:
         while waiting and not (self.layout.standby and self._is_active(queue)):
             subscription = waiting.popleft()
             self.credit[subscription] = self.knobs.prefetch
-            self.line[queue].append(subscription)
+            self.ready_subscriptions[queue].append(subscription)
 
     def _is_active(self, queue: int) -> bool:
         """Return whether the queue already has an active subscription."""

@@ -131,4 +131,4 @@ class PhantomRecord(QuorumConsumers):
     title: ClassVar[str] = "phantom record"
     source: ClassVar[str] = "examples/phantom_record.py; RabbitMQ, Quorum Queues"
     validated_against: ClassVar[str | None] = None
-    knows_copies: ClassVar[bool] = True
+    deduplicates: ClassVar[bool] = True

@@ -48,7 +48,7 @@ class RouletteBroker:
         self.log = SimulationLog(load, knobs.consumers)
         self.next_place = [0] * load.keys
         self.ready: deque[int] = deque()
-        self.line: deque[int] = deque(range(knobs.consumers))
+        self.ready_consumers: deque[int] = deque(range(knobs.consumers))
         self.credit = [knobs.prefetch] * knobs.consumers
         self.buffer: list[deque[int]] = [deque() for _ in range(knobs.consumers)]
         self.busy = bytearray(knobs.consumers)
@@ -58,7 +58,7 @@ class RouletteBroker:
         self.begun: set[int] = set()
         """Messages whose turn it was at the begin of their handling."""
         self.tried: dict[int, int] = {}
-        self.failing = draws.failing()
+        self.pending_failures = draws.pending_failures()
 
     def run(self) -> SimulationLog:
         """Run until there are no more events, or the limit of handlings is reached."""
@@ -77,7 +77,7 @@ class RouletteBroker:
                     self._finish(consumer, message, begin_us, now_us)
                 else:
                     self.credit[consumer] = self.knobs.prefetch
-                    self.line.append(consumer)
+                    self.ready_consumers.append(consumer)
             elif coming < total:
                 now_us = next_us
                 ready.append(coming)
@@ -93,7 +93,9 @@ class RouletteBroker:
                     break
                 self._skip_to(min([next_us, *(event[0] for event in heap if event[2] == _RESTART)]), now_us)
         is_over = len(attempts) < most
-        self._note_held("a message before it never arrives" if is_over else f"the model stopped after {most} handlings")
+        self._note_circulating(
+            "a message before it never arrives" if is_over else f"the model stopped after {most} handlings"
+        )
         return self.log
 
     def _is_stuck(self) -> bool:
@@ -105,13 +107,13 @@ class RouletteBroker:
         return not any(place[each] <= next_place[key[each]] for each in inside)
 
     def _send(self, now_us: int) -> None:
-        ready, line, credit, heap = self.ready, self.line, self.credit, self.heap
+        ready, ready_consumers, credit, heap = self.ready, self.ready_consumers, self.credit, self.heap
         at_us = now_us + self.times.delivery_us
-        while line and ready:
-            message, consumer = ready.popleft(), line.popleft()
+        while ready_consumers and ready:
+            message, consumer = ready.popleft(), ready_consumers.popleft()
             credit[consumer] -= 1
             if credit[consumer]:
-                line.append(consumer)
+                ready_consumers.append(consumer)
             self.number += 1
             heappush(heap, (at_us, self.number, _COMES, consumer, message, 0))
 
@@ -138,14 +140,14 @@ class RouletteBroker:
             self.log.disposition[message] = Disposition.DUPLICATE
         self.stalled = self.stalled + 1 if result is AttemptResult.REJECTED else 0
         if result in {AttemptResult.CRASHED, AttemptResult.APPLIED_UNACKED}:
-            self._die(consumer, message, now_us)
+            self._stop_consumer(consumer, message, now_us)
             return
         if result in {AttemptResult.APPLIED, AttemptResult.DUPLICATE}:
             self.inside -= 1
         else:
-            self._give_back(message, result, now_us)
+            self._requeue(message, result, now_us)
         if not self.credit[consumer]:
-            self.line.append(consumer)
+            self.ready_consumers.append(consumer)
         self.credit[consumer] += 1
         self.busy[consumer] = 0
         if self.buffer[consumer]:
@@ -157,10 +159,14 @@ class RouletteBroker:
             self.begun.discard(message)
             self.handling -= 1
             if place == next_place:
-                return self.failing.next(message) if message in self.failing.messages else AttemptResult.APPLIED
+                return (
+                    self.pending_failures.next(message)
+                    if message in self.pending_failures.messages
+                    else AttemptResult.APPLIED
+                )
         return AttemptResult.DUPLICATE if place < next_place else AttemptResult.REJECTED
 
-    def _give_back(self, message: int, result: AttemptResult, now_us: int) -> None:
+    def _requeue(self, message: int, result: AttemptResult, now_us: int) -> None:
         note = self.log.notes.append
         if result is AttemptResult.FAILED:
             tried = self.tried[message] = self.tried.get(message, 0) + 1
@@ -172,14 +178,14 @@ class RouletteBroker:
             note((now_us, message, f"revision {behind} failed and was requeued at the back"))
         self.ready.append(message)
 
-    def _die(self, consumer: int, message: int, now_us: int) -> None:
+    def _stop_consumer(self, consumer: int, message: int, now_us: int) -> None:
         """End a consumer: all messages sent to it are requeued at the back."""
         coming = sorted(event for event in self.heap if event[2] == _COMES and event[3] == consumer)
         lost = [message, *self.buffer[consumer], *(event[4] for event in coming)]
         self.heap[:] = [event for event in self.heap if event[2] != _COMES or event[3] != consumer]
         heapify(self.heap)
         self.buffer[consumer].clear()
-        self.line = deque(each for each in self.line if each != consumer)
+        self.ready_consumers = deque(each for each in self.ready_consumers if each != consumer)
         self.busy[consumer] = 0
         self.log.notes.append((now_us, message, f"consumer {consumer} died with {len(lost) - 1} more messages"))
         self.ready.extend(lost)
@@ -204,15 +210,15 @@ class RouletteBroker:
             buffer.clear()
             self.busy[consumer] = 0
             self.credit[consumer] = self.knobs.prefetch
-        self.line = deque(each for each in range(self.knobs.consumers) if each not in dead)
+        self.ready_consumers = deque(each for each in range(self.knobs.consumers) if each not in dead)
         self.stalled = 0
 
-    def _note_held(self, why: str) -> None:
+    def _note_circulating(self, cause: str) -> None:
         """Note the messages that were still circulating when the simulation ended."""
         at_us = self.log.attempts[-1][1]
         for message, kind in enumerate(self.log.disposition):
             if kind == Disposition.HELD:
-                self.log.notes.append((at_us, message, f"still being requeued at the end of the simulation: {why}"))
+                self.log.notes.append((at_us, message, f"still being requeued at the end of the simulation: {cause}"))
 
 
 class RequeueRoulette(Design):

@@ -46,16 +46,16 @@ class ReceivedBatch:
     Attributes:
         consumer: the consumer.
         messages: all messages of the batch, by their key.
-        back: messages to be made visible again, by their key; messages that are only in ``messages`` are deleted.
+        to_return: messages to be made visible again, by their key; messages that are only in ``messages`` are deleted.
         is_alive: whether the consumer receives again at the end.
     """
 
-    __slots__ = ("back", "consumer", "is_alive", "messages")
+    __slots__ = ("consumer", "is_alive", "messages", "to_return")
 
     def __init__(self, consumer: int) -> None:
         self.consumer = consumer
         self.messages: dict[int, list[int]] = {}
-        self.back: dict[int, list[int]] = {}
+        self.to_return: dict[int, list[int]] = {}
         self.is_alive = True
 
 
@@ -75,22 +75,22 @@ class FifoQueue:
         self.queued: list[deque[int]] = [deque() for _ in range(load.keys)]
         self.blocked = bytearray(load.keys)
         """1 for a key that is ready or has messages in flight."""
-        self.line: list[tuple[int, int]] = []
+        self.ready_keys: list[tuple[int, int]] = []
         """Keys that may be received: position (the number of the oldest message, or of the return) and key."""
         self.idle: deque[int] = deque(range(knobs.consumers))
         self.heap: list[tuple[int, int, ReceivedBatch | int]] = []
         """Events: time, number, and the batch that ends, or the consumer that has restarted."""
-        self.number = self.came = 0
+        self.number = self.arrived = 0
         self.next_call_us = 0
         self.partition = [crc32(text.encode()) % knobs.partitions for text in load.key_texts()]
         self.next_of_partition_us = [0] * knobs.partitions
         self.accepted_us: dict[int, int] = {}
         self.tried: dict[int, int] = {}
-        self.failing = draws.failing()
+        self.pending_failures = draws.pending_failures()
 
     def run(self) -> SimulationLog:
         """Run until there are no more events."""
-        arrival, heap, line, idle = self.load.arrival_us, self.heap, self.line, self.idle
+        arrival, heap, ready_keys, idle = self.load.arrival_us, self.heap, self.ready_keys, self.idle
         total, next_us = len(arrival), arrival[0]
         while True:
             if heap and heap[0][0] < next_us:
@@ -99,16 +99,16 @@ class FifoQueue:
                     idle.append(event)
                 else:
                     self._finish(event)
-            elif self.came < total:
+            elif self.arrived < total:
                 now_us = next_us
-                self._accept(self.came, now_us)
-                self.came += 1
-                next_us = arrival[self.came] if self.came < total else _NEVER
+                self._accept(self.arrived, now_us)
+                self.arrived += 1
+                next_us = arrival[self.arrived] if self.arrived < total else _NEVER
                 if next_us == now_us:
                     continue  # messages that arrive at the same time can be in one batch
             else:
                 break
-            while line and idle:
+            while ready_keys and idle:
                 self._receive(idle.popleft(), now_us)
         self.log.attempts.sort(key=itemgetter(1))
         return self.log
@@ -127,7 +127,7 @@ class FifoQueue:
         self.queued[key].append(message)
         if not self.blocked[key]:
             self.blocked[key] = 1
-            heappush(self.line, (message, key))
+            heappush(self.ready_keys, (message, key))
 
     def _receive(self, consumer: int, now_us: int) -> None:
         """Fill a batch from the first ready key, then from the next ones, and handle it."""
@@ -136,9 +136,9 @@ class FifoQueue:
             self.next_call_us = now_us + SECOND_US // self.times.calls_per_s
         received, left = ReceivedBatch(consumer), self.knobs.batch
         messages: list[int] = []
-        line, queued = self.line, self.queued
-        while line and left:
-            _, key = heappop(line)
+        ready_keys, queued = self.ready_keys, self.queued
+        while ready_keys and left:
+            _, key = heappop(ready_keys)
             queue = queued[key]
             if len(queue) <= left:
                 own = list(queue)
@@ -149,7 +149,7 @@ class FifoQueue:
             received.messages[key] = own
             messages += own
         if self.times.partition_messages_per_s is not None:
-            now_us = self._slowed(received, now_us, self.times.partition_messages_per_s)
+            now_us = self._throttled_us(received, now_us, self.times.partition_messages_per_s)
         deadline_us = now_us + int(self.knobs.visibility_s * SECOND_US)
         mark = len(self.log.attempts)
         end_us = self._handle(received, messages, now_us + self.times.receive_us)
@@ -165,7 +165,7 @@ class FifoQueue:
         received.is_alive = False
         heappush(self.heap, (deadline_us, self.number - 1, received))
 
-    def _slowed(self, received: ReceivedBatch, now_us: int, most_per_s: int) -> int:
+    def _throttled_us(self, received: ReceivedBatch, now_us: int, most_per_s: int) -> int:
         """Return the time at which the limits of a batch's partitions allow it."""
         next_us, places = self.next_of_partition_us, {self.partition[key] for key in received.messages}
         now_us = max(now_us, *(next_us[place] for place in places))
@@ -176,21 +176,21 @@ class FifoQueue:
 
     def _handle(self, received: ReceivedBatch, messages: list[int], at_us: int) -> int:
         """Handle a batch, and return the time of its end."""
-        append, disposition, troubled = self.log.attempts.append, self.log.disposition, self.failing.messages
+        append, disposition, failing = self.log.attempts.append, self.log.disposition, self.pending_failures.messages
         duration_us, message_us, consumer = self.draws.duration_us, self.times.message_us, received.consumer
-        key_of, back = self.load.key, received.back
+        key_of, back = self.load.key, received.to_return
         for message in messages:
             if back and (key := key_of[message]) in back:
                 back[key].append(message)  # its group waits for a failed message
                 continue
             begin_us = at_us
             at_us += duration_us[message]
-            if message not in troubled:
+            if message not in failing:
                 append((begin_us, at_us, consumer, message, 0))
                 disposition[message] = 1
                 at_us += message_us
                 continue
-            result = self.failing.next(message)
+            result = self.pending_failures.next(message)
             append((begin_us, at_us, consumer, message, int(result)))
             if result in {AttemptResult.APPLIED, AttemptResult.APPLIED_UNACKED}:
                 disposition[message] = Disposition.APPLIED
@@ -210,7 +210,7 @@ class FifoQueue:
             self.log.disposition[message] = Disposition.DEAD_LETTER
             self.log.notes.append((at_us, message, f"dead-lettered after attempt {tried}"))
             return
-        received.back[self.load.key[message]] = [message]
+        received.to_return[self.load.key[message]] = [message]
         self.log.notes.append(
             (at_us, message, "failed: it and the later messages of its group in the batch are made visible again")
         )
@@ -224,24 +224,26 @@ class FifoQueue:
                 attempts[index] = (begin_us, end_us, consumer, message, int(AttemptResult.APPLIED_UNACKED))
                 self.log.notes.append((deadline_us, message, "visible again: it was not deleted in time"))
                 self.tried[message] = self.tried.get(message, 0) + 1
-        received.back = {key: [each for each in own if self._returns(each)] for key, own in received.messages.items()}
+        received.to_return = {
+            key: [each for each in own if self._is_receivable(each)] for key, own in received.messages.items()
+        }
 
-    def _returns(self, message: int) -> bool:
+    def _is_receivable(self, message: int) -> bool:
         """Return whether a message that was not deleted can be received again; otherwise it is a dead letter."""
         is_dead = self.log.disposition[message] == Disposition.DEAD_LETTER
         return not is_dead and self.tried.get(message, 0) < self.knobs.max_attempts
 
     def _finish(self, received: ReceivedBatch) -> None:
         """Delete the done messages of a batch, and make the rest visible again in order."""
-        queued, line = self.queued, self.line
+        queued, ready_keys = self.queued, self.ready_keys
         for key in received.messages:
-            back = received.back.get(key)
+            back = received.to_return.get(key)
             queue = queued[key]
             if back:
                 queue.extendleft(reversed(back))
-                heappush(line, (self.came, key))
+                heappush(ready_keys, (self.arrived, key))
             elif queue:
-                heappush(line, (queue[0], key))
+                heappush(ready_keys, (queue[0], key))
             else:
                 self.blocked[key] = 0
         if received.is_alive:

@@ -35,30 +35,30 @@ class TimelineBroker(TaskBroker):
 
     @override
     def start(self, key: int, consumer: int, now_us: int) -> None:  # noqa: C901 - hot, and one transaction
-        queue, place, log, troubled = self.queued[key], self.load.place, self.log, self.failing.messages
+        queue, place, log, failing = self.queued[key], self.load.place, self.log, self.pending_failures.messages
         duration_us, settle_us = self.draws.duration_us, self.rules.times.settle_us
         attempts, done_us = log.attempts, log.done_us
         at_us = max(now_us, self.load.arrival_us[queue[0]] + self.rules.times.receive_us)  # it was prefetched
         mark, next_place = len(log.attempts), self.next_place[key]
         is_loose = self.grade != "gapless"
-        taken: list[int] = []
+        received: list[int] = []
         drained: list[int] = []
         for _ in range(min(len(queue), self.rules.batch)):
             message = queue.popleft()
-            taken.append(message)
+            received.append(message)
             if is_loose:
                 if not self._admit(message, next_place, consumer, at_us):
                     continue
                 next_place = place[message]
             elif place[message] != next_place:
-                self._set_aside(message, key, next_place, consumer, at_us)
+                self._hold_early(message, key, next_place, consumer, at_us)
                 continue
             early = self.early[key]
             while True:
-                if message in troubled:
-                    at_us, rest_us, back_us = self.struggle(message, consumer, at_us, now_us)
+                if message in failing:
+                    at_us, rest_us, back_us = self.handle_failing(message, consumer, at_us, now_us)
                     if back_us:
-                        self._roll_back(key, mark, taken, drained)
+                        self._roll_back(key, mark, received, drained)
                         self.end(key, consumer, at_us, rest_us, back_us)
                         return
                     if rest_us:  # messages applied before it remain applied
@@ -102,7 +102,7 @@ class TimelineBroker(TaskBroker):
             elif result == AttemptResult.DUPLICATE and self.log.disposition[message] != Disposition.REFUSED:
                 self.log.disposition[message] = Disposition.DUPLICATE
 
-    def _set_aside(self, message: int, key: int, next_place: int, consumer: int, at_us: int) -> None:
+    def _hold_early(self, message: int, key: int, next_place: int, consumer: int, at_us: int) -> None:
         """Hold a message that is early, and drop a copy of a held one."""
         early, place = self.early[key], self.load.place[message]
         if place < next_place or (early and place in early):
@@ -126,7 +126,7 @@ class TimelineBroker(TaskBroker):
         self.seen.add(first)
         return True
 
-    def _roll_back(self, key: int, mark: int, taken: list[int], drained: list[int]) -> None:
+    def _roll_back(self, key: int, mark: int, received: list[int], drained: list[int]) -> None:
         """Undo a task whose consumer died before the commit."""
         attempts, early = self.log.attempts, self.early[key] or {}
         for index in range(mark, len(attempts)):
@@ -135,13 +135,13 @@ class TimelineBroker(TaskBroker):
                 self.seen.discard(self.load.first[message])
             if result != AttemptResult.FAILED:
                 attempts[index] = (begin_us, end_us, consumer, message, _CRASHED)
-        for message in taken:
+        for message in received:
             if early.get(self.load.place[message]) == message:
                 del early[self.load.place[message]]
         for message in drained:
-            if message not in taken:
+            if message not in received:
                 early[self.load.place[message]] = message
-        self.queued[key].extendleft(reversed(taken))
+        self.queued[key].extendleft(reversed(received))
 
 
 class Inturn(Design):
@@ -219,21 +219,21 @@ def resequence(load: Workload, timeout_us: int, log: SimulationLog) -> list[tupl
     next_place = [0] * load.keys
     held: list[dict[int, int]] = [{} for _ in range(load.keys)]
     released: list[tuple[int, int]] = []
-    gone: set[int] = set()
+    passed: set[int] = set()
     timers: list[tuple[int, int]] = []
 
     def drain(key: int, at_us: int) -> None:
         while next_place[key] in held[key]:
             message = held[key].pop(next_place[key])
             released.append((at_us, message))
-            gone.add(message)
+            passed.add(message)
             next_place[key] += 1
 
     def expire(until_us: float) -> None:
         while timers and timers[0][0] <= until_us:
             at_us, message = heappop(timers)
             key = load.key[message]
-            while message not in gone:
+            while message not in passed:
                 skipped = next_place[key]
                 next_place[key] = min(held[key])
                 log.notes.append(
@@ -245,13 +245,13 @@ def resequence(load: Workload, timeout_us: int, log: SimulationLog) -> list[tupl
         expire(at_us)
         key, place = load.key[message], load.place[message]
         if place < next_place[key] or place in held[key]:
-            was = load.first[message] in gone or place in held[key]
-            log.disposition[message] = Disposition.DUPLICATE if was else Disposition.REFUSED
-            log.notes.append((at_us, message, "dropped: a copy" if was else "refused: its turn had been skipped"))
+            is_copy = load.first[message] in passed or place in held[key]
+            log.disposition[message] = Disposition.DUPLICATE if is_copy else Disposition.REFUSED
+            log.notes.append((at_us, message, "dropped: a copy" if is_copy else "refused: its turn had been skipped"))
             continue
         held[key][place] = message
         drain(key, at_us)
-        if message not in gone:
+        if message not in passed:
             log.notes.append((at_us, message, f"held: {place - next_place[key]} messages before it are missing"))
             heappush(timers, (at_us + timeout_us, message))
     expire(float("inf"))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from inturn.lab.page.looks import line_looks
+from inturn.lab.page.line_styles import line_styles
 from inturn.lab.page.words import knob_value, rate, share, span
 from inturn.lab.sweep import CurvePoint, DesignCurve, SeedInterval, SweepResult
 from inturn.pages.svg import BESIDE, Drawing, Plot, Tick, width_of
@@ -63,11 +63,11 @@ def _picture(sweep: SweepResult, figure: CurveFigure) -> str:
     left = max(width_of(name, 9) for _, name in ticks) + 12
     beside = last * 1.08 * room / (_SIZE[0] - left - room)  # the part of the axis with the labels, in units of the axis
     plot = Plot.framed(drawing, (-0.08 * last, last + beside), ends, xs, ticks, (sweep.over.replace("_", " "), ""))
-    looks = line_looks(curve.design for curve in sweep.curves)
+    styles = line_styles(curve.design for curve in sweep.curves)
     labels = []
     for together, label in drawn:
         curve = _first(together)
-        colour, dash = looks[curve.design]
+        colour, dash = styles[curve.design]
         places = [(float(at), scale(figure.of(point).mean)) for at, point in enumerate(curve.points)]
         for (at, _), point in zip(places, curve.points, strict=True):
             low, high = scale(figure.of(point).low), scale(figure.of(point).high)
@@ -127,8 +127,8 @@ def _together(
 def _words(sweep: SweepResult, figure: CurveFigure) -> str:
     """Return the text alternative: for each design the first and the last value."""
     ends = [knob_value(sweep.over, value) for value in (sweep.values[0], sweep.values[-1])]
-    told = []
+    parts = []
     for curve in sweep.curves:
         first, last = (figure.text(figure.of(point).mean) for point in (curve.points[0], curve.points[-1]))
-        told.append(f"{curve.design} {first} to {last}")
-    return f"{figure.title}, with {sweep.over.replace('_', ' ')} from {ends[0]} to {ends[1]}: {'; '.join(told)}"
+        parts.append(f"{curve.design} {first} to {last}")
+    return f"{figure.title}, with {sweep.over.replace('_', ' ')} from {ends[0]} to {ends[1]}: {'; '.join(parts)}"

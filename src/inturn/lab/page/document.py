@@ -17,7 +17,7 @@ def render(
     result: LabResult,
     *,
     title: str | None = None,
-    story: str = "",
+    description: str = "",
     sweeps: Sequence[SweepResult] = (),
     recommendation: Recommendation | None = None,
     audit: AuditLink | None = None,
@@ -28,7 +28,7 @@ def render(
     Args:
         result: the result.
         title: title of the input; None for its name.
-        story: a description of the messages, in a few sentences.
+        description: description of the messages, in a few sentences.
         sweeps: sweeps of the same input.
         recommendation: recommendation from the result.
         audit: the audit's page about the same log, for a link.
@@ -44,7 +44,7 @@ def render(
     return templates.get_template("page.html.j2").render(
         result=result,
         title=title or result.scenario,
-        story=[paragraph for paragraph in story.split("\n\n") if paragraph.strip()],
+        description=[paragraph for paragraph in description.split("\n\n") if paragraph.strip()],
         headline=words.headline(result),
         input_words=words.input_words(result),
         knobs=words.knob_words(result.knobs),
@@ -56,7 +56,7 @@ def render(
         recommendation=recommendation,
         titles={each.design: each.title for each in result.designs},
         sweeps=[_sweep(each) for each in sweeps],
-        legend=[(markup(icon), told) for icon, told in time_lines.legend()],
+        legend=[(markup(icon), text) for icon, text in time_lines.legend()],
         at_work=_at_work(result, ordered),
         lives=_lives(ordered),
         ticks=lives.LifeScale(ordered).ticks(),
@@ -110,7 +110,7 @@ def _at_work(result: LabResult, designs: Sequence[DesignResult]) -> list[tuple[D
 def _lives(designs: Sequence[DesignResult]) -> list[tuple[DesignResult, Any, list[tuple[str, str, bool]]]]:
     scale = lives.LifeScale(designs)
     return [
-        (each, markup(lives.strip(each.life, scale)), lives.told(each.life))
+        (each, markup(lives.strip(each.life, scale)), lives.life_events(each.life))
         for each in designs
         if each.life is not None and each.life.events
     ]

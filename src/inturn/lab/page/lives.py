@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from inturn.lab.page.looks import BACK, GREY, INK, LINE, OWN, WRONG
+from inturn.lab.page.line_styles import BACK, GREY, INK, LINE, OWN, WRONG
 from inturn.lab.page.time_lines import handling
 from inturn.lab.page.words import span
 from inturn.lab.results import DesignResult, MessageLife
@@ -14,7 +14,7 @@ from inturn.pages.ticks import SECONDS, spaced
 _SIZE = (600, 24)
 _MIDDLE: Final = _SIZE[1] / 2
 _APPLIED: Final = ("applied", "applied_unacked")
-_SAID: Final = 7
+_MAX_EVENTS: Final = 7
 """The maximum number of events described in words."""
 
 
@@ -26,14 +26,14 @@ class LifeScale:
         self._most = max((life.events[-1].at_us - life.events[0].at_us for life in lives), default=1)
         self._most = max(self._most, 1000)
 
-    def at(self, since_us: float) -> float:
+    def position(self, since_us: float) -> float:
         """Return the position of a time since the arrival, from 0 to 1."""
         return math.log1p(max(0.0, since_us) / 1000) / math.log1p(self._most / 1000)
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return round times with their positions, in percent."""
         named = [(0.0, "arrived"), *((seconds * 1e6, name) for seconds, name in SECONDS)]
-        places = spaced(named, lambda since_us: 100 * self.at(since_us), 0, self._most, 5)
+        places = spaced(named, lambda since_us: 100 * self.position(since_us), 0, self._most, 5)
         return [(round(place, 1), name) for place, name in sorted(places) if place <= 94]
 
 
@@ -43,7 +43,7 @@ def strip(life: MessageLife, scale: LifeScale) -> str:
     began = life.events[0].at_us
 
     def x(at_us: int) -> float:
-        return 8 + scale.at(at_us - began) * (_SIZE[0] - 16)
+        return 8 + scale.position(at_us - began) * (_SIZE[0] - 16)
 
     drawing.line([(8, _MIDDLE), (_SIZE[0] - 8, _MIDDLE)], LINE)
     last = max(each.at_us for each in life.events)
@@ -66,7 +66,7 @@ def strip(life: MessageLife, scale: LifeScale) -> str:
     return drawing.element()
 
 
-def told(life: MessageLife) -> list[tuple[str, str, bool]]:
+def life_events(life: MessageLife) -> list[tuple[str, str, bool]]:
     """Return the life in words: the time since the arrival, the event, and whether it was out of turn."""
     began = life.events[0].at_us
     events = [
@@ -75,8 +75,8 @@ def told(life: MessageLife) -> list[tuple[str, str, bool]]:
         if each.kind != "began" and not (after and after.at_us == each.at_us and each.text in after.text)
     ]
     lines = [(span(each.at_us - began), each.text, each.text.endswith("out of turn")) for each in events]
-    if len(lines) > _SAID:
-        left = len(lines) - _SAID + 1
-        half = _SAID // 2
+    if len(lines) > _MAX_EVENTS:
+        left = len(lines) - _MAX_EVENTS + 1
+        half = _MAX_EVENTS // 2
         lines = [*lines[:half], ("", f"… {left} more events …", False), *lines[half + left :]]
     return lines

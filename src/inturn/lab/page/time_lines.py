@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from inturn.lab.page.looks import BACK, GREY, GROUPS, LINE, OWN, WRONG
+from inturn.lab.page.line_styles import BACK, GREY, GROUPS, LINE, OWN, WRONG
 from inturn.lab.page.words import span
 from inturn.lab.results import DesignResult, HandlingSpan, TimeLineWindow
 from inturn.pages.svg import Drawing, Icon, Place, Plot, icons, width_of
@@ -98,13 +98,13 @@ def handling(colour: str, text: str = "", *, has_effect: bool = True, out_of_tur
 def _words(design: DesignResult, spans: Sequence[HandlingSpan], rows: Sequence[int], followed: tuple[str, int]) -> str:
     """Return the text alternative: the handlings of the followed group, in the order of their begin."""
     own = sorted((each for each in spans if each.group == followed[0]), key=lambda each: each.begin_us)[:12]
-    told = [
+    parts = [
         f"revision {each.revision} at consumer {each.consumer + 1} {each.result.replace('_', ' ')}"
         + (" out of turn" if each.out_of_turn else "")
         for each in own
     ]
     drawn = f"{len(rows)} of {design.consumers} consumers" if len(rows) < design.consumers else f"{len(rows)} consumers"
-    return f"{design.title}: {drawn} at work. Followed group: {'; '.join(told) or 'no handlings'}."
+    return f"{design.title}: {drawn} at work. Followed group: {'; '.join(parts) or 'no handlings'}."
 
 
 def legend() -> list[tuple[str, str]]:

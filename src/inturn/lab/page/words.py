@@ -81,15 +81,15 @@ def headline(result: LabResult) -> str:
     verb = "does" if stuck == 1 else "do"
     if not wrong:
         return f"No design ends with wrong states, but {stuck} of {many} {verb} not apply all messages"
-    told = f"{wrong} of {many} end{'s' if wrong == 1 else ''} with wrong states"
-    return told + (f", and {stuck} more {verb} not apply all messages" if stuck else "")
+    text = f"{wrong} of {many} end{'s' if wrong == 1 else ''} with wrong states"
+    return text + (f", and {stuck} more {verb} not apply all messages" if stuck else "")
 
 
 def input_words(result: LabResult) -> list[str]:
     """Return sentences about the input."""
     load = result.input
     own = load.messages - load.copies
-    told = [
+    sentences = [
         f"{counted(load.messages, 'message')} of {counted(load.groups, 'group')}"
         + (f", {load.copies:,} of them copies" if load.copies else "")
         + (f", {load.late:,} late" if load.late else "")
@@ -104,19 +104,19 @@ def input_words(result: LabResult) -> list[str]:
         ),
     ]
     if load.commuting:
-        kept = (
+        handling = (
             "are handled outside of their group's order" if load.split else "are still handled in their group's order"
         )
-        told.append(f"The order of {counted(load.commuting, 'message')} does not matter; they {kept}.")
+        sentences.append(f"The order of {counted(load.commuting, 'message')} does not matter; they {handling}.")
     if load.judged_by == "handler":
-        told.append(
+        sentences.append(
             "A state is wrong if the handler gives another state in the order of a design than in the right order."
         )
     else:
-        told.append(
+        sentences.append(
             "There is no handler, so a group counts as wrong if its messages were not applied in order, once each."
         )
-    return told
+    return sentences
 
 
 def knob_words(knobs: Knobs) -> dict[str, str]:

@@ -53,7 +53,7 @@ def auctions() -> Scenario:
     return Scenario(
         name="auctions",
         title="Auctions",
-        story=(
+        description=(
             "Two auctions, A and B, have eleven bids each; two consumers receive batches of ten. The first consumer "
             "gets A1 to A10, the second B1 to B10. The first finishes and receives again while B is in flight: it gets "
             "only A11. B11 is delivered once the batch of B is deleted. Of two equal bids the first one wins."

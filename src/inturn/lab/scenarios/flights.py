@@ -31,7 +31,7 @@ def flights() -> Scenario:
     return Scenario(
         name="flights",
         title="Flights from New York",
-        story=(
+        description=(
             "Each aircraft numbers its departures, landings and cancellations of two weeks, which are sent within half "
             "a minute. Every message is up to 90 minutes late, 1 in 20 is hours late, and 1 in 20 is sent twice."
         ),

@@ -12,7 +12,7 @@ MESSAGES, OTHERS, HOT_SHARE = 1_500, 40, 0.4
 
 def hot_group() -> Scenario:
     """Return the scenario: a shop's account with two fifths of all bookings, seven of ten of them deposits."""
-    chance = random.Random(40)  # noqa: S311 - a story, not a secret
+    chance = random.Random(40)  # noqa: S311 - a simulation, not a secret
     revisions: dict[str, int] = {}
     amounts: dict[str, int] = {}
     messages = []
@@ -28,7 +28,7 @@ def hot_group() -> Scenario:
     return Scenario(
         name="hot-group",
         title="A hot group",
-        story=(
+        description=(
             "A shop's account has two fifths of all bookings. If its bookings are handled one after the other, this "
             "account bounds the throughput for any number of consumers (Amdahl's law). Deposits commute: handled "
             "outside of the order, they are spread over all consumers."

@@ -37,7 +37,7 @@ STAYS = Pipeline(name="stays", group="guest", order=Gapless("revision"), state=G
 
 def hotel() -> Scenario:
     """Return the scenario: check-in, a second click, check-out; and early or late copies of the check-in."""
-    chance = random.Random(9)  # noqa: S311 - a story, not a secret
+    chance = random.Random(9)  # noqa: S311 - a simulation, not a secret
     messages = []
     for number in range(1, GUESTS + 1):
         guest, at_us = f"guest-{number}", int(chance.uniform(0, 10) * MINUTE_US)
@@ -54,7 +54,7 @@ def hotel() -> Scenario:
     return Scenario(
         name="hotel",
         title="Hotel check-in",
-        story=(
+        description=(
             "A guest checks in, clicks a second time (a new message, which the handler refuses), and checks out. For a "
             "third of the guests the first message is sent again, up to six minutes later. A design that applies this "
             "copy gives a room to a guest who has left, and charges the nights twice. A deduplication window of five "

@@ -42,7 +42,7 @@ def is_deposit(body: dict[str, Any]) -> bool:
 
 def _bookings() -> list[dict[str, Any]]:
     """Return the bookings of all accounts: a deposit, and then a withdrawal of all the money or a part of it."""
-    chance, bookings = random.Random(12), []  # noqa: S311 - a story, not a secret
+    chance, bookings = random.Random(12), []  # noqa: S311 - a simulation, not a secret
     for account in range(1, ACCOUNTS + 1):
         amount = 0
         for revision in range(1, REVISIONS + 1):
@@ -79,7 +79,7 @@ def transfers() -> Scenario:
     return Scenario(
         name="transfers",
         title="Money transfers",
-        story=(
+        description=(
             "Each account numbers its bookings, and a withdrawal depends on the deposits before it. Handling revision "
             "12 of acct-1, a deposit, fails twice. In designs that requeue it, revisions 13 and 14 overtake it, and a "
             "withdrawal is declined although it was covered."

@@ -57,7 +57,7 @@ PHANTOM = Pipeline(name="known-sales", group="order", order=Arrival(), id="id", 
 
 def webhooks() -> Scenario:
     """Return the scenario: created, paid and ready of each order, in random order of arrival."""
-    chance = random.Random(3)  # noqa: S311 - a story, not a secret
+    chance = random.Random(3)  # noqa: S311 - a simulation, not a secret
     messages = []
     for number in range(1, ORDERS + 1):
         order, began_us = f"order-{number}", int(chance.uniform(0, 60) * 1_000_000)
@@ -76,7 +76,7 @@ def webhooks() -> Scenario:
     return Scenario(
         name="webhooks",
         title="Webhooks",
-        story=(
+        description=(
             "A shop's payment service and its warehouse send webhooks about an order: created, paid, ready. They "
             "arrive in any order, some again after minutes, and contain nothing that tells which is newer. No queue "
             "can restore the order. A handler for which order does not matter can cope: the phantom record, on any "

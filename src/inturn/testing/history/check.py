@@ -30,7 +30,7 @@ def check(
     """
     lease_ns = None if visibility_s is None else round((visibility_s - slack_s) * 1e9)
     found = list(_anomalies(list(events), lease_ns, is_drained=is_drained, is_total=is_total))
-    return [_shortened(each, lease_ns, is_total=is_total) for each in found]
+    return [_minimized(each, lease_ns, is_total=is_total) for each in found]
 
 
 def check_or_raise(
@@ -65,13 +65,13 @@ def _anomalies(events: Sequence[Event], lease_ns: int | None, *, is_drained: boo
     if is_drained:
         yield from rules.nothing_is_lost(sends, receives, effects)
     yield from rules.groups_in_order(receives, settles)
-    yield from rules.deleted_is_gone(receives, settles)
+    yield from rules.deleted_stays_deleted(receives, settles)
     if lease_ns is not None:
         yield from rules.one_holder_of_a_group(receives, settles, lease_ns)
     yield from rules.effects_in_order_and_once(effects)
 
 
-def _shortened(found: Anomaly, lease_ns: int | None, *, is_total: bool) -> Anomaly:
+def _minimized(found: Anomaly, lease_ns: int | None, *, is_total: bool) -> Anomaly:
     """Return the anomaly without the events, and the messages within receives, that its proof does not need."""
 
     def is_proof(events: Sequence[Event]) -> bool:

@@ -162,7 +162,7 @@ def _first_deletes(settles: Sequence[SettleCall]) -> defaultdict[int, int]:
     return began
 
 
-def deleted_is_gone(receives: Sequence[ReceiveCall], settles: Sequence[SettleCall]) -> Iterator[Anomaly]:
+def deleted_stays_deleted(receives: Sequence[ReceiveCall], settles: Sequence[SettleCall]) -> Iterator[Anomaly]:
     """Search for deliveries after the acknowledged delete of the message."""
     gone: dict[int, SettleCall] = {}
     for settle in settles:

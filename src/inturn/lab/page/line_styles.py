@@ -23,7 +23,7 @@ _FAMILIES: Final = {
 _DASHES: Final = ("", "5 3", "1.5 2.5", "8 3 1.5 3")
 
 
-def line_looks(designs: Iterable[str]) -> dict[str, tuple[str, str]]:
+def line_styles(designs: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and a dash for each design; those of one family differ in the dash."""
     seen: dict[int, int] = {}
     found = {}

@@ -16,7 +16,7 @@ from inturn.core.pipeline.definition import Pipeline
 from inturn.core.pipeline.handler import wrong_result
 from inturn.core.pipeline.journal import Counts
 from inturn.core.pipeline.replay import Replay
-from inturn.testing.engine_input import PASSES, EngineInput, group_of, value_of
+from inturn.testing.engine_input import TIME_STEP, EngineInput, group_of, value_of
 from inturn.testing.outcome import EngineResult, NotDeterministic, plain, plain_output, record
 
 DAWN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -24,25 +24,25 @@ ARRIVAL: Final = "_inturn_arrival"  # not a name of Spark's tasks, which begin w
 """A field that messages do not have, so that they are applied in the order of the list."""
 
 
-def replayed(history: EngineInput) -> EngineResult:
+def run_replay(history: EngineInput) -> EngineResult:
     """Return the result of the pure timeline.
 
     Raises:
         NotDeterministic: if the handler is not deterministic; the text names the message.
     """
-    twice = _Twice(history.pipeline)
+    twice = _RepeatedHandler(history.pipeline)
     pipeline = in_list_order(replace(history.pipeline, handler=twice))
     result, total, now = Replay(), Counts(), DAWN
     for part in history.parts:
-        with twice.told():
+        with twice.reporting():
             result = pipeline.replay(part, now=now, after=result)
         total.add(result.counts)
-        now += PASSES
-        if history.passes:
-            with twice.told():
+        now += TIME_STEP
+        if history.time_passes:
+            with twice.reporting():
                 result = pipeline.replay([], now=now, after=result)
             total.add(result.counts)
-    return _story(history, result, total)
+    return _result(history, result, total)
 
 
 def in_list_order(pipeline: Pipeline) -> Pipeline:
@@ -50,7 +50,7 @@ def in_list_order(pipeline: Pipeline) -> Pipeline:
     return pipeline if pipeline.arrival is not None else replace(pipeline, arrival=ARRIVAL)
 
 
-def _story(history: EngineInput, result: Replay, total: Counts) -> EngineResult:
+def _result(history: EngineInput, result: Replay, total: Counts) -> EngineResult:
     story = EngineResult(counts=total)
     for group, state in result.states.items():
         line = result.timelines[group]
@@ -87,7 +87,7 @@ def _note_forgotten(history: EngineInput, column: str, result: Replay, story: En
             story.forgotten[each.group] = story.forgotten.get(each.group, 0) + 1
 
 
-class _Twice:
+class _RepeatedHandler:
     """A handler that runs twice, and records the first message with unequal results.
 
     It does not raise: an exception of a handler parks its group.
@@ -95,10 +95,10 @@ class _Twice:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline, self._handler = pipeline, pipeline.handler
-        self.found: Exception | None = None
+        self.fault: Exception | None = None
 
     def __call__(self, state: Any, message: Any) -> Any:
-        if self.found is not None:
+        if self.fault is not None:
             return self._handler(state, message)
         given, copies = plain(message), copy.deepcopy((state, message))
         before = self._result(*copies)
@@ -108,21 +108,21 @@ class _Twice:
             self._compare(given, before, type(error).__name__)
             raise
         self._compare(given, before, self._plain(made))
-        if self.found is None and plain(copies[1]) != given:
-            self._name(given, f"it has changed the message to {plain(copies[1])!r}", "is not pure")
+        if self.fault is None and plain(copies[1]) != given:
+            self._report(given, f"it has changed the message to {plain(copies[1])!r}", "is not pure")
         return made
 
     @contextlib.contextmanager
-    def told(self) -> Iterator[None]:
+    def reporting(self) -> Iterator[None]:
         """Raise the recorded fault at the end; it may be the cause of another exception."""
         try:
             yield
         except InturnError as error:
-            if self.found is not None:
-                raise self.found from error
+            if self.fault is not None:
+                raise self.fault from error
             raise
-        if self.found is not None:
-            raise self.found
+        if self.fault is not None:
+            raise self.fault
 
     def _result(self, state: Any, message: Any) -> Any:
         """Return the result for a message: state and outputs, or the name of an error."""
@@ -145,20 +145,20 @@ class _Twice:
         try:
             return plain(state), [plain_output(output) for output in outputs]
         except (InputError, TypeError) as error:
-            self.found = InputError(f"the handler of pipeline {self._pipeline.name!r}: {error}")
+            self.fault = InputError(f"the handler of pipeline {self._pipeline.name!r}: {error}")
             return None
 
     def _refuse(self, why: str) -> None:
         msg = f"the handler of pipeline {self._pipeline.name!r} must take (state, message) and return "
-        self.found = HandlerError(f"{msg}(state, [output, …]): {why}")
+        self.fault = HandlerError(f"{msg}(state, [output, …]): {why}")
 
     def _compare(self, message: Any, here: Any, there: Any) -> None:
-        if self.found is None and here != there:
-            self._name(message, f"one run returned {_words(here)}, and another {_words(there)}")
+        if self.fault is None and here != there:
+            self._report(message, f"one run returned {_words(here)}, and another {_words(there)}")
 
-    def _name(self, message: Any, what: str, fault: str = "is not deterministic") -> None:
+    def _report(self, message: Any, what: str, fault: str = "is not deterministic") -> None:
         group = group_of(self._pipeline, message)
-        self.found = NotDeterministic(
+        self.fault = NotDeterministic(
             f"the handler of pipeline {self._pipeline.name!r} {fault}: after the message {message!r} of "
             f"group {group!r} {what}"
         )

@@ -24,11 +24,11 @@ from inturn.spark.driver.stream import stream
 from inturn.spark.local.foreground import stream_error_text
 from inturn.spark.local.session import local_session
 from inturn.spark.tables.manifest import SparkStore
-from inturn.testing.engine_input import PASSES, EngineInput, cuts
+from inturn.testing.engine_input import TIME_STEP, EngineInput, cuts
 from inturn.testing.outcome import EngineResult, plain
-from inturn.testing.replayed import ARRIVAL, DAWN, in_list_order
+from inturn.testing.replay_engine import ARRIVAL, DAWN, in_list_order
 from inturn.testing.rows import table
-from inturn.testing.stored import story_of
+from inturn.testing.store_result import stored_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ _SECOND_US = 1_000_000
 
 
 @dataclass
-class OnSpark:
+class SparkEngines:
     """The engines on Spark, for one history.
 
     Attributes:
@@ -58,9 +58,9 @@ class OnSpark:
 
     @classmethod
     @contextlib.contextmanager
-    def on(
+    def open(
         cls, spark: "SparkSession | None", history: EngineInput, oracle: EngineResult, seed: int
-    ) -> "Iterator[OnSpark]":
+    ) -> "Iterator[SparkEngines]":
         """Yield the engines on the given session, or on a local one, which is stopped at the end."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="inturn-check-"))
@@ -70,13 +70,13 @@ class OnSpark:
     def pipeline(self) -> Pipeline:
         """The pipeline for Spark: with a column for the order of arrival if that affects the result."""
         pipeline = self.history.pipeline
-        if pipeline.arrival is not None or not self._arrival_decides:
+        if pipeline.arrival is not None or not self._depends_on_arrival:
             return pipeline
-        handler = pipeline.handler if pipeline.message else _Without(ARRIVAL, pipeline.handler)
+        handler = pipeline.handler if pipeline.message else _HiddenField(ARRIVAL, pipeline.handler)
         return replace(pipeline, arrival=ARRIVAL, handler=handler)
 
     @property
-    def _arrival_decides(self) -> bool:
+    def _depends_on_arrival(self) -> bool:
         pipeline = self.history.pipeline
         conflicts = any("conflict" in each for each in self.oracle.rejected.values())
         return conflicts or not pipeline.order.has_runs
@@ -84,7 +84,7 @@ class OnSpark:
     def notes(self) -> list[str]:
         """Return notes about results that would differ in the user's own batch."""
         pipeline = self.history.pipeline
-        if pipeline.arrival is not None or not self._arrival_decides or self.history.passes:
+        if pipeline.arrival is not None or not self._depends_on_arrival or self.history.time_passes:
             return []
         messages = self.history.messages
         own, ours = (each.replay(messages) for each in (pipeline, in_list_order(pipeline)))
@@ -106,10 +106,10 @@ class OnSpark:
                 number += 1
                 self._write(step, file := self.folder / f"batch-{number}.parquet", chance)
                 batch(self.pipeline, self._read(file), store=store, buckets=buckets, now=now)
-            now += PASSES
-            if self.history.passes:
+            now += TIME_STEP
+            if self.history.time_passes:
                 advance(self.pipeline, store=store, now=now)
-        return story_of(self.pipeline, store)
+        return stored_result(self.pipeline, store)
 
     def stream(self) -> EngineResult:
         """Return the result of a stream: micro-batches, restarts, and one repeated micro-batch."""
@@ -130,10 +130,10 @@ class OnSpark:
                     self._run(source, store, checkpoint, buckets)
             if steps:
                 _forget_last(checkpoint)
-            if self.history.passes:
+            if self.history.time_passes:
                 self._let_time_pass(store)
         self._run(source, store, checkpoint, buckets)
-        return story_of(self.pipeline, store)
+        return stored_result(self.pipeline, store)
 
     def _run(self, source: Path, store: Path, checkpoint: Path, buckets: int) -> None:
         """Run the stream over the existing files, to its end."""
@@ -156,7 +156,7 @@ class OnSpark:
         """Run a step without messages at a time after all waits; the stream's later steps are not before that time."""
         last = SparkStore(store).latest()
         if last is not None:
-            now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + PASSES
+            now = dt.datetime.fromtimestamp(last.now_us // _SECOND_US, dt.UTC) + TIME_STEP
             advance(self.pipeline, store=store, now=now)
 
     def _tables(self) -> list[pa.Table]:
@@ -187,7 +187,7 @@ class OnSpark:
         return self.spark.read.parquet(str(file))
 
 
-class _Without:
+class _HiddenField:
     """A handler that does not see one field of a dict.
 
     Args:

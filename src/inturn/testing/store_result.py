@@ -20,7 +20,7 @@ from inturn.testing.outcome import EngineResult, record
 _PARKED = (Status.GAP, Status.FAILED, Status.GIVEN_UP)
 
 
-def story_of(pipeline: Pipeline, location: Path) -> EngineResult:
+def stored_result(pipeline: Pipeline, location: Path) -> EngineResult:
     """Return the result in a store."""
     store = SparkStore(location)
     manifests = [store.manifest(step) for step in store.steps()]

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inturn.cli.texts import line, say
+from inturn.cli.output import one_line, print_text
 from inturn.core.address import checked_target, is_address, shown
 from inturn.core.errors import InputError, InturnError, NoSuchDatabase, StoreError
 
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
     from inturn.queue import Queue
 
 
-def parts(at: str) -> tuple[str, str]:
+def split_target(target: str) -> tuple[str, str]:
     """Return the text before the # and the text after it; of an address, the last #, since a password may have one.
 
     Raises:
         InputError: if it is an address that would be taken for a file.
     """
-    checked_target(at)
-    if "://" not in at:
-        path, _, name = at.partition("#")
+    checked_target(target)
+    if "://" not in target:
+        path, _, name = target.partition("#")
         return path, name
-    path, sign, name = at.rpartition("#")
-    return (path, name) if sign else (at, "")
+    path, sign, name = target.rpartition("#")
+    return (path, name) if sign else (target, "")
 
 
-def split(at: str) -> tuple[str, str]:
+def split_queue_target(target: str) -> tuple[str, str]:
     """Return the database and the queue that an argument names.
 
     Raises:
         InputError: if no queue is named.
     """
-    path, name = parts(at)
+    path, name = split_target(target)
     if path and name:
         return path, name
-    there = _there(path, queues) if path else None
-    known = "" if there is None else f"; existing queues: {', '.join(there) or 'none'}"
-    such = there[0] if there else "payments"
-    msg = f"{shown(at)!r} names no queue; expected DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{such}{known}"
-    raise InputError(msg)
+    existing = _names_in(path, queues) if path else None
+    known = "" if existing is None else f"; existing queues: {', '.join(existing) or 'none'}"
+    example = existing[0] if existing else "payments"
+    expected = f"expected DATABASE#QUEUE, such as {shown(path) or 'shop.db'}#{example}"
+    raise InputError(f"{shown(target)!r} names no queue; {expected}{known}")
 
 
 @contextmanager
-def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
+def opened_database(path: str, *, create: bool = False) -> "Iterator[Database]":
     """Open the database in a file or at an address; create it only with ``create``.
 
     Raises:
@@ -67,12 +67,12 @@ def opened(path: str, *, create: bool = False) -> "Iterator[Database]":
     except StoreError as error:
         if "://" in path or Path(path).is_file():
             raise
-        raise type(error)(f"{error}; {near(path)}") from error
+        raise type(error)(f"{error}; {nearby_databases(path)}") from error
     with db:
         yield db
 
 
-def make_absent(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -> None:
+def create_missing_database(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -> None:
     """Create a database that does not exist yet, with all of these queues in one transaction.
 
     In a database that has queues nothing is created: a missing name is more likely a typing error.
@@ -88,43 +88,43 @@ def make_absent(path: str, queues: "Iterable[str]", *, is_quiet: bool = False) -
     """
     from inturn.database import open as open_database
 
-    with suppress(NoSuchDatabase), opened(path) as db:
+    with suppress(NoSuchDatabase), opened_database(path) as db:
         if db.queues():
             return
-    made = list(dict.fromkeys(queues))
+    created = list(dict.fromkeys(queues))
     with open_database(path) as db, db.transaction() as tx:
-        for name in made:
+        for name in created:
             db.create(name, tx=tx)
     if not is_quiet:
-        say(f"{shown(path)} had no queues; created {', '.join(map(line, made))}.", err=True)
+        print_text(f"{shown(path)} had no queues; created {', '.join(map(one_line, created))}.", err=True)
 
 
 @contextmanager
-def queue_at(at: str, *, create: bool = False) -> "Iterator[Queue]":
+def queue_at(target: str, *, create: bool = False) -> "Iterator[Queue]":
     """Open the named queue; create it only with ``create``."""
-    path, name = split(at)
+    path, name = split_queue_target(target)
     with ExitStack() as stack:
         try:
-            db = stack.enter_context(opened(path, create=create))
+            db = stack.enter_context(opened_database(path, create=create))
         except NoSuchDatabase as error:
-            raise NoSuchDatabase(f"{error}; create it with 'inturn queue create {shown(at)}'") from error
+            raise NoSuchDatabase(f"{error}; create it with 'inturn queue create {shown(target)}'") from error
         yield db.queue(name, create=create)
 
 
-def look_into(store: str) -> "Decider":
+def open_inspector(store: str) -> "Decider":
     """Return an inspector of a store: a directory or a URI that Spark writes, or ``shop.db#ledger``.
 
     Raises:
         InputError: if a database is named without a pipeline.
         StoreError: if there is no store, or no such pipeline.
     """
-    path, name = parts(store)
+    path, name = split_target(store)
     if name and not Path(store).is_dir():
         from inturn.worker.inspection import look
 
         check_no_directory(path)
         if "://" not in path and not Path(path).exists():
-            raise NoSuchDatabase(f"no database {path!r}; {near(path)}")
+            raise NoSuchDatabase(f"no database {path!r}; {nearby_databases(path)}")
         return look(path, name)
     check_store(path if store.endswith("#") else store)
     from inturn.spark.driver.inspection import SparkInspector
@@ -168,7 +168,7 @@ def check_no_database(source: str) -> None:
         InputError: if it is one.
     """
     if "://" not in source and is_database(source):
-        split(source)
+        split_queue_target(source)
 
 
 def check_no_directory(path: str) -> None:
@@ -198,21 +198,21 @@ def pipelines(db: "Database") -> list[str]:
     return db.pipelines()
 
 
-def _there(path: str, names: "Callable[[Database], list[str]]") -> list[str] | None:
+def _names_in(path: str, names: "Callable[[Database], list[str]]") -> list[str] | None:
     """Return the names in a database; None if it cannot be read."""
-    with suppress(InturnError), opened(path) as db:
+    with suppress(InturnError), opened_database(path) as db:
         return names(db)
     return None
 
 
 def _names_no_pipeline(path: str) -> str:
-    there = _there(path, pipelines)
-    such = there[0] if there else "PIPELINE"
-    known = "" if there is None else f"; existing pipelines: {', '.join(there) or 'none'}"
-    return f"{shown(path)} is a database; name a pipeline of it, such as {shown(path)}#{such}{known}"
+    existing = _names_in(path, pipelines)
+    example = existing[0] if existing else "PIPELINE"
+    known = "" if existing is None else f"; existing pipelines: {', '.join(existing) or 'none'}"
+    return f"{shown(path)} is a database; name a pipeline of it, such as {shown(path)}#{example}{known}"
 
 
-def near(path: str) -> str:
+def nearby_databases(path: str) -> str:
     """Return a text with the SQLite files in the directory of a path, at most ten."""
     found: list[str] = []
     with suppress(OSError):

@@ -11,9 +11,9 @@ from inturn.core.texts import name_fault
 from inturn.database import open as open_database
 from inturn.queue import draft
 from inturn.results.inspection import DatabaseInspector
-from inturn.results.place import place
+from inturn.results.stored_place import stored_place
 from inturn.store.writer.settings import wall_clock_ms
-from inturn.testing.engine_input import PASSES, EngineInput, group_of, values_of
+from inturn.testing.engine_input import TIME_STEP, EngineInput, group_of, values_of
 from inturn.testing.outcome import EngineResult, plain, record
 from inturn.worker import Worker
 from inturn.worker.codec import WorkerStateCodec
@@ -21,10 +21,10 @@ from inturn.worker.codec import WorkerStateCodec
 _FEW, _TIMES = 50, 10
 """Limits of a send: at most 50 messages, or, if that is more, a tenth of the part."""
 _AS_THEY_ARE = (Decimal, dt.timedelta)
-_PASSES_MS = PASSES.days * 86_400_000
+_TIME_STEP_MS = TIME_STEP.days * 86_400_000
 
 
-def worked(history: EngineInput, seed: int) -> EngineResult:
+def run_worker(history: EngineInput, seed: int) -> EngineResult:
     """Return the result of a worker.
 
     Args:
@@ -44,16 +44,16 @@ def worked(history: EngineInput, seed: int) -> EngineResult:
                 with Worker(pipeline, queue, concurrency=chance.randint(1, 4)) as worker:
                     if chance.random() < 0.5 or not rest:
                         worker.drain()
-            ahead_ms += _PASSES_MS if history.passes else 0
+            ahead_ms += _TIME_STEP_MS if history.time_passes else 0
             with Worker(pipeline, queue) as worker:
                 worker.drain()
-        return _story(pipeline, DatabaseInspector(db, pipeline.name))
+        return _result(pipeline, DatabaseInspector(db, pipeline.name))
 
 
-def _story(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
+def _result(pipeline: Pipeline, look: DatabaseInspector) -> EngineResult:
     story, states = EngineResult(counts=look.counts()), WorkerStateCodec(pipeline)
-    for line in look.lines():
-        at = place(line)
+    for line in look.records():
+        at = stored_place(line)
         stands = (states.decode(line.state), str(line.status), at.epoch, at.reached, at.skipped)
         record(story, line.group, *stands, parked=bool(at.parked), error=at.error)
         held = [(each.epoch, each.turn, each.id or "", each.digest) for each in look.held(line.group)]

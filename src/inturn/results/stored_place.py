@@ -27,15 +27,15 @@ class StoredPlace(msgspec.Struct, array_like=True):
     conflicts: bytes = b""
 
 
-PLACES: Final = msgspec.msgpack.Decoder(StoredPlace)
+PLACE_DECODER: Final = msgspec.msgpack.Decoder(StoredPlace)
 """Decodes the places of groups."""
-FORGOTTEN: Final = b"\xc0"
+ERASED_STATE: Final = b"\xc0"
 """The encoded state of a group that was erased, and so given up: None."""
 
 
-def place(line: GroupRecord) -> StoredPlace:
+def stored_place(record: GroupRecord) -> StoredPlace:
     """Return a group's place in its order."""
-    return PLACES.decode(line.timeline)
+    return PLACE_DECODER.decode(record.timeline)
 
 
 def counts_of(info: PipelineInfo) -> Counts:
@@ -43,9 +43,9 @@ def counts_of(info: PipelineInfo) -> Counts:
     return msgspec.convert(info.counts, Counts)
 
 
-def forgotten(line: GroupRecord, why: str) -> GroupRecord:
+def erased_record(record: GroupRecord, why: str) -> GroupRecord:
     """Return the record of a group without its content: it is given up, and keeps only digests of applied messages."""
-    at = place(line)
-    at.parked, at.error = Status.GIVEN_UP, why
-    left = line._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(at), state=FORGOTTEN)
-    return left._replace(held=0, oldest_us=None, due_us=None)
+    place = stored_place(record)
+    place.parked, place.error = Status.GIVEN_UP, why
+    erased = record._replace(status=Status.GIVEN_UP, timeline=msgspec.msgpack.encode(place), state=ERASED_STATE)
+    return erased._replace(held=0, oldest_us=None, due_us=None)

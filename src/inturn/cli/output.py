@@ -1,7 +1,7 @@
 """Output of commands: user data cannot control the terminal, is never read as markup, and is cut if it is long.
 
-A table's cell is a :func:`cell`, a name in a sentence is a :func:`line`, and everything else goes through :func:`say`
-or, whole, through :func:`say_json`.
+A table's cell is a :func:`cell`, a name in a sentence is a :func:`one_line`, and everything else goes through
+:func:`print_text` or, whole, through :func:`print_json`.
 """
 
 import contextlib
@@ -25,29 +25,29 @@ _WIDTH = 10_000
 """The maximum width of a table in characters; a cell has at most :data:`inturn.core.limits.SHOWN_LENGTH`."""
 
 
-def line(text: str) -> str:
+def one_line(text: str) -> str:
     r"""Return user data for a sentence: on one line, controls as ``\x1b``, a long text cut."""
     return shown(text)
 
 
 def cell(text: str, style: str = "") -> Text:
     """Return user data for a table cell; a plain string there would be read as markup."""
-    return Text(line(text), style)
+    return Text(one_line(text), style)
 
 
-def lines(text: str) -> str:
+def visible_lines(text: str) -> str:
     """Return text of several lines with controls made visible."""
     return text if text.isprintable() else "\n".join(map(visible, text.split("\n")))
 
 
-def say(words: str, *, err: bool = False) -> None:
+def print_text(text: str, *, err: bool = False) -> None:
     """Print lines with controls made visible."""
-    typer.echo(lines(words), err=err)
+    typer.echo(visible_lines(text), err=err)
 
 
-def print_line(console: Console, words: str, style: str = "") -> None:
+def print_line(console: Console, text: str, style: str = "") -> None:
     """Print a line that contains user data, without markup and in full length."""
-    console.print(Text(lines(words), style), soft_wrap=True)
+    console.print(Text(visible_lines(text), style), soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
@@ -61,28 +61,28 @@ def print_table(table: Table) -> None:
     console.print(table)
 
 
-def say_json(document: Any, **how: Any) -> None:
+def print_json(document: Any, **json_options: Any) -> None:
     """Print one line of JSON in full."""
-    typer.echo(json_line(document, **how))
+    typer.echo(json_line(document, **json_options))
 
 
-def say_json_array(items: Iterable[Any], **how: Any) -> None:
+def print_json_array(items: Iterable[Any], **json_options: Any) -> None:
     """Print a JSON array on one line, item by item: only one is in memory at a time."""
     before = "["
     for item in items:
-        typer.echo(f"{before}{json_line(item, **how)}", nl=False)
+        typer.echo(f"{before}{json_line(item, **json_options)}", nl=False)
         before = ", "
     typer.echo("[]" if before == "[" else "]")
 
 
-def say_cut(what: str) -> None:
+def print_truncated(rows: str) -> None:
     """Print that a table is incomplete; ``what`` names the rows that it shows."""
-    say(f"Shown: {what}; use --limit for more, or --json for all.", err=True)
+    print_text(f"Shown: {rows}; use --limit for more, or --json for all.", err=True)
 
 
-def json_line(document: Any, **how: Any) -> str:
+def json_line(document: Any, **json_options: Any) -> str:
     """Return one line of JSON; non-printable characters are escaped, so that every parser restores the text."""
-    text = json.dumps(document, ensure_ascii=False, **how)
+    text = json.dumps(document, ensure_ascii=False, **json_options)
     if not text.isprintable():  # only within strings: JSON itself is printed on one line
         text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
     return text
@@ -99,10 +99,10 @@ def confirm(text: str, *, asks: bool, as_json: bool) -> None:
     Raises:
         typer.Abort: if the answer is no.
     """
-    if asks and is_asked():
+    if asks and is_interactive():
         typer.confirm(f"{text}; continue?", abort=True, err=as_json)
     elif not as_json:
-        say(f"{text}.")
+        print_text(f"{text}.")
 
 
 def confirm_loss(question: str, *, yes: bool, as_json: bool) -> None:
@@ -112,7 +112,7 @@ def confirm_loss(question: str, *, yes: bool, as_json: bool) -> None:
         typer.Abort: if the answer is no, or there is none.
     """
     if not yes:
-        typer.confirm(lines(question), abort=True, err=as_json)  # standard output is for the JSON then
+        typer.confirm(visible_lines(question), abort=True, err=as_json)  # standard output is for the JSON then
 
 
 @contextlib.contextmanager
@@ -126,14 +126,14 @@ def progress(title: str, total: int, *, quiet: bool) -> Iterator[Callable[[int],
         yield lambda count: shown_now.advance(task, count)
 
 
-def say_each(what: str, groups: Mapping[str, str]) -> None:
+def print_reasons(outcome: str, groups: Mapping[str, str]) -> None:
     """Print the outcome and the reason for the first groups; JSON contains all of them."""
-    for name, why in list(groups.items())[:_SHOWN]:
-        say(f"  {line(name)}: {what}, {line(why)}")
+    for name, reason in list(groups.items())[:_SHOWN]:
+        print_text(f"  {one_line(name)}: {outcome}, {one_line(reason)}")
     if len(groups) > _SHOWN:
-        say(f"  … and {len(groups) - _SHOWN:,} more {what}; use --json for all.")
+        print_text(f"  … and {len(groups) - _SHOWN:,} more {outcome}; use --json for all.")
 
 
-def is_asked() -> bool:
+def is_interactive() -> bool:
     """Return whether standard input is a terminal, so that a user can answer a question."""
     return sys.stdin.isatty()
