@@ -112,7 +112,7 @@ def test_a_wrong_argument_is_named_with_its_value(shop: Any, text: str) -> None:
 BROKER: dict[str, Callable[[QueueBroker], object]] = {
     r"group is \[\]; expected a hashable value": lambda broker: broker.submit(asyncio.sleep, 0, group=[]),
     r"group is \{\}; expected a hashable value": lambda broker: broker.post(asyncio.sleep, 0, group={}),
-    r"group is \[1\]; expected a hashable value": lambda broker: broker.turn([1]).__aenter__(),
+    r"group is \[1\]; expected a hashable value": lambda broker: broker.slot([1]).__aenter__(),
     r"dedup_id is \[\]; expected a hashable value": lambda broker: broker.submit(asyncio.sleep, 0, dedup_id=[]),
     r"dedup_id is \{\}; expected a hashable value": lambda broker: broker.post(asyncio.sleep, 0, dedup_id={}),
     "function is None; expected an async function": lambda broker: broker.submit(None),  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from ingest.change_events import ACCOUNT, ROW, change, drafted, refusal, replaye
 from ingest.scripted import Log, Scripted
 from inturn.core.errors import InputError
 from inturn.database import Database
-from inturn.ingest import DebeziumMapping, Ingest, Unmappable, Webhook
+from inturn.ingest import DebeziumMapping, Ingest, MappingError, Webhook
 from inturn.ingest.config import MappingTable
 from inturn.ingest.debezium import position_of, sequence_of
 from inturn.ingest.webhooks import prepared
@@ -74,7 +74,7 @@ def test_the_sequence_is_a_text_with_an_array() -> None:
     assert sequence_of(POSTGRES["source"]) == (24023119, 24023128)
     assert sequence_of({"sequence": '[null,"23493504"]'}) == (None, 23493504)
     for text in (None, "", "[]", "[1", '["a","b"]', '["1"]', 5, '{"0":1}'):
-        with pytest.raises(Unmappable):
+        with pytest.raises(MappingError):
             sequence_of({"sequence": text})
 
 
@@ -204,7 +204,7 @@ def test_d13_a_position_of_mysql_is_one_number() -> None:
         ("mysql-bin", 1, 0),
         (3, 1, 0),
     ):
-        with pytest.raises(Unmappable):
+        with pytest.raises(MappingError):
             at(*wrong)
     draft = drafted({"op": "d", "before": {"id": 1}, "source": {"file": "mysql-bin.000003", "pos": 805, "row": 0}}, 1)
     assert draft is not None

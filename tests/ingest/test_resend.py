@@ -16,7 +16,7 @@ from inturn.core.errors import InputError, QueueFull
 from inturn.core.queue.messages import QueueSettings
 from inturn.database import Database
 from inturn.faults import OF_A_TRANSACTION
-from inturn.ingest import Ingest, MessageMapping, SourceControl, SourceRecord, Unmappable, UnreadableHeader
+from inturn.ingest import Ingest, MappingError, MessageMapping, SourceControl, SourceRecord, UnreadableHeader
 from inturn.ingest import limits as source_limits
 from inturn.ingest.rejections import rejected_record, restored
 from inturn.store.sources import RejectedRecord
@@ -41,13 +41,13 @@ class NoHeaders(Mapping[str, bytes | str]):
     """The headers of a record whose source cannot read them."""
 
     def __getitem__(self, name: str) -> bytes | str:
-        raise Unmappable("no header can be read")
+        raise MappingError("no header can be read")
 
     def __iter__(self) -> Iterator[str]:
-        raise Unmappable("no header can be read")
+        raise MappingError("no header can be read")
 
     def __len__(self) -> int:
-        raise Unmappable("no header can be read")
+        raise MappingError("no header can be read")
 
 
 class Broker(Scripted):

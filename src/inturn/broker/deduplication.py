@@ -1,7 +1,7 @@
 """The deduplication of a broker's tasks: the first task with each id, for as long as the id is remembered.
 
 The rule is the same as for queues, core/queue/deduplication.py: an id is known for a window that begins with the first
-task, whatever its result. But a task that did not get its turn, or was cancelled, is forgotten, so that it can be
+task, whatever its result. But a task that did not get its slot, or was cancelled, is forgotten, so that it can be
 submitted again.
 """
 

@@ -1,4 +1,4 @@
-"""Tasks, from submission to result, and turns, which are slots for the caller's own code.
+"""Tasks, from submission to result, and slots for the caller's own code.
 
 One worker runs many tasks. An asyncio task for each would cost more than all the rest of a broker. This module does
 the work of one instead: each task has its own context, errors and cancellation.
@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Generator, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
-from inturn.core.errors import TurnTimeout
+from inturn.core.errors import SlotTimeout
 
 if TYPE_CHECKING:
     from inturn.broker.broker import QueueBroker
@@ -53,7 +53,7 @@ class SlotWaiter(asyncio.Future[T]):
 
     def time_out(self) -> None:
         """Refuse the waiter, since its deadline has passed."""
-        self._fail(TurnTimeout("the deadline passed while the task waited for its turn"))
+        self._fail(SlotTimeout("the deadline passed while the task waited for its slot"))
 
     def _fail(self, error: BaseException) -> None:
         self.set_exception(error)
@@ -64,8 +64,8 @@ class Task(SlotWaiter[T]):
     """A task of a broker: await it for its result.
 
     It is an ``asyncio.Future``, for ``asyncio.gather``, ``wait`` and ``shield``. As with an asyncio task, cancelling a
-    caller that awaits it cancels it too. It raises the error of the task, and ``TurnTimeout`` or ``BrokerStopped`` if
-    the task did not get its turn. Errors that are never retrieved are not logged.
+    caller that awaits it cancels it too. It raises the error of the task, and ``SlotTimeout`` or ``BrokerStopped`` if
+    the task did not get its slot. Errors that are never retrieved are not logged.
     """
 
     __slots__ = ("_args", "_context", "_function", "_holds", "_keeps", "_worker")
@@ -77,7 +77,7 @@ class Task(SlotWaiter[T]):
     _worker: "asyncio.Task[None] | None"  # while it runs
 
     def is_lost(self) -> bool:
-        """Return whether it ended without its turn, or was cancelled."""
+        """Return whether it ended without its slot, or was cancelled."""
         return self.cancelled() or (self.done() and self._function is not None)
 
     def ack(self) -> None:
@@ -200,13 +200,13 @@ def complain(loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
     loop.call_exception_handler({"message": "a task that was posted to a broker failed", "exception": error})
 
 
-class Turn:
+class Slot:
     """A slot, held from entering or awaiting it until it is left, acknowledged or garbage-collected; used once.
 
     ```
-    async with broker.turn("acct-1"):          # until the end of the block
+    async with broker.slot("acct-1"):          # until the end of the block
         …
-    turn = await broker.turn("acct-1")         # until turn.ack()
+    slot = await broker.slot("acct-1")         # until slot.ack()
     ```
     """
 
@@ -223,11 +223,11 @@ class Turn:
 
     async def __aenter__(self) -> Self:
         if self._used:
-            raise RuntimeError("a turn can be used only once; get another one from broker.turn()")
+            raise RuntimeError("a slot can be used only once; get another one from broker.slot()")
         self._used = True
         broker = self._broker
         loop = broker._open()
-        if not broker._turns.take(self._group):
+        if not broker._scheduler.take(self._group):
             waiter: SlotWaiter[None] = SlotWaiter(loop=loop)
             waiter._broker, waiter.group, waiter.place, waiter.deadline = broker, self._group, None, None
             broker._wait(waiter, self._timeout_s)
@@ -240,7 +240,7 @@ class Turn:
         self._holds = True
         task = asyncio.current_task()
         if task is not None:
-            broker._turn_tasks[id(self)] = weakref.ref(task)  # weak: the task may keep this turn alive
+            broker._slot_tasks[id(self)] = weakref.ref(task)  # weak: the task may keep this slot alive
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -258,5 +258,5 @@ class Turn:
     def _free(self, release: Callable[[Hashable], None]) -> None:
         if self._holds:
             self._holds = False
-            self._broker._turn_tasks.pop(id(self), None)
+            self._broker._slot_tasks.pop(id(self), None)
             release(self._group)

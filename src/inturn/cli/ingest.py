@@ -310,12 +310,12 @@ def seek(
     as_json: AsJson = False,
 ) -> None:
     """Continue a source at another position, also if a partition was recreated or its position no longer exists."""
-    from inturn.ingest.positions import NoJson
+    from inturn.ingest.positions import InvalidJson
 
     try:
         where = None if position == "start" else json.loads(position)
     except ValueError:
-        where = NoJson(position)
+        where = InvalidJson(position)
     _changed(source, "seek", partition or [], where, as_json=as_json)
 
 

@@ -1,7 +1,7 @@
 """The consumer: it runs a handler with side effects for messages of a queue, in order within each group.
 
-The consumer's own thread runs all its transactions, one after the other; see rounds.py. A pool of threads runs the
-handler; see handling.py.
+The consumer's own thread runs all its transactions, one after the other; see unit_of_work.py. A pool of threads runs
+the handler; see handler_call.py.
 """
 
 import asyncio
@@ -10,18 +10,18 @@ from collections import deque
 from collections.abc import Callable, Sized
 from typing import Literal, Self
 
-from inturn.consumer.handling import HandlerCall, MessageHandler, OpenTransaction
+from inturn.consumer.handler_call import HandlerCall, MessageHandler, OpenTransaction
 from inturn.consumer.report import ConsumerReport
-from inturn.consumer.rounds import (
-    ConsumedCounts,
-    Handling,
-    HandlingResult,
-    RoundRequest,
-    RoundResult,
-    Rounds,
-    Then,
-)
 from inturn.consumer.transaction import AckRefused
+from inturn.consumer.unit_of_work import (
+    ConsumedCounts,
+    ExhaustedAction,
+    MessageTask,
+    MessageUnitOfWork,
+    MessageWorkRequest,
+    MessageWorkResult,
+    TaskResult,
+)
 from inturn.core import limits
 from inturn.core.arguments import check_type
 from inturn.core.errors import HandlerError, InputError
@@ -39,7 +39,7 @@ from inturn.worker.background import BackgroundLoop, OnError
 from inturn.worker.thread_pool import Pace, ThreadPool
 
 _RETRY = Retry(5, "1 second")
-_HANDLED = frozenset((HandlingResult.DONE, HandlingResult.COMMITTED))
+_HANDLED = frozenset((TaskResult.DONE, TaskResult.COMMITTED))
 
 
 def consume(  # noqa: PLR0913 - options by name, each with a default
@@ -48,7 +48,7 @@ def consume(  # noqa: PLR0913 - options by name, each with a default
     *,
     concurrency: int = limits.WORKER_CONCURRENCY,
     retry: Retry = _RETRY,
-    then: Then = "park",
+    then: ExhaustedAction = "park",
     transaction: OpenTransaction | None = None,
     rate_limit: Rate | None = None,
     group_rate_limit: Rate | None = None,
@@ -127,7 +127,7 @@ class Consumer(BackgroundLoop):
         *,
         concurrency: int = limits.WORKER_CONCURRENCY,
         retry: Retry = _RETRY,
-        then: Then = "park",
+        then: ExhaustedAction = "park",
         transaction: OpenTransaction | None = None,
         rate_limit: Rate | None = None,
         group_rate_limit: Rate | None = None,
@@ -148,13 +148,13 @@ class Consumer(BackgroundLoop):
         keep_source_lines(handler)
         self._call = HandlerCall(handler, transaction)
         rates = RateLimits(rate_limit, group_rate_limit)
-        self._rounds = Rounds(queue, retry, then, rates)
+        self._unit_of_work = MessageUnitOfWork(queue, retry, then, rates)
         self._report = ConsumerReport(queue.name, queue.writer.database)
-        self._pool: ThreadPool[Handling] = ThreadPool(concurrency, self._handle, "inturn-consumer")
+        self._pool: ThreadPool[MessageTask] = ThreadPool(concurrency, self._handle, "inturn-consumer")
         self._is_limited = any(rates)
-        self._in_hand: dict[str | int, Handling] = {}  # received, by place; in the pool
-        self._done: deque[Handling] = deque()  # from the threads
-        self._back: list[Handling] = []  # to be returned to the queue
+        self._in_hand: dict[str | int, MessageTask] = {}  # received, by place; in the pool
+        self._done: deque[MessageTask] = deque()  # from the threads
+        self._back: list[MessageTask] = []  # to be returned to the queue
         self._pace = Pace()
         self._is_running = False
         self._is_proved = False  # once it has handled a message
@@ -175,35 +175,35 @@ class Consumer(BackgroundLoop):
             self._tell()
 
     @property
-    def is_taking(self) -> bool:
+    def is_receiving(self) -> bool:
         """True while it takes messages: it is not stopped, and its database is available."""
         return self._is_running and not self._stopping.is_set() and self.is_available
 
     # --- the threads ---
 
-    def _handle(self, handling: Handling) -> None:
+    def _handle(self, handling: MessageTask) -> None:
         """Handle one message in a thread of the pool."""
         try:
             handling.result = self._result(handling)
         except (KeyboardInterrupt, SystemExit) as error:  # it ends the consumer, which raises it
             handling.fault = error
         except BaseException as error:  # noqa: BLE001 - any other error is a failed attempt
-            handling.result = HandlingResult.FAILED
+            handling.result = TaskResult.FAILED
             handling.error, handling.error_type = kept_error(traceback_of(error)), type(error).__name__
             if isinstance(error, HandlerError):
                 handling.wrong = error
         self._done.append(handling)
         self._ended()
 
-    def _result(self, handling: Handling) -> HandlingResult:
+    def _result(self, handling: MessageTask) -> TaskResult:
         """Call the handler, unless the lease has expired: another receiver may have the message."""
         if handling.until_ms is None or handling.until_ms <= self._queue.writer.clock():
-            return HandlingResult.LOST
+            return TaskResult.LOST
         began_s = time.perf_counter()
         try:
-            return HandlingResult.COMMITTED if self._call.run(handling.message) else HandlingResult.DONE
+            return TaskResult.COMMITTED if self._call.run(handling.message) else TaskResult.DONE
         except AckRefused:
-            return HandlingResult.LOST
+            return TaskResult.LOST
         finally:
             handling.took_s = time.perf_counter() - began_s
 
@@ -216,15 +216,15 @@ class Consumer(BackgroundLoop):
     @override
     def _round(self) -> bool:
         self._is_running = True
-        self._found = self._do(is_taking=True)
+        self._found = self._do(is_receiving=True)
         return self._found.is_empty and not self._in_hand
 
-    def _do(self, *, is_taking: bool) -> RoundResult:
+    def _do(self, *, is_receiving: bool) -> MessageWorkResult:
         """Run one transaction: settle ended attempts, and receive new messages."""
         ended = self._collect()
         back, self._back = self._back, []
-        now_ms, lease_ms = self._queue.writer.clock(), self._rounds.lease_ms
-        request = RoundRequest(
+        now_ms, lease_ms = self._queue.writer.clock(), self._unit_of_work.lease_ms
+        request = MessageWorkRequest(
             ended,
             back,
             [
@@ -232,12 +232,12 @@ class Consumer(BackgroundLoop):
                 for each in self._in_hand.values()
                 if each.until_ms is not None and each.until_ms - now_ms < lease_ms // 2
             ],
-            self._most() if is_taking and not self._stopping.is_set() else 0,
+            self._most() if is_receiving and not self._stopping.is_set() else 0,
             is_busy=bool(self._in_hand),
             asks_empty=bool(self._drains) and not self._in_hand,
         )
         began_ns = time.time_ns()
-        found = self._in_store(lambda: self._rounds.run(request))
+        found = self._in_store(lambda: self._unit_of_work.run(request))
         for name, count in vars(found.counts).items():
             setattr(self.counts, name, getattr(self.counts, name) + count)
         self._report.kept(ended, found)
@@ -245,7 +245,7 @@ class Consumer(BackgroundLoop):
         self._take_up(found.received, began_ns)
         return found
 
-    def _collect(self) -> list[Handling]:
+    def _collect(self) -> list[MessageTask]:
         """Return the ended attempts. A fault ends the consumer once the others are settled.
 
         An invalid result of the handler does so too, if no message was handled before. Its attempt counts, so that a
@@ -283,11 +283,11 @@ class Consumer(BackgroundLoop):
             self._report.received(received, began_ns)
         for delivery in received:
             message = Message(delivery, self._queue.writer, self._queue.name)
-            handling = Handling(message, delivery.until_ms, is_alone=delivery.lapsed)
+            handling = MessageTask(message, delivery.until_ms, is_alone=delivery.lapsed)
             if handling.place in self._in_hand:  # its lease was lost, and the handler still runs
                 self._back.append(handling)
-            elif why := self._rounds.why_spent(delivery):
-                handling.result, handling.error = HandlingResult.FAILED, why
+            elif why := self._unit_of_work.why_spent(delivery):
+                handling.result, handling.error = TaskResult.FAILED, why
                 handling.error_type = "ProcessEnded"
                 self._done.append(handling)
                 self._news.set()
@@ -301,13 +301,13 @@ class Consumer(BackgroundLoop):
         if (found.is_more and self._most()) or self._news.is_set() or self._stopping.is_set():
             return
         if self._in_hand or self._back or self._drains:
-            wait_s = min(limits.POLL_S, self._rounds.lease_ms / 4000)
+            wait_s = min(limits.POLL_S, self._unit_of_work.lease_ms / 4000)
             if found.due_ms is not None and self._most():
                 wait_s = min(wait_s, max(found.due_ms - self._queue.writer.clock(), 1) / 1000)
             self._gather(wait_s)
             return
         began_ns = time.time_ns()
-        self._take_up(self._in_store(lambda: self._rounds.wait(limits.WORKER_IDLE_S)), began_ns)
+        self._take_up(self._in_store(lambda: self._unit_of_work.wait(limits.WORKER_IDLE_S)), began_ns)
 
     @override
     def _wind_up(self) -> None:
@@ -318,9 +318,9 @@ class Consumer(BackgroundLoop):
         self._begin_grace()
         while self._in_hand or self._back or self._done:
             self._news.clear()
-            self._do(is_taking=False)
+            self._do(is_receiving=False)
             if not self._is_in_grace():
                 break
             if self._in_hand and not self._done:
-                self._news.wait(min(limits.POLL_S, self._rounds.lease_ms / 4000))
+                self._news.wait(min(limits.POLL_S, self._unit_of_work.lease_ms / 4000))
         self._call.loop.close()

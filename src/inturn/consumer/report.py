@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from inturn.consumer.rounds import EndedAttempt, Handling, RoundResult
+from inturn.consumer.unit_of_work import FailedTask, MessageTask, MessageWorkResult
 from inturn.core.queue.messages import Delivery
 from inturn.telemetry import measures, observer
 from inturn.telemetry.events import EventLogger
@@ -31,7 +31,7 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
         if observer.active is not None:
             observer.active.received(self._queue, [each.entry.attributes for each in deliveries], began_ns)
 
-    def kept(self, ended: Iterable[Handling], found: RoundResult) -> None:
+    def kept(self, ended: Iterable[MessageTask], found: MessageWorkResult) -> None:
         """Report the attempts of a committed transaction."""
         if measures.is_on:
             for name, count in vars(found.counts).items():
@@ -42,7 +42,7 @@ class ConsumerReport(LoopReport[measures.ConsumerMeasures]):
         for attempt in found.failed:
             self._tell(attempt)
 
-    def _tell(self, attempt: EndedAttempt) -> None:
+    def _tell(self, attempt: FailedTask) -> None:
         handling, outcome = attempt.handling, attempt.outcome
         message = handling.message
         about: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Final
 from inturn.core.errors import InputError
 from inturn.core.queue.messages import Draft
 from inturn.ingest import limits as source_limits
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.rejections import rejected_record
 from inturn.ingest.source import SourceRecord
 from inturn.store.sources import RejectedRecord
@@ -72,8 +72,8 @@ def batches_of(
             raise InputError(f"{record.partition} at {record.position!r}: the {what} is {value!r:.100}; {_EXPECTED}")
         try:
             draft = map_(record)
-        except InputError as error:  # Unmappable, or one of a decoder
-            batch.rejected.append(rejected_record(record, str(Unmappable(str(error)))))
+        except InputError as error:  # MappingError, or one of a decoder
+            batch.rejected.append(rejected_record(record, str(MappingError(str(error)))))
             continue
         if draft is None:
             batch.ignored += 1

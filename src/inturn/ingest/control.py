@@ -13,7 +13,7 @@ from inturn.database import Database
 from inturn.faults import reach
 from inturn.ingest import limits as source_limits
 from inturn.ingest.intake import IntakeRule
-from inturn.ingest.known_ids import NewDrafts, compared, ids_of
+from inturn.ingest.known_ids import DraftComparison, compared, ids_of
 from inturn.ingest.moved_groups import draft_of
 from inturn.ingest.positions import sought_json
 from inturn.ingest.resending import MappedRecord, ResendCounts, ResendPreview, batches, commit, mapped, preview
@@ -156,7 +156,7 @@ class SourceControl:
                 yield preview(each, at, new)
                 at += each.draft is not None
 
-    def _compared(self, drafts: Sequence[Draft], before: dict[str, str]) -> NewDrafts:
+    def _compared(self, drafts: Sequence[Draft], before: dict[str, str]) -> DraftComparison:
         """Compare drafts with the known ids and with ``before``, and add their new ids to ``before``."""
         known = self._ask(lambda store, _now_ms: store.sources.known(self._name, ids_of(drafts)))
         found, new = compared(before | known, drafts)

@@ -23,7 +23,7 @@ class IntakeRule(NamedTuple):
     Attributes:
         name: the name of the source or webhook.
         queue: the queue of the messages.
-        draft_of: the function that maps a record; its result None skips the record. It raises Unmappable.
+        draft_of: the function that maps a record; its result None skips the record. It raises MappingError.
         knows_ids: whether a repeated record is recognized by its id.
         on_move: the treatment of a group that arrives from another partition than before.
     """

@@ -14,7 +14,7 @@ from inturn.ingest.source import Source
 from inturn.store.sources import SourceStore
 
 
-class NewDrafts(NamedTuple):
+class DraftComparison(NamedTuple):
     """The drafts of a batch, sorted by their ids.
 
     Attributes:
@@ -46,7 +46,7 @@ def identified(source: Source | type[Source], mapping: MessageMapping, *, once: 
     return mapping
 
 
-def sorted_out(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> NewDrafts:
+def sorted_out(sources: SourceStore, source: str, drafts: Sequence[Draft]) -> DraftComparison:
     """Sort drafts, each with an id or a revision, by the stored ids, and store the new ids."""
     found, new = compared(sources.known(source, ids_of(drafts)), drafts)
     sources.remember(source, new)
@@ -58,10 +58,10 @@ def ids_of(drafts: Sequence[Draft]) -> list[str]:
     return [draft.dedup_id or canonical([draft.group, draft.revision]) for draft in drafts]
 
 
-def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[NewDrafts, dict[str, str]]:
+def compared(before: Mapping[str, str], drafts: Sequence[Draft]) -> tuple[DraftComparison, dict[str, str]]:
     """Return the drafts sorted by the known digests, by id, and the digests of the new drafts."""
     new: dict[str, str] = {}
-    found = NewDrafts([], 0, {})
+    found = DraftComparison([], 0, {})
     for place, (id_, draft) in enumerate(zip(ids_of(drafts), drafts, strict=True)):
         digest = _digest(draft)
         known = before.get(id_) or new.get(id_)

@@ -17,8 +17,8 @@ from inturn.core.source_shares import DECIDED, SourcePartition, share
 from inturn.core.texts import storable
 from inturn.ingest import limits as source_limits
 from inturn.ingest.events import EVENTS
-from inturn.ingest.gone_partitions import GonePartitions
-from inturn.ingest.source import KnownPartition, PartitionNow, Source
+from inturn.ingest.removed_partitions import RemovedPartitions
+from inturn.ingest.source import KnownPartition, PartitionComparison, Source
 from inturn.store.protocols import SqlStore
 from inturn.store.sources import SourceStore
 
@@ -61,7 +61,7 @@ class PartitionLeases:
         self.epochs: dict[str, int] = {}
         self.has_all = False
         self._trouble = trouble
-        self._gone = GonePartitions(name, source.is_gone)
+        self._gone = RemovedPartitions(name, source.is_gone)
         self._next_look_s = 0.0
         self._called_s: float | None = None  # when the polling thread last said that it goes on; None: it reads nothing
         self._ending = threading.Event()
@@ -259,7 +259,9 @@ class PartitionLeases:
             row.owner != self._me and row.is_owned(now_ms),
         )
 
-    def _rename(self, sources: SourceStore, rows: dict[str, SourcePartition], now: Mapping[str, PartitionNow]) -> None:
+    def _rename(
+        self, sources: SourceStore, rows: dict[str, SourcePartition], now: Mapping[str, PartitionComparison]
+    ) -> None:
         """Move stored state to the current partition names; the fencing epoch of a name never decreases."""
         names = {each.was: name for name, each in now.items() if each.was != name}
         names |= {name: each.kept_as for name, each in now.items() if each.kept_as is not None and name not in names}
@@ -279,7 +281,7 @@ class PartitionLeases:
             sources.save(self._name, rows[name])
 
     def _as_now(
-        self, sources: SourceStore, row: SourcePartition, now: PartitionNow, now_ms: int
+        self, sources: SourceStore, row: SourcePartition, now: PartitionComparison, now_ms: int
     ) -> SourcePartition | None:
         """Return the updated state of a partition; None: it is not read."""
         was = row

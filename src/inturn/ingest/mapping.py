@@ -24,7 +24,7 @@ _UNSHOWN: Final = (InputError, RecursionError, UnicodeError)
 """Errors of encoding a decoded value: it may be nested too deep, or contain an unpaired surrogate."""
 
 
-class Unmappable(InputError):
+class MappingError(InputError):
     """A record that cannot become a message; the text is the reason, shortened, with unstorable characters escaped."""
 
     def __init__(self, text: str) -> None:
@@ -84,7 +84,7 @@ class MessageMapping:
     def compiled(self) -> Callable[[SourceRecord], Draft | None]:
         """Return the function that maps a record; it returns None for a record that is passed over.
 
-        The function raises Unmappable.
+        The function raises MappingError.
         """
         group, revision, id_ = (reader(path) for path in (self.group, self.revision, self.id))
         body = None if self.body == "body" else reader(self.body)
@@ -95,9 +95,9 @@ class MessageMapping:
             if data is None:
                 if self.ignore_empty:
                     return None
-                raise Unmappable("the record has no body")
+                raise MappingError("the record has no body")
             if len(data) > limits.BODY_BYTES:
-                raise Unmappable(f"the body has {len(data):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+                raise MappingError(f"the body has {len(data):,} bytes; at most {limits.BODY_BYTES:,} are allowed")
             value = decoded("body", data) if as_json else None
             text: str | bytes
             try:
@@ -115,7 +115,7 @@ class MessageMapping:
                     None if id_ is None else name_of("id", id_(record, value)),
                 )
             except _UNSHOWN as error:
-                raise Unmappable(str(error)) from error
+                raise MappingError(str(error)) from error
 
         return with_attributes(self.attributes, draft)
 
@@ -152,10 +152,10 @@ def with_attributes(
             read = {name: each(record, value) for name, each in readers.items() if each is not None}
             found = msgspec.json.encode({name: each for name, each in read.items() if each is not None})
         except _UNSHOWN as error:
-            raise Unmappable(str(error)) from error
+            raise MappingError(str(error)) from error
         size = len(found) + len(made.body.encode() if isinstance(made.body, str) else made.body)
         if size > limits.BODY_BYTES:
-            raise Unmappable(f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
+            raise MappingError(f"body and attributes have {size:,} bytes; at most {limits.BODY_BYTES:,} are allowed")
         return made._replace(attributes=found.decode())
 
     return draft
@@ -218,9 +218,9 @@ def _header(headers: Mapping[str, bytes | str], names: list[str]) -> Any:
 
 def _check_readable(name: str, data: bytes | str | None) -> None:
     if isinstance(data, UnreadableHeader):
-        raise Unmappable(f"the header {name!r} cannot be read: {data.why}")
+        raise MappingError(f"the header {name!r} cannot be read: {data.why}")
     if isinstance(data, str) and not is_text(data):
-        raise Unmappable(text_fault(f"header {name!r}", data))
+        raise MappingError(text_fault(f"header {name!r}", data))
 
 
 def _part(what: str, data: bytes | str | None, within: str) -> Any:
@@ -236,19 +236,19 @@ def decoded(what: str, data: bytes | str) -> Any:
     """Decode JSON; ``what`` names it in the error.
 
     Raises:
-        Unmappable: if it is not JSON.
+        MappingError: if it is not JSON.
     """
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unmappable(f"the {what} is not JSON: {error}") from error
+        raise MappingError(f"the {what} is not JSON: {error}") from error
 
 
 def _text(what: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Unmappable(f"the {what} is not UTF-8: {error}") from error
+        raise MappingError(f"the {what} is not UTF-8: {error}") from error
 
 
 def name_of(what: str, value: Any) -> str:
@@ -258,19 +258,19 @@ def name_of(what: str, value: Any) -> str:
         InputError: if it cannot be one.
     """
     if value is None:
-        raise Unmappable(f"the record has no {what}")
+        raise MappingError(f"the record has no {what}")
     return checked(what, value if isinstance(value, str) else group_text(value))
 
 
 def _revision(value: Any, ranks: Mapping[str, int] | None) -> int:
     if ranks is not None:
         if not isinstance(value, str) or value not in ranks:
-            raise Unmappable(f"the revision is {value!r:.100}; expected one of {', '.join(ranks)}")
+            raise MappingError(f"the revision is {value!r:.100}; expected one of {', '.join(ranks)}")
         value = ranks[value]
     if type(value) is int and -limits.REVISION <= value <= limits.REVISION:  # as nearly always
         return value
     if isinstance(value, str) and len(value) <= _DIGITS and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limits.REVISION:
-        raise Unmappable(f"the revision is {value!r:.100}; expected a whole number of at most 64 bits")
+        raise MappingError(f"the revision is {value!r:.100}; expected a whole number of at most 64 bits")
     return value

@@ -29,7 +29,7 @@ class _Form(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
-class NoJson:
+class InvalidJson:
     """A text given as a position that is not JSON; no form accepts it.
 
     Args:

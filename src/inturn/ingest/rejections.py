@@ -10,7 +10,7 @@ from inturn.core.override import override
 from inturn.core.texts import is_text, storable, text_fault
 from inturn.ingest import limits as source_limits
 from inturn.ingest.events import EVENTS
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.positions import position_json
 from inturn.ingest.source import SourceRecord, UnreadableHeader, header_value
 from inturn.store.sources import RejectedRecord, SourceStore
@@ -30,7 +30,7 @@ def rejected_record(record: SourceRecord, why: str, secret: Mapping[str, str] | 
     lost: str | None = None
     try:
         headers = {name: header_value(each) for name, each in record.headers.items() if each is not None}
-    except Unmappable as error:
+    except MappingError as error:
         lost = str(error)
     texts = {
         storable(name): storable(each) if isinstance(each, str) else each.decode(errors="replace")
@@ -83,15 +83,15 @@ class _LostHeaders(Mapping[str, bytes | str]):
 
     @override
     def __getitem__(self, name: str) -> bytes | str:
-        raise Unmappable(self._why)
+        raise MappingError(self._why)
 
     @override
     def __iter__(self) -> Iterator[str]:
-        raise Unmappable(self._why)
+        raise MappingError(self._why)
 
     @override
     def __len__(self) -> int:
-        raise Unmappable(self._why)
+        raise MappingError(self._why)
 
 
 class RejectedBound(NamedTuple):

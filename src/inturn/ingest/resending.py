@@ -15,8 +15,8 @@ from inturn.core.queue.messages import Draft
 from inturn.ingest import limits as source_limits
 from inturn.ingest.batches import IngestBatch
 from inturn.ingest.intake import IntakeRule
-from inturn.ingest.known_ids import NewDrafts, conflict_reason, sorted_out
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.known_ids import DraftComparison, conflict_reason, sorted_out
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.moved_groups import without_moved
 from inturn.ingest.rejections import restored
 from inturn.ingest.source import SourceRecord
@@ -102,8 +102,8 @@ def mapped(intake: IntakeRule, kept: Iterable[RejectedRecord]) -> list[MappedRec
         record = restored(each)
         try:
             found.append(MappedRecord(each, record, intake.draft_of(record)))
-        except InputError as error:  # Unmappable, or a body that is too long once it is unpacked
-            found.append(MappedRecord(each, record, reason=str(Unmappable(str(error)))))
+        except InputError as error:  # MappingError, or a body that is too long once it is unpacked
+            found.append(MappedRecord(each, record, reason=str(MappingError(str(error)))))
     return found
 
 
@@ -150,7 +150,7 @@ def commit(store: SqlStore, intake: IntakeRule, records: Sequence[MappedRecord],
     return ResendCounts(len(drafts) - doubles, repeated + doubles, ignored, moved, len(reasons))
 
 
-def preview(each: MappedRecord, at: int, new: NewDrafts | None) -> ResendPreview:
+def preview(each: MappedRecord, at: int, new: DraftComparison | None) -> ResendPreview:
     """Return what a resend would do with a record.
 
     Args:

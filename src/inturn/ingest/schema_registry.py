@@ -16,7 +16,7 @@ from inturn.core.address import shown
 from inturn.core.errors import InputError, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.source import Decoder, SourceRecord
 
 Encoding: TypeAlias = Literal["avro", "protobuf", "json"]
@@ -178,7 +178,7 @@ def _decode(
         except _RegistryAway:
             raise
         except Exception as error:  # decoders raise whatever garbage leads to
-            raise Unmappable(f"the {what} cannot be decoded as {encoding}: {_said(error)}") from error
+            raise MappingError(f"the {what} cannot be decoded as {encoding}: {_said(error)}") from error
 
     return decode
 

@@ -41,7 +41,7 @@ class KnownPartition(NamedTuple):
     is_elsewhere: bool = False
 
 
-class PartitionNow(NamedTuple):
+class PartitionComparison(NamedTuple):
     """A partition that exists, compared with its stored state.
 
     Attributes:
@@ -104,7 +104,7 @@ class SourceRecord(NamedTuple):
         body: its content; None: no content, as in a tombstone.
         key: its key.
         headers: its headers, texts or bytes; another value is read as JSON. A source may decode them at first use, and
-            raise :class:`inturn.ingest.Unmappable` then.
+            raise :class:`inturn.ingest.MappingError` then.
         time_ms: its time, in milliseconds since 1970; None: no time, or an unreadable one, which is then in the header
             ``timestamp``.
     """
@@ -162,7 +162,7 @@ class Decoder(ABC):
         """Return the record with its key and body decoded.
 
         Raises:
-            inturn.ingest.Unmappable: if it cannot be decoded; the original record is rejected.
+            inturn.ingest.MappingError: if it cannot be decoded; the original record is rejected.
             Exception: any other error, such as an unreachable registry; the source waits and tries again.
         """
 
@@ -232,7 +232,7 @@ class Source(ABC):
 
     def compared(
         self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
-    ) -> Mapping[str, PartitionNow]:
+    ) -> Mapping[str, PartitionComparison]:
         """Compare the existing partitions with their stored state; called in the transaction that uses the result.
 
         Args:
@@ -246,11 +246,11 @@ class Source(ABC):
         for name, incarnation in incarnations.items():
             was = known.get(name)
             if was is None or was.incarnation == incarnation or was.is_decided or was.is_elsewhere:
-                found[name] = PartitionNow(incarnation, name)
+                found[name] = PartitionComparison(incarnation, name)
             elif not was.is_begun:
-                found[name] = PartitionNow(incarnation, name, "new")
+                found[name] = PartitionComparison(incarnation, name, "new")
             else:
-                found[name] = PartitionNow(incarnation, name, refusal=_MADE_AGAIN)
+                found[name] = PartitionComparison(incarnation, name, refusal=_MADE_AGAIN)
         return found
 
     def is_gone(self, partition: str) -> bool:  # noqa: ARG002 - a hook

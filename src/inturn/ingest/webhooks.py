@@ -32,7 +32,7 @@ from inturn.ingest.limits import (
     WEBHOOK_RETRY_AFTER_S,
     WEBHOOK_TOLERANCE_S,
 )
-from inturn.ingest.mapping import MessageMapping, Unmappable
+from inturn.ingest.mapping import MappingError, MessageMapping
 from inturn.ingest.rejections import RejectedBound, rejected_record
 from inturn.ingest.signatures import CHECKS, Scheme, SignatureRefused, key_of, standard_headers
 from inturn.ingest.source import SourceRecord
@@ -144,7 +144,7 @@ class Webhook:
         record = SourceRecord("webhook", None, body, headers=sent, time_ms=now_ms)
         try:
             draft = self._draft(record)
-        except Unmappable as error:
+        except MappingError as error:
             return self._rejecting(record, str(error))
         if draft is None:
             return Ask("", lambda _store, _now_ms: "accepted")
@@ -198,11 +198,11 @@ def _unpacked(body: bytes, encoding: str | None) -> bytes:
     if kind == "identity":
         return body
     if kind not in {"gzip", "x-gzip"}:
-        raise Unmappable(f"content-encoding is {kind!r:.100}; only gzip is supported")
+        raise MappingError(f"content-encoding is {kind!r:.100}; only gzip is supported")
     try:
         plain = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limits.BODY_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Unmappable(f"the body is not gzip: {error}") from error
+        raise MappingError(f"the body is not gzip: {error}") from error
     if len(plain) > limits.BODY_BYTES:
         raise BodyTooLong(f"the body has more than {limits.BODY_BYTES:,} bytes when unpacked")
     return plain

@@ -27,7 +27,7 @@ from inturn.core.override import override
 from inturn.ingest import limits as source_limits
 from inturn.ingest.events import EVENTS
 from inturn.ingest.positions import PositionForm
-from inturn.ingest.source import Change, KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
+from inturn.ingest.source import Change, KnownPartition, PartitionComparison, PollBatch, Source, SourceRecord
 from inturn.ingest.sources.file_identity import FileIdentity, SeenFile, digest, seen
 from inturn.ingest.sources.file_rows import format_of, rows_of
 
@@ -179,7 +179,7 @@ class FolderSource(Source):
         self,
         known: Mapping[str, KnownPartition],
         incarnations: Mapping[str, str],  # noqa: ARG002 - they are read again
-    ) -> Mapping[str, PartitionNow]:
+    ) -> Mapping[str, PartitionComparison]:
         self._look()  # again: the stored state may be newer than the last scan
         found = {name: FileIdentity.parse(each.incarnation) for name, each in known.items()}
         were = {name: each for name, each in found.items() if each is not None}
@@ -222,26 +222,28 @@ class FolderSource(Source):
         were: Mapping[str, FileIdentity],
         matched: Mapping[str, str],
         taken: frozenset[str],
-    ) -> PartitionNow:
+    ) -> PartitionComparison:
         """Return the result for a file and for the state stored under its name."""
         now, own, was, kept_as = self._seen[name].identity, known.get(name), matched.get(name), None
         before = were.get(name)
         if own is not None and before is not None and was != name and name not in taken:
             if own.is_open or own.is_elsewhere:  # it is read to its end first; a later scan compares it
-                return PartitionNow(own.incarnation, name)
+                return PartitionComparison(own.incarnation, name)
             if own.is_decided:
-                return PartitionNow(str(now), name)
+                return PartitionComparison(str(now), name)
             if not own.is_finished:
                 why = f"{name} is a different file: the one that was being read is gone, with its unread rest"
-                return PartitionNow(own.incarnation, name, refusal=f"{why}; {_SEEK}")
+                return PartitionComparison(own.incarnation, name, refusal=f"{why}; {_SEEK}")
             if now.inode != before.inode and 0 < before.size < now.size and self._begins_with(name, now, before):
-                return PartitionNow(own.incarnation, name, refusal=_grown(name, before))
+                return PartitionComparison(own.incarnation, name, refusal=_grown(name, before))
             kept_as = f"{name} (before, inode {before.inode}, {before.size:,} bytes)"
         if was is None:
-            return PartitionNow(str(now), name, "none" if own is None else "new", kept_as)
-        return self._gone_on(name, known[was], were[was], PartitionNow(str(now), was, "none", kept_as))
+            return PartitionComparison(str(now), name, "none" if own is None else "new", kept_as)
+        return self._gone_on(name, known[was], were[was], PartitionComparison(str(now), was, "none", kept_as))
 
-    def _gone_on(self, name: str, own: KnownPartition, before: FileIdentity, same: PartitionNow) -> PartitionNow:
+    def _gone_on(
+        self, name: str, own: KnownPartition, before: FileIdentity, same: PartitionComparison
+    ) -> PartitionComparison:
         """Return the result for a known file."""
         now = self._seen[name].identity
         if own.is_open or own.is_elsewhere:

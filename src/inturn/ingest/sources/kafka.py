@@ -15,7 +15,7 @@ from inturn.core.arguments import check_type
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest import limits as source_limits
-from inturn.ingest.mapping import Unmappable
+from inturn.ingest.mapping import MappingError
 from inturn.ingest.positions import PositionForm
 from inturn.ingest.source import PollBatch, Source, SourceRecord
 
@@ -283,7 +283,7 @@ class _Headers(Mapping[str, bytes]):
     For repeated headers the last value wins; headers without a value are dropped.
 
     Raises:
-        Unmappable: on each use, if the name of a header is not UTF-8.
+        MappingError: on each use, if the name of a header is not UTF-8.
     """
 
     __slots__ = ("_found", "_message")
@@ -305,7 +305,7 @@ class _Headers(Mapping[str, bytes]):
             else:
                 self._found = {name: value for name, value in given or () if value is not None}
         if self._found is None:
-            raise Unmappable("a header name is not UTF-8, so the client can read none of the record's headers")
+            raise MappingError("a header name is not UTF-8, so the client can read none of the record's headers")
         return self._found
 
     @override

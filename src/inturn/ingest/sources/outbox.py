@@ -19,8 +19,8 @@ from inturn.core.address import checked_target, is_address, without_password
 from inturn.core.errors import InputError, PositionGone, SetupError, SourceError
 from inturn.core.override import override
 from inturn.ingest.positions import PositionForm
-from inturn.ingest.source import KnownPartition, PartitionNow, PollBatch, Source, SourceRecord
-from inturn.ingest.sources.birth import birth
+from inturn.ingest.source import KnownPartition, PartitionComparison, PollBatch, Source, SourceRecord
+from inturn.ingest.sources.creation_time import creation_time
 
 if TYPE_CHECKING:
     import psycopg
@@ -99,7 +99,7 @@ class OutboxSource(Source):
     @override
     def compared(
         self, known: Mapping[str, KnownPartition], incarnations: Mapping[str, str]
-    ) -> Mapping[str, PartitionNow]:
+    ) -> Mapping[str, PartitionComparison]:
         same = {
             name: was._replace(incarnation=incarnations[name])
             for name, was in known.items()
@@ -283,7 +283,7 @@ class _SqliteTable:
         now = self._file()
         if now != self._opened:
             self.close()  # not before: the inode of an open file is not reused
-        born = birth(self._path)  # an inode may be reused
+        born = creation_time(self._path)  # an inode may be reused
         return f"{now[1]}:{born}" if born else str(now[1])
 
     def check(self, position: Any) -> None:

@@ -19,7 +19,7 @@ _LOSS = (
 )
 
 
-class GonePartitions:
+class RemovedPartitions:
     """The partitions of a source that were removed.
 
     Args:

@@ -26,7 +26,7 @@ from inturn.store.commands import Ask, Receive, ReceiveLimited, queue_of
 from inturn.store.protocols import SessionStore, Store
 from inturn.store.rates import receive_within
 
-Then: TypeAlias = Literal["park", "dead-letter"]
+ExhaustedAction: TypeAlias = Literal["park", "dead-letter"]
 """The actions for a message whose retries are used up."""
 
 AttemptOutcome: TypeAlias = Literal["retried", "parked", "deferred", "dead-lettered", "tried again", "lost"]
@@ -57,7 +57,7 @@ class ConsumedCounts:
     lost: int = 0
 
 
-class HandlingResult(Enum):
+class TaskResult(Enum):
     """The result of one attempt to handle a message."""
 
     DONE = "done"
@@ -70,7 +70,7 @@ class HandlingResult(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Handling:
+class MessageTask:
     """One attempt to handle a message.
 
     Attributes:
@@ -88,7 +88,7 @@ class Handling:
     message: Message
     until_ms: int | None
     is_alone: bool = False
-    result: HandlingResult | None = None
+    result: TaskResult | None = None
     error: str = ""
     error_type: str = ""
     wrong: HandlerError | None = None
@@ -105,7 +105,7 @@ class Handling:
         return Settlement(self.message.sequence_number, self.message.fencing_token, act, ms, **more)
 
 
-class EndedAttempt(NamedTuple):
+class FailedTask(NamedTuple):
     """An attempt that failed, or whose lease had expired, in a transaction.
 
     Attributes:
@@ -114,13 +114,13 @@ class EndedAttempt(NamedTuple):
         pause_s: the pause before the next attempt, in seconds.
     """
 
-    handling: Handling
+    handling: MessageTask
     outcome: AttemptOutcome
     pause_s: float = 0.0
 
 
 @dataclass(slots=True)
-class RoundRequest:
+class MessageWorkRequest:
     """The input of one transaction.
 
     Attributes:
@@ -132,16 +132,16 @@ class RoundRequest:
         asks_empty: whether to find out if the queue is empty.
     """
 
-    ended: Sequence[Handling] = ()
-    back: Sequence[Handling] = ()
-    prolong: Sequence[Handling] = ()
+    ended: Sequence[MessageTask] = ()
+    back: Sequence[MessageTask] = ()
+    prolong: Sequence[MessageTask] = ()
     most: int = 0
     is_busy: bool = False
     asks_empty: bool = False
 
 
 @dataclass(slots=True)
-class RoundResult:
+class MessageWorkResult:
     """The result of one transaction.
 
     Attributes:
@@ -162,15 +162,15 @@ class RoundResult:
     due_ms: int | None = None
     is_empty: bool = False
     counts: ConsumedCounts = field(default_factory=ConsumedCounts)
-    failed: list[EndedAttempt] = field(default_factory=list)
+    failed: list[FailedTask] = field(default_factory=list)
 
-    def lost(self, handling: Handling) -> None:
+    def lost(self, handling: MessageTask) -> None:
         """Count an attempt whose lease had expired."""
         self.counts.lost += 1
-        self.failed.append(EndedAttempt(handling, "lost"))
+        self.failed.append(FailedTask(handling, "lost"))
 
 
-class Rounds:
+class MessageUnitOfWork:
     """The transactions of one consumer.
 
     Args:
@@ -184,7 +184,7 @@ class Rounds:
         InputError: if ``then`` does not fit the queue's settings.
     """
 
-    def __init__(self, queue: Queue, retry: Retry, then: Then, rates: RateLimits) -> None:
+    def __init__(self, queue: Queue, retry: Retry, then: ExhaustedAction, rates: RateLimits) -> None:
         self._queue, self._retry, self._then, self._rates = queue, retry, then, rates
         self._pauses_s = retry.pauses_s()
         settings = queue.info().settings
@@ -200,7 +200,7 @@ class Rounds:
             )
         self.lease_ms = max(settings.visibility_ms, limits.WORKER_LEASE_MS)
 
-    def run(self, request: RoundRequest) -> RoundResult:
+    def run(self, request: MessageWorkRequest) -> MessageWorkResult:
         """Run one transaction."""
         return self._queue.writer.run(Ask(self._queue.name, lambda store, now_ms: self._do(store, now_ms, request)))
 
@@ -220,8 +220,8 @@ class Rounds:
         """Return why a message is not tried again after processes have died; empty: it is tried again."""
         return why_spent(delivery.attempts, self._retry.times) if delivery.lapsed else ""
 
-    def _do(self, store: Store, now_ms: int, request: RoundRequest) -> RoundResult:
-        queue, found = queue_of(store, self._queue.name), RoundResult(now_ms)
+    def _do(self, store: Store, now_ms: int, request: MessageWorkRequest) -> MessageWorkResult:
+        queue, found = queue_of(store, self._queue.name), MessageWorkResult(now_ms)
         self._settle(store, queue, request, found)
         if request.most:
             self._receive(store, queue, request, found)
@@ -230,7 +230,7 @@ class Rounds:
             found.is_empty = not (depth.in_flight or depth.delayed)
         return found
 
-    def _receive(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
+    def _receive(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, found: MessageWorkResult) -> None:
         most = request.most
         rule = LapsedRule.NONE if request.is_busy else LapsedRule.ALONE
         want = ReceiveRequest(1, self.lease_ms, lapsed=rule)
@@ -245,7 +245,7 @@ class Rounds:
             found.is_dry = not found.received
         found.due_ms = queue.due_ms
 
-    def _settle(self, store: Store, queue: QueueInfo, request: RoundRequest, found: RoundResult) -> None:
+    def _settle(self, store: Store, queue: QueueInfo, request: MessageWorkRequest, found: MessageWorkResult) -> None:
         """Settle messages, then park the groups whose retries are used up."""
         due = ((each, self._due(store, queue, each, found)) for each in request.ended)
         changes = [(each, change) for each, change in due if change is not None]
@@ -265,20 +265,20 @@ class Rounds:
             elif each.result is not None:
                 self._count(store, queue, each, change, found)
 
-    def _due(self, store: Store, queue: QueueInfo, ended: Handling, found: RoundResult) -> Settlement | None:
+    def _due(self, store: Store, queue: QueueInfo, ended: MessageTask, found: MessageWorkResult) -> Settlement | None:
         """Return the change of a message whose attempt has ended; None: no change is needed, and it is counted."""
-        if ended.result is HandlingResult.DONE:
+        if ended.result is TaskResult.DONE:
             return ended.settlement(SettleAction.ACK)
-        if ended.result is HandlingResult.FAILED:
+        if ended.result is TaskResult.FAILED:
             found.counts.failed += 1
             return self._after_failure(store, queue, ended)
-        if ended.result is HandlingResult.COMMITTED:
+        if ended.result is TaskResult.COMMITTED:
             found.counts.done += 1
         else:
             found.lost(ended)
         return None
 
-    def _after_failure(self, store: Store, queue: QueueInfo, failed: Handling) -> Settlement:
+    def _after_failure(self, store: Store, queue: QueueInfo, failed: MessageTask) -> Settlement:
         """Return the change of a message after a failed attempt."""
         message = failed.message
         if message.attempts <= self._retry.times:
@@ -293,7 +293,9 @@ class Rounds:
             return failed.settlement(SettleAction.DEFER)
         return failed.settlement(SettleAction.NACK, attempts=0)  # after a resume all attempts are new
 
-    def _count(self, store: Store, queue: QueueInfo, ended: Handling, change: Settlement, found: RoundResult) -> None:
+    def _count(
+        self, store: Store, queue: QueueInfo, ended: MessageTask, change: Settlement, found: MessageWorkResult
+    ) -> None:
         """Count the outcome of a message; park its group if its retries are used up."""
         counts, act = found.counts, change.act
         outcome: AttemptOutcome
@@ -314,9 +316,9 @@ class Rounds:
             outcome = "parked"
         else:
             outcome, pause_ms = "tried again", limits.PARK_AGAIN_MS
-        found.failed.append(EndedAttempt(ended, outcome, pause_ms / 1000))
+        found.failed.append(FailedTask(ended, outcome, pause_ms / 1000))
 
-    def _park(self, store: Store, queue: QueueInfo, ended: Handling, now_ms: int) -> bool:
+    def _park(self, store: Store, queue: QueueInfo, ended: MessageTask, now_ms: int) -> bool:
         """Park the group of a message, or hide the message for a time; return whether the group is parked."""
         message = ended.message
         request = SessionRequest(SessionVerb.PARK, note=ended.error)
